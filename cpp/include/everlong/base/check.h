@@ -1,0 +1,13 @@
+// CHECK for broken invariants: prints the place and aborts. Never for what a user or a disk can cause.
+#pragma once
+
+namespace everlong {
+
+[[noreturn]] void CheckFailed(const char* file, int line, const char* expression);
+
+}  // namespace everlong
+
+#define EVERLONG_CHECK(condition)                                              \
+  do {                                                                         \
+    if (!(condition)) ::everlong::CheckFailed(__FILE__, __LINE__, #condition); \
+  } while (false)

@@ -1,0 +1,27 @@
+// The core's one way to run a loop on several threads: a hook. Until a host sets it the loop runs on the calling
+// thread; the Python bindings point it at torch's own pool, so that a process has one pool.
+#pragma once
+
+#include <cstdint>
+
+namespace everlong {
+
+using ParallelBody = void (*)(const void* context, int64_t begin, int64_t end);
+using ParallelForHook = void (*)(int64_t begin, int64_t end, int64_t grain, const void* context, ParallelBody body);
+
+// Thread-safe. nullptr restores the serial loop. The hook returns after every part has run.
+void SetParallelForHook(ParallelForHook hook);
+
+void ParallelForErased(int64_t begin, int64_t end, int64_t grain, const void* context, ParallelBody body);
+
+// Calls body(first, last) for disjoint parts that cover [begin, end), each at least `grain` long where it can be.
+// The body must not throw.
+template <class Body>
+void ParallelFor(int64_t begin, int64_t end, int64_t grain, const Body& body) {
+  if (begin >= end) return;
+  ParallelForErased(begin, end, grain, &body, [](const void* context, int64_t first, int64_t last) {
+    (*static_cast<const Body*>(context))(first, last);
+  });
+}
+
+}  // namespace everlong

@@ -1,0 +1,47 @@
+// Several rankings into one (Cormack et al., Reciprocal Rank Fusion, SIGIR 2009), and hits into page groups.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/base/token_span.h"
+#include "everlong/index/page_directory.h"
+#include "everlong/index/page_filter.h"
+
+namespace everlong::index {
+
+// Which parts found a page; a bit set.
+enum FoundBy : uint32_t { kFoundByHeads = 1U, kFoundByLexical = 2U, kFoundByMeanPool = 4U, kFoundByRecency = 8U };
+
+struct Ranking {
+  FoundBy part = kFoundByHeads;
+  std::vector<Hit> hits;  // best first
+};
+
+struct FusedHit {
+  int32_t page = 0;
+  float score = 0;          // sum over rankings of 1 / (constant + rank), rank from 1
+  uint32_t found_by = 0;    // FoundBy bits
+};
+
+// Best first, ties by the older page.
+std::vector<FusedHit> ReciprocalRankFusion(std::span<const Ranking> rankings, int32_t k, float constant = 60.0F);
+
+// A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).
+struct PageGroup {
+  int64_t stream = 0;
+  TokenSpan span;                // of the stream; covers `pages`
+  std::vector<int32_t> pages;    // ordinals in order of time
+  float score = 0;               // of its best page
+  uint32_t found_by = 0;
+};
+
+// Hits with `neighbours` pages on either side, merged where they touch; best first; at most max_groups groups and never
+// more than token_budget tokens in all (a group that does not fit is cut to its best page's surroundings, then left out).
+// Pages that the filter does not allow are never part of a group.
+std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
+                                  const PageFilter& filter, int32_t neighbours, int32_t max_groups,
+                                  int64_t token_budget);
+
+}  // namespace everlong::index

@@ -1,0 +1,64 @@
+// Attention itself as the index (findings.md "The index: retrieval heads"): for a chosen query head h and a question token
+// t, the softmax of q . k / sqrt(D) over every archived token, summed inside a page, weighted by the token's IDF and added
+// over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by the caller to one fixed distance).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/index/page_filter.h"
+
+namespace everlong::index {
+
+// A query head that retrieves, and where its keys live.
+struct RetrievalHead {
+  int32_t layer = 0;       // among the archived layers
+  int32_t query_head = 0;
+  int32_t kv_head = 0;
+  bool operator==(const RetrievalHead&) const = default;
+};
+
+// Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
+// Keys are kept in bf16: key_heads * D * 2 bytes a token.
+class HeadsIndex {
+ public:
+  HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim);
+
+  [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
+  // The distinct (layer, kv_head) whose keys Add wants, in its order.
+  struct KeyHead {
+    int32_t layer = 0;
+    int32_t kv_head = 0;
+    bool operator==(const KeyHead&) const = default;
+  };
+  [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
+
+  // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` are not scored.
+  Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
+
+  // Mass of every page [pages()], allowed or not scored as 0: sum over heads and question tokens of weight[t] * mass.
+  // q [tokens, heads, D] fp32 (heads in the order of heads()); weights [tokens]. The softmax runs over the allowed pages
+  // only. Exact; one pass over the keys, no [tokens x archive] matrix. kInvalidArgument on a NaN or a wrong size.
+  [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
+                                               const PageFilter& filter) const;
+
+  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out.
+  [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
+                                               const PageFilter& filter) const;
+
+  [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(page_begin_.size()) - 1; }
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  std::vector<RetrievalHead> heads_;
+  std::vector<KeyHead> key_heads_;
+  std::vector<int32_t> head_to_key_;              // [heads] -> index into key_heads_
+  int32_t head_dim_;
+  std::vector<std::vector<uint16_t>> keys_;       // [key_heads][tokens * D] bf16
+  std::vector<int64_t> page_begin_{0};            // [pages + 1] token offsets
+  std::vector<int32_t> page_sinks_;               // [pages]
+};
+
+}  // namespace everlong::index

@@ -1,0 +1,42 @@
+// The two fused hot paths between frame and payload: every layer of a span in one call, one pass over the bytes.
+// Parallel over layers, heads and pages. Safe from several threads on disjoint buffers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "everlong/base/status.h"
+#include "everlong/kv/frame_kv.h"
+#include "everlong/kv/payload.h"
+#include "everlong/kv/rope_table.h"
+
+namespace everlong::kv {
+
+// Un-rotates, encodes and lays out slots [first_slot, first_slot + tokens) as the payload of a block.
+// payload.size() == layout.BlockBytes(tokens). kInvalidArgument when a shape does not fit or a value is NaN or inf (the
+// message names layer, head, token); then the payload's contents are unspecified.
+Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
+                   const PayloadLayout& layout, std::span<std::byte> payload);
+
+// Where a run of tokens of one page goes.
+struct PagePlacement {
+  int64_t byte_offset = 0;   // of the page in `payload`
+  int32_t page_tokens = 0;   // tokens the page holds (its layout)
+  int32_t first_token = 0;   // first token of the page to restore
+  int32_t tokens = 0;        // how many
+  int64_t slot = 0;          // slot of the first
+  int64_t position = 0;      // frame position of the first; the others follow
+};
+
+// Decodes, rotates to frame positions and writes k, v and phase of the placed slots of every layer, in place.
+// kInvalidArgument when a placement leaves payload, page or frame, or when two placements overlap in slots; then
+// nothing is written.
+Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
+                    const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
+
+// Un-rotated keys of one head out of one part (one layer of one page of `tokens`): keys [tokens, D] fp32.
+void DecodeKeys(std::span<const std::byte> part, int32_t tokens, int32_t head, const PayloadLayout& layout,
+                std::span<float> keys);
+
+}  // namespace everlong::kv

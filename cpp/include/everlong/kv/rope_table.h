@@ -1,0 +1,34 @@
+// Rotary position embedding as one value: everything that decides how a key is rotated.
+// Source: Su et al., RoFormer (2021), eq. 15; the attention scaling m is YaRN's and LongRoPE's (HF multiplies cos, sin by it).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/base/status.h"
+
+namespace everlong::kv {
+
+// Which two elements of a head form a plane of rotation.
+enum class Pairing : uint8_t {
+  kHalfSplit,    // (i, i + rotary_dim/2): Llama, Qwen, Mistral, Gemma ...
+  kInterleaved,  // (2i, 2i + 1): GLM, Cohere, GPT-J ...
+};
+
+struct RopeTable {
+  std::vector<double> inv_freq;    // [rotary_dim / 2], radians a position
+  double attention_scaling = 1.0;  // m: a key in the frame is m * R(position) * k
+  Pairing pairing = Pairing::kHalfSplit;
+
+  [[nodiscard]] int32_t rotary_dim() const { return static_cast<int32_t>(2 * inv_freq.size()); }
+
+  // cos_sin of one position, m included: cos, sin [rotary_dim / 2]. The angle is computed and reduced in fp64: at
+  // position 10^6 an fp32 angle is wrong by 0.03 rad.
+  void CosSin(int64_t position, std::span<float> cos, std::span<float> sin) const;
+};
+
+// kInvalidArgument when a frequency is not finite, m is not positive, or rotary_dim is over head_dim.
+Status Validate(const RopeTable& rope, int32_t head_dim);
+
+}  // namespace everlong::kv

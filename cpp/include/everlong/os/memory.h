@@ -1,0 +1,118 @@
+// A memory: one conversation's or library's store and indexes behind one door. The index is rebuilt from the store when
+// a memory is opened, from the very bytes a recall would restore, so a reopened memory answers as the open one did.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/base/token_span.h"
+#include "everlong/index/fusion.h"
+#include "everlong/index/heads_index.h"
+#include "everlong/kv/payload.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::os {
+
+// One page of a block, and which tokens of the stream it holds.
+struct PageRef {
+  int64_t block = 0;
+  int32_t page = 0;
+  int64_t stream = 0;
+  TokenSpan span;
+};
+
+enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U };  // bits; several are fused by rank
+
+struct SearchRequest {
+  std::span<const int32_t> token_ids;   // the question's tokens
+  std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
+  std::span<const float> mean_query;    // [Hkv * D] for mean_pool; empty: no mean_pool search
+  uint32_t kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
+  bool idf_weights = true;
+  int32_t max_groups = 4;
+  int32_t neighbours = 1;
+  int64_t token_budget = 1024;
+  // Never returned: pages of `stream` that end after this token (they are still in the frame).
+  int64_t stream = 0;
+  int64_t resident_from = INT64_MAX;
+  std::string source;                   // only this source; "" for all
+};
+
+struct FoundGroup {
+  std::vector<PageRef> pages;  // in order of time
+  int64_t stream = 0;
+  TokenSpan span;
+  std::string source;
+  float score = 0;
+  uint32_t found_by = 0;       // index::FoundBy bits
+};
+
+struct SearchResult {
+  std::vector<FoundGroup> groups;  // best first
+  float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
+  float decisiveness = 0;          // heads: mass of the best page over the second best (>= 1; 0 without heads)
+};
+
+// Thread-safe: searches and reads run beside each other; Append, Forget and SetRetrievalHeads exclude them.
+class Memory {
+ public:
+  static Result<std::unique_ptr<Memory>> Create(const std::optional<std::filesystem::path>& folder,
+                                                const store::Manifest& manifest);
+  static Result<std::unique_ptr<Memory>> Open(const std::filesystem::path& folder, bool read_only);
+
+  // Archives a block: payload in `layout()`, durable when this returns; then indexes it. Returns the block's id.
+  Result<int64_t> Append(const store::BlockDraft& draft);
+
+  // Which heads search by attention. Rebuilds the heads index from the stored payload. Empty: none.
+  Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads);
+  [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
+
+  [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
+
+  // The `blocks` most recent blocks of `stream` that end at or before `before`, pages in order of time (the designs' MVP
+  // policy, 3.1.2).
+  [[nodiscard]] Result<std::vector<PageRef>> RecentPages(int64_t stream, int64_t before, int32_t blocks) const;
+  // `count` pages drawn without replacement from all that may be recalled: the random control of every evaluation.
+  [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count,
+                                                         uint64_t seed) const;
+  // The pages that hold `span` of `stream`, in order of time. kNotFound when a token of it is not archived.
+  [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;
+
+  // The payload of whole pages, one after the other: sum of layout().PageBytes(tokens of each).
+  [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const;
+  // Un-rotated keys of one page and archived layer: [Hkv, tokens, D] fp32; what calibration reads.
+  [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
+  [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t stream, TokenSpan span) const;
+
+  // IDF(t) = log(1 + pages / df(t)) over the pages of this memory (index/token_statistics.h).
+  [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;
+
+  // Every page, in order of archiving.
+  [[nodiscard]] std::vector<PageRef> Pages() const;
+  [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks() const;
+  Status Forget(std::span<const int64_t> blocks);
+  [[nodiscard]] int64_t StreamEnd(int64_t stream) const;  // one past the newest archived token; 0 when there is none
+  [[nodiscard]] kv::PayloadLayout layout() const;
+  [[nodiscard]] store::Manifest manifest() const;
+  Status SetAttribute(const std::string& key, const std::string& value);
+  [[nodiscard]] Result<store::StoreStats> Stats() const;
+  [[nodiscard]] bool read_only() const;
+
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+ private:
+  struct State;
+  explicit Memory(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace everlong::os

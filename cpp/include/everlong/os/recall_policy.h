@@ -1,0 +1,34 @@
+// When to recall (both designs 3.1.2; findings.md "Cost").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "everlong/base/status.h"
+
+namespace everlong::os {
+
+enum class RecallTrigger : uint8_t { kPrompt, kRecent };
+
+struct RecallPolicyConfig {
+  bool prompt = true;           // once a question, by its own queries
+  bool recent = false;          // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
+  int32_t recent_every = 512;
+  int32_t recent_blocks = 3;
+};
+
+Status Validate(const RecallPolicyConfig& config);
+
+class RecallPolicy {
+ public:
+  explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}
+  // Counts generated (or evaluated) tokens; true when a recall of recent blocks is due, and starts counting anew.
+  bool Count(int64_t tokens);
+  [[nodiscard]] const RecallPolicyConfig& config() const { return config_; }
+
+ private:
+  RecallPolicyConfig config_;
+  int64_t since_recall_ = 0;
+};
+
+}  // namespace everlong::os

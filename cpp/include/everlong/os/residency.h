@@ -1,0 +1,53 @@
+// Which tokens stand in the frame, in which zone and at which position (both designs, 2.1 "Anchor-Aware Eviction").
+#pragma once
+
+#include <cstdint>
+
+#include "everlong/base/status.h"
+#include "everlong/base/token_span.h"
+
+namespace everlong::os {
+
+struct ResidencyConfig {
+  int32_t frame_tokens = 4096;     // F: slots of the frame, and the largest frame position
+  int32_t sink_tokens = 16;        // S (the designs: positions 0-4; measured better with 16)
+  int32_t recalled_tokens = 1024;  // R: budget of the recalled zone
+  int32_t rolling_tokens = 2048;   // M: rolling never shrinks below this by eviction
+  int32_t evict_tokens = 256;      // rolling is cut back to M once it is over by this much
+};
+
+// kInvalidArgument unless all are positive (S, R may be 0) and S + R + M + evict_tokens < F.
+Status Validate(const ResidencyConfig& config);
+
+class Residency {
+ public:
+  explicit Residency(const ResidencyConfig& config) : config_(config) {}
+
+  [[nodiscard]] int64_t Room() const;
+  [[nodiscard]] int64_t NextPosition() const;
+  void Append(int64_t tokens);
+  // Tokens to drop now so that rolling holds M again; 0 while it is within M + evict_tokens.
+  [[nodiscard]] int64_t Overflow() const;
+  // Drops the oldest `tokens` of rolling; returns by how many positions the rest turns.
+  int64_t Evict(int64_t tokens);
+  void SetRecalled(int64_t tokens);
+  // A frame restored from the archive: sinks and the newest tokens of a stream of `stream_end`; returns rolling's span.
+  TokenSpan Resume(int64_t stream_end);
+
+  [[nodiscard]] int64_t stream_end() const { return rolling_.end; }
+  [[nodiscard]] TokenSpan rolling() const { return rolling_; }
+  [[nodiscard]] int64_t sinks() const { return sinks_; }
+  [[nodiscard]] int64_t recalled() const { return recalled_; }
+  // Frame position of rolling's first token.
+  [[nodiscard]] int64_t rolling_position() const;
+  [[nodiscard]] const ResidencyConfig& config() const { return config_; }
+
+ private:
+  ResidencyConfig config_;
+  int64_t sinks_ = 0;
+  TokenSpan rolling_;      // of the stream; begins behind the sinks
+  int64_t recalled_ = 0;
+  bool evicted_ = false;   // whether anything has left the frame: rolling then starts at S + R
+};
+
+}  // namespace everlong::os

@@ -1,0 +1,48 @@
+// manifest.json: what a memory is, and for which model. Replaced by atomic rename, never edited in place.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "everlong/base/status.h"
+
+namespace everlong::store {
+
+inline constexpr int32_t kFormatVersion = 1;
+
+// What a payload depends on. Opaque strings; equal strings mean interchangeable.
+struct Fingerprint {
+  std::string weights;
+  std::string rope;
+  std::string tokenizer;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+// The shape of a payload page, for whoever reads it back (kv::PayloadLayout has the same fields, with meaning).
+struct Geometry {
+  int32_t layers = 0;       // parts of a page
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t page_tokens = 0;
+  std::string codec;
+  bool operator==(const Geometry&) const = default;
+};
+
+struct Manifest {
+  int32_t format_version = kFormatVersion;
+  Fingerprint fingerprint;
+  Geometry geometry;
+  std::map<std::string, std::string> attributes;  // small texts kept with the memory, e.g. the index profile's JSON
+};
+
+// Ok, or kModelMismatch with every field that differs and both values.
+Status CheckFingerprint(const Manifest& manifest, const Fingerprint& expected);
+
+// kNotFound, kCorrupt (with the path and what is wrong), kNewerFormat, kIoError.
+Result<Manifest> ReadManifest(const std::filesystem::path& folder);
+// Durable on return: temporary file, fsync, rename, fsync of the folder.
+Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest);
+
+}  // namespace everlong::store
