@@ -1,0 +1,247 @@
+"""The native core: memories (store + index) and the Memory OS. Arrays are numpy, C-contiguous; nothing here knows torch.
+
+Failures are the exceptions of `everlong.errors`. Long calls release the GIL.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT_VERSION: int
+
+class Manifest:
+    weights: str
+    rope: str
+    tokenizer: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    page_tokens: int
+    codec: str
+    attributes: dict[str, str]
+    def __init__(
+        self,
+        *,
+        weights: str,
+        rope: str,
+        tokenizer: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        page_tokens: int,
+        codec: str,
+        attributes: dict[str, str] = ...,
+    ) -> None: ...
+
+def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
+    """Raise ModelMismatchError naming every field that differs."""
+
+class PageRef:
+    block: int
+    page: int
+    stream: int
+    begin: int
+    end: int
+    def __init__(self, block: int, page: int, stream: int, begin: int, end: int) -> None: ...
+
+class BlockInfo:
+    @property
+    def id(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def sink_tokens(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def tags(self) -> list[str]: ...
+    @property
+    def pages(self) -> int: ...
+    @property
+    def payload_bytes(self) -> int: ...
+
+class FoundGroup:
+    @property
+    def pages(self) -> list[PageRef]: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def found_by(self) -> list[str]:
+        """Any of "heads", "lexical", "mean_pool"."""
+
+class SearchResult:
+    @property
+    def groups(self) -> list[FoundGroup]: ...
+    @property
+    def top_mass(self) -> float: ...
+    @property
+    def decisiveness(self) -> float: ...
+
+class StoreStats:
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def pages(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def payload_bytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+
+class Memory:
+    """cpp/include/everlong/os/memory.h."""
+
+    @staticmethod
+    def create(folder: str | None, manifest: Manifest) -> Memory: ...
+    @staticmethod
+    def open(folder: str, read_only: bool = False) -> Memory: ...
+    def append(
+        self,
+        *,
+        stream: int,
+        begin: int,
+        end: int,
+        sink_tokens: int,
+        source: str,
+        created_at: float,
+        tags: Sequence[str],
+        token_ids: npt.NDArray[np.int32],
+        payload: npt.NDArray[np.uint8],
+    ) -> int:
+        """payload: the block's bytes as `archive_kv` laid them out (the page sizes follow from the manifest)."""
+    def set_retrieval_heads(self, heads: Sequence[tuple[int, int, int]]) -> None:
+        """(layer, query_head, kv_head), layers counted among the archived ones."""
+    def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def search(
+        self,
+        *,
+        token_ids: npt.NDArray[np.int32],
+        head_queries: npt.NDArray[np.float32] | None = None,
+        mean_query: npt.NDArray[np.float32] | None = None,
+        kinds: Sequence[str] = ("heads", "lexical"),
+        idf_weights: bool = True,
+        max_groups: int = 4,
+        neighbours: int = 1,
+        token_budget: int = 1024,
+        stream: int = 0,
+        resident_from: int | None = None,
+        source: str = "",
+    ) -> SearchResult:
+        """head_queries [tokens, heads, D]; mean_query [Hkv * D]."""
+    def recent_pages(self, stream: int, before: int, blocks: int) -> list[PageRef]: ...
+    def random_pages(self, stream: int, before: int, count: int, seed: int) -> list[PageRef]: ...
+    def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
+    def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...
+    def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]:
+        """[Hkv, tokens, D], un-rotated."""
+    def page_bytes(self, tokens: int) -> int: ...
+    def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
+    def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
+    def pages(self) -> list[PageRef]: ...
+    def blocks(self) -> list[BlockInfo]: ...
+    def forget(self, blocks: Sequence[int]) -> None: ...
+    def stream_end(self, stream: int) -> int: ...
+    def manifest(self) -> Manifest: ...
+    def set_attribute(self, key: str, value: str) -> None: ...
+    def stats(self) -> StoreStats: ...
+    @property
+    def read_only(self) -> bool: ...
+    def close(self) -> None:
+        """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
+
+class MemoryOsConfig:
+    """The defaults of every field stand in the C++ headers of the os layer and nowhere else."""
+
+    frame_tokens: int
+    sink_tokens: int
+    recalled_tokens: int
+    rolling_tokens: int
+    evict_tokens: int
+    block_tokens: int
+    recall_prompt: bool
+    recall_recent: bool
+    recent_every: int
+    recent_blocks: int
+    def __init__(self, **fields: int) -> None: ...
+
+class Archive:
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def sink_tokens(self) -> int: ...
+
+class Evict:
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def delta(self) -> int: ...
+
+class Recall:
+    @property
+    def trigger(self) -> str:
+        """ "prompt" or "recent"."""
+    @property
+    def blocks(self) -> int: ...
+
+class Placement:
+    @property
+    def page(self) -> PageRef: ...
+    @property
+    def first_token(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+
+class MemoryOs:
+    """cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
+
+    def __init__(self, config: MemoryOsConfig) -> None: ...
+    def copy(self) -> MemoryOs: ...
+    def room(self) -> int: ...
+    def next_position(self) -> int: ...
+    def observe(self, tokens: int, origin: str) -> list[Archive | Evict | Recall]:
+        """origin: "read", "prompt" or "generated"."""
+    def end_of_text(self) -> list[Archive | Evict | Recall]: ...
+    def begin_prompt(self) -> list[Archive | Evict | Recall]: ...
+    def recall(self, pages: Sequence[PageRef]) -> list[Placement]: ...
+    def clear_recalled(self) -> None: ...
+    def resume(self, stream_end: int, pages: Sequence[PageRef]) -> list[Placement]: ...
+    def set_archiving(self, on: bool) -> None: ...
+    @property
+    def archiving(self) -> bool: ...
+    @property
+    def state(self) -> str:
+        """ "generating", "archiving" or "retrieving"."""
+    @property
+    def stream(self) -> int: ...
+    @property
+    def stream_end(self) -> int: ...
+    @property
+    def archived_until(self) -> int: ...
+    @property
+    def rolling(self) -> tuple[int, int]: ...
+    @property
+    def sinks(self) -> int: ...
+    @property
+    def recalled_tokens(self) -> int: ...
+    def trace(self) -> list[dict[str, Any]]: ...

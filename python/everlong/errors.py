@@ -1,0 +1,51 @@
+"""What can go wrong, as types. The native core raises these too (cpp/bindings/core_errors.cc)."""
+
+from __future__ import annotations
+
+
+class EverlongError(Exception):
+    """Everything that everlong raises on purpose."""
+
+
+class CorruptMemoryError(EverlongError):
+    """Stored bytes do not match their checksum or their format; the message names path and block."""
+
+
+class ModelMismatchError(EverlongError):
+    """The memory belongs to another model, RoPE or tokenizer; the message names what differs. The memory is untouched."""
+
+
+class MemoryBusyError(EverlongError):
+    """Another process writes to this memory; the message names it."""
+
+
+class CapacityError(EverlongError):
+    """A byte or frame budget does not hold what was asked for; nothing was lost."""
+
+
+class MemoryNotFoundError(EverlongError, FileNotFoundError):
+    """No memory, block or page of that name."""
+
+
+class MemoryExistsError(EverlongError, FileExistsError):
+    """There is a memory already where a new one was to be made."""
+
+
+class ReadOnlyMemoryError(EverlongError):
+    """The memory was opened for reading."""
+
+
+class NewerFormatError(EverlongError):
+    """The memory was written by a later version of everlong."""
+
+
+class MemoryIOError(EverlongError, OSError):
+    """The operating system refused a read or a write; the message names path and cause."""
+
+
+class ClosedError(EverlongError):
+    """The memory or model was closed."""
+
+
+class UnsupportedModelError(EverlongError):
+    """A model that everlong cannot serve exactly; the message says why and what would work."""
