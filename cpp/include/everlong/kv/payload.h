@@ -22,6 +22,7 @@ enum class Codec : uint8_t {
 
 std::string_view CodecName(Codec codec);
 Result<Codec> ParseCodec(std::string_view name);
+int64_t CodeBytes(Codec codec);  // bytes of one element's code
 
 struct PayloadLayout {
   Codec codec = Codec::kE4M3;
@@ -30,11 +31,11 @@ struct PayloadLayout {
   int32_t head_dim = 0;     // D
   int32_t page_tokens = 0;  // tokens of a full page: 64 or 128
 
-  [[nodiscard]] int64_t PageCount(int64_t tokens) const;      // pages of a block of `tokens`
+  [[nodiscard]] int64_t PageCount(int64_t tokens) const;                 // pages of a block of `tokens`
   [[nodiscard]] int32_t PageTokens(int64_t tokens, int64_t page) const;  // tokens in page `page` of such a block
-  [[nodiscard]] int64_t PartBytes(int32_t tokens) const;      // one layer of a page of `tokens`
-  [[nodiscard]] int64_t PageBytes(int32_t tokens) const;      // all layers of a page of `tokens`
-  [[nodiscard]] int64_t BlockBytes(int64_t tokens) const;     // all pages of a block of `tokens`
+  [[nodiscard]] int64_t PartBytes(int32_t tokens) const;                 // one layer of a page of `tokens`
+  [[nodiscard]] int64_t PageBytes(int32_t tokens) const;                 // all layers of a page of `tokens`
+  [[nodiscard]] int64_t BlockBytes(int64_t tokens) const;                // all pages of a block of `tokens`
 };
 
 Status Validate(const PayloadLayout& layout);

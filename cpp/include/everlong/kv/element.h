@@ -1,0 +1,125 @@
+// The arithmetic of one element, written once: number formats and the rotation of one pair. Compiled by host C++, hipcc
+// and nvcc, so that every device computes the same bits. Branch-free (selects only): loops over these vectorise.
+//
+// The bits agree everywhere only without contraction of a*b+c: build with -ffp-contract=off (nvcc: --fmad=false).
+// Nothing here relies on subnormal fp32 arithmetic, so the flush-to-zero mode of a host does not change a result above
+// 2^-126. Formats: IEEE 754 binary32 and binary16, bfloat16, and OCP OFP8 E4M3 (bias 7, largest 448, no infinity, NaN
+// 0x7F).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__HIPCC__) || defined(__CUDACC__)
+#define EVERLONG_HD __host__ __device__
+#else
+#define EVERLONG_HD
+#endif
+
+namespace everlong::kv {
+
+// --- bits
+
+EVERLONG_HD inline uint32_t FloatBits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+EVERLONG_HD inline float FloatFromBits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline constexpr uint32_t kFloatSignMask = 0x80000000U;
+inline constexpr uint32_t kFloatInfinityBits = 0x7F800000U;
+
+// |value| as ordered bits: kFloatInfinityBits and above are infinity and NaN.
+EVERLONG_HD inline uint32_t MagnitudeBits(float value) { return FloatBits(value) & ~kFloatSignMask; }
+
+// --- bfloat16
+
+EVERLONG_HD inline float BFloat16ToFloat(uint16_t bits) { return FloatFromBits(static_cast<uint32_t>(bits) << 16); }
+
+// Round to nearest, ties to even; a NaN stays a (quiet) NaN, overflow becomes infinity.
+EVERLONG_HD inline uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = FloatBits(value);
+  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const uint32_t quiet_nan = (bits >> 16) | 0x0040U;
+  return static_cast<uint16_t>(MagnitudeBits(value) > kFloatInfinityBits ? quiet_nan : rounded);
+}
+
+// --- binary16
+
+EVERLONG_HD inline float Float16ToFloat(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000U) << 16;
+  const uint32_t magnitude = bits & 0x7FFFU;
+  const uint32_t normal = (magnitude << 13) + (112U << 23);  // bias 15 -> 127
+  const uint32_t special = (magnitude << 13) | kFloatInfinityBits;
+  const uint32_t subnormal = FloatBits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F);
+  const uint32_t finite = magnitude < 0x0400U ? subnormal : normal;
+  return FloatFromBits(sign | (magnitude >= 0x7C00U ? special : finite));
+}
+
+// Round to nearest, ties to even; a NaN stays a (quiet) NaN, 65520 and above become infinity.
+EVERLONG_HD inline uint16_t FloatToFloat16(float value) {
+  const uint32_t sign = (FloatBits(value) >> 16) & 0x8000U;
+  const uint32_t bits = MagnitudeBits(value);
+  const uint32_t normal = (bits + 0x0FFFU + ((bits >> 13) & 1U) - (112U << 23)) >> 13;
+  // One unit of a float in [0.5, 1) is 2^-24, the step of binary16's subnormals: the addition rounds.
+  const uint32_t subnormal = FloatBits(FloatFromBits(bits) + 0.5F) - FloatBits(0.5F);
+  const uint32_t special = bits > kFloatInfinityBits ? 0x7E00U : 0x7C00U;
+  const uint32_t finite = bits < 0x38800000U ? subnormal : normal;  // 2^-14
+  return static_cast<uint16_t>(sign | (bits >= 0x477FF000U ? special : finite));
+}
+
+// --- OCP E4M3
+
+inline constexpr float kE4M3Max = 448.0F;
+
+// Round to nearest, ties to even; what lies beyond +-448, infinity too, becomes +-448; NaN becomes NaN.
+EVERLONG_HD inline uint8_t FloatToE4M3(float value) {
+  const uint32_t sign = (FloatBits(value) >> 24) & 0x80U;
+  const uint32_t bits = MagnitudeBits(value);
+  const uint32_t normal = ((bits + 0x7FFFFU + ((bits >> 20) & 1U)) >> 20) - (120U << 3);  // bias 127 -> 7
+  // One unit of a float in [2^14, 2^15) is 2^-9, the step of E4M3's subnormals: the addition rounds.
+  const uint32_t subnormal = FloatBits(FloatFromBits(bits) + 0x1p14F) - FloatBits(0x1p14F);
+  const uint32_t large = bits > kFloatInfinityBits ? 0x7FU : 0x7EU;
+  const uint32_t finite = bits < 0x3C800000U ? subnormal : normal;             // 2^-6
+  return static_cast<uint8_t>(sign | (bits >= 0x43E00000U ? large : finite));  // 448
+}
+
+EVERLONG_HD inline float E4M3ToFloat(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80U) << 24;
+  const uint32_t magnitude = code & 0x7FU;
+  const uint32_t normal = (magnitude << 20) + (120U << 23);
+  const uint32_t subnormal = FloatBits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-9F);
+  const uint32_t finite = magnitude < 0x08U ? subnormal : normal;
+  return FloatFromBits(sign | (magnitude == 0x7FU ? 0x7FC00000U : finite));
+}
+
+// What a group of values is divided by before FloatToE4M3: its largest magnitude / 448. 1 for a group of zeros; never
+// subnormal, so that the division keeps its precision.
+EVERLONG_HD inline float E4M3Scale(float largest_magnitude) {
+  const float scale = largest_magnitude / kE4M3Max;
+  const float normal = scale < 0x1p-126F ? 0x1p-126F : scale;
+  return largest_magnitude == 0.0F ? 1.0F : normal;
+}
+
+// --- rotation of one pair (RoFormer, eq. 15); c, s carry the attention scaling m
+
+struct Pair {
+  float x;
+  float y;
+};
+
+EVERLONG_HD inline Pair RotatePair(Pair in, float c, float s) { return {in.x * c - in.y * s, in.y * c + in.x * s}; }
+
+// The exact inverse of RotatePair with the same c, s, m included: c^2 + s^2 = m^2, as fp32 rounded them.
+EVERLONG_HD inline Pair UnrotatePair(Pair in, float c, float s) {
+  const float norm = c * c + s * s;
+  return {(in.x * c + in.y * s) / norm, (in.y * c - in.x * s) / norm};
+}
+
+}  // namespace everlong::kv

@@ -1,0 +1,81 @@
+#include "everlong/kv/payload.h"
+
+#include <algorithm>
+#include <string>
+
+#include "everlong/base/check.h"
+
+namespace everlong::kv {
+namespace {
+
+constexpr int64_t kScaleBytes = sizeof(float);
+
+Status RequirePositive(std::string_view name, int32_t value) {
+  if (value > 0) return OkStatus();
+  return InvalidArgumentError("payload layout: " + std::string(name) + " is " + std::to_string(value) +
+                              "; expected at least 1");
+}
+
+}  // namespace
+
+std::string_view CodecName(Codec codec) {
+  switch (codec) {
+    case Codec::kFloat32:
+      return "fp32";
+    case Codec::kBFloat16:
+      return "bf16";
+    case Codec::kE4M3:
+      return "e4m3";
+  }
+  EVERLONG_CHECK(false);
+}
+
+Result<Codec> ParseCodec(std::string_view name) {
+  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3}) {
+    if (name == CodecName(codec)) return codec;
+  }
+  return InvalidArgumentError("codec is \"" + std::string(name) + "\"; expected \"fp32\", \"bf16\" or \"e4m3\"");
+}
+
+int64_t CodeBytes(Codec codec) {
+  switch (codec) {
+    case Codec::kFloat32:
+      return 4;
+    case Codec::kBFloat16:
+      return 2;
+    case Codec::kE4M3:
+      return 1;
+  }
+  EVERLONG_CHECK(false);
+}
+
+int64_t PayloadLayout::PageCount(int64_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }
+
+int32_t PayloadLayout::PageTokens(int64_t tokens, int64_t page) const {
+  EVERLONG_CHECK(page >= 0 && page < PageCount(tokens));
+  return static_cast<int32_t>(std::min<int64_t>(page_tokens, tokens - page * page_tokens));
+}
+
+int64_t PayloadLayout::PartBytes(int32_t tokens) const {
+  const int64_t rows = static_cast<int64_t>(kv_heads) * tokens;
+  const int64_t codes = 2 * rows * head_dim * CodeBytes(codec);
+  if (codec != Codec::kE4M3) return codes;
+  return codes + kScaleBytes * (static_cast<int64_t>(kv_heads) * head_dim + rows);
+}
+
+int64_t PayloadLayout::PageBytes(int32_t tokens) const { return layers * PartBytes(tokens); }
+
+int64_t PayloadLayout::BlockBytes(int64_t tokens) const {
+  const int64_t full_pages = tokens / page_tokens;
+  const auto rest = static_cast<int32_t>(tokens % page_tokens);
+  return full_pages * PageBytes(page_tokens) + (rest > 0 ? PageBytes(rest) : 0);
+}
+
+Status Validate(const PayloadLayout& layout) {
+  EVERLONG_RETURN_IF_ERROR(RequirePositive("layers", layout.layers));
+  EVERLONG_RETURN_IF_ERROR(RequirePositive("kv_heads", layout.kv_heads));
+  EVERLONG_RETURN_IF_ERROR(RequirePositive("head_dim", layout.head_dim));
+  return RequirePositive("page_tokens", layout.page_tokens);
+}
+
+}  // namespace everlong::kv
