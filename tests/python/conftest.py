@@ -1,0 +1,11 @@
+"""Settings of every test: no network, hypothesis without deadlines (time is not asserted) and reproducible in CI."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
+
+from hypothesis import settings
+
+settings.register_profile("everlong", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "everlong")

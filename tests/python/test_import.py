@@ -1,0 +1,94 @@
+"""`import everlong` either works, or says what is wrong and what to do about it."""
+
+import importlib.metadata
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import everlong
+from everlong import _native
+
+
+def import_error(preparation: str) -> str:
+    """The message of the ImportError that `import everlong` raises in a fresh interpreter after `preparation`."""
+    program = textwrap.dedent(preparation) + textwrap.dedent("""
+        try:
+            import everlong
+        except ImportError as error:
+            print(error)
+        else:
+            raise SystemExit("the import went through")
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_version_is_the_distributions() -> None:
+    assert everlong.__version__ == importlib.metadata.version("everlong")
+
+
+def test_missing_torch() -> None:
+    message = import_error("""
+        import sys
+        sys.modules["torch"] = None
+    """)
+    assert "needs PyTorch >= 2.11" in message
+    assert "has none" in message
+    assert "pip install 'torch>=2.11'" in message
+
+
+@pytest.mark.parametrize("found", ["2.10.1+cu126", "1.13.0", "nightly"])
+def test_torch_too_old(found: str) -> None:
+    message = import_error(f"""
+        import sys, types
+        sys.modules["torch"] = types.ModuleType("torch")
+        sys.modules["torch"].__version__ = "{found}"
+    """)
+    assert f"has {found}" in message
+    assert "needs PyTorch >= 2.11" in message
+
+
+@pytest.mark.parametrize("found", ["2.11.0", "2.13.0+cpu", "3.0.0"])
+def test_torch_new_enough(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.__version__", found)
+    _native.check_torch()
+
+
+def test_core_not_there() -> None:
+    message = import_error("""
+        import sys
+        sys.modules["everlong._core"] = None
+    """)
+    assert "native module cannot be used" in message
+    assert "--no-build-isolation" in message
+
+
+def test_core_of_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "native_build.json").write_text('{"python": "3.99.1", "torch": "2.99.0"}')
+    monkeypatch.setitem(sys.modules, "everlong._core", None)
+    with pytest.raises(ImportError, match=r"built for Python 3\.99\.1 and torch 2\.99\.0; this is Python 3\."):
+        _native.check_core([str(tmp_path)])
+
+
+def test_ops_that_do_not_load(tmp_path: Path) -> None:
+    (tmp_path / "native_build.json").write_text('{"python": "3.99.1", "torch": "2.99.0"}')
+    (tmp_path / "libeverlong_ops.so").write_bytes(b"no library")
+    with pytest.raises(ImportError, match=r"torch operators cannot be loaded: .*built for .* torch 2\.99\.0"):
+        _native.load_ops(tmp_path)
+
+
+def test_native_files_stand_side_by_side() -> None:
+    folder = _native.check_core(list(everlong.__path__))
+    assert (folder / "libeverlong.so").is_file()
+    assert (folder / "libeverlong_ops.so").is_file()
+    assert (folder / "native_build.json").is_file()
+
+
+def test_typed() -> None:
+    folder = Path(str(everlong.__file__)).parent
+    assert (folder / "py.typed").is_file()
+    assert (folder / "_core.pyi").is_file()
