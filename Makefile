@@ -40,7 +40,7 @@ demo: setup  ## read books that no window holds, and answer from them (SmolLM2-1
 test: test-cpp test-python  ## GoogleTest suites, then pytest
 
 test-cpp: $(VENV)/requirements.stamp
-	cmake --preset release > build/cpp-configure.log || { cat build/cpp-configure.log; exit 1; }
+	cmake --preset release --log-level=WARNING
 	cmake --build --preset release
 	ctest --preset release
 
@@ -65,7 +65,7 @@ format: setup  ## rewrite the sources in the project's format
 	clang-format -i $(CPP_FILES)
 
 asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer and UBSan
-	cmake --preset asan > build/asan-configure.log || { cat build/asan-configure.log; exit 1; }
+	cmake --preset asan --log-level=WARNING
 	cmake --build --preset asan
 	ctest --preset asan
 
