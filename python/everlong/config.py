@@ -1,0 +1,78 @@
+"""How a memory is kept and used: one dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from everlong import _core
+
+IndexPart = Literal["heads", "lexical", "mean_pool"]
+Policy = Literal["prompt", "recent", "off"]
+Order = Literal["relevance", "time"]
+
+# The Memory OS owns these defaults (cpp/include/everlong/os/*.h).
+_OS = _core.MemoryOsConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryConfig:
+    """Budgets in tokens. The defaults are those that answered best on a real model; see README "How it works"."""
+
+    frame_tokens: int = _OS.frame_tokens  # F: everything the model attends to; never above its trained window
+    sink_tokens: int = _OS.sink_tokens  # S: the stream's first tokens, never evicted
+    recalled_tokens: int = _OS.recalled_tokens  # R: budget of the recalled zone
+    rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
+    evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
+    block_tokens: int = _OS.block_tokens  # L_max of a block
+    chunk_tokens: int = 512  # tokens a forward while reading
+
+    page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
+    codec: Literal["fp32", "bf16", "e4m3"] = "e4m3"  # of the archive
+
+    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
+    groups: int = 4  # page groups recalled for a question
+    neighbours: int = 1  # pages on either side of a page that was found
+    order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
+    query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
+    retrieval_heads: int = 5  # how many heads calibration keeps
+
+    policy: Policy = "prompt"
+    recent_every: int = _OS.recent_every  # policy "recent": generated tokens between two recalls
+    recent_blocks: int = _OS.recent_blocks
+
+    @classmethod
+    def fitting(cls, window: int) -> MemoryConfig:
+        """The defaults, or their proportions scaled down to a model whose trained window is smaller."""
+        default = cls()
+        if default.frame_tokens <= window:
+            return default
+        page = default.page_tokens
+
+        def scaled(tokens: int) -> int:
+            return max(page, tokens * window // default.frame_tokens // page * page)
+
+        return dataclasses.replace(
+            default,
+            frame_tokens=window,
+            sink_tokens=min(default.sink_tokens, window // 16),
+            recalled_tokens=scaled(default.recalled_tokens),
+            rolling_tokens=scaled(default.rolling_tokens),
+            evict_tokens=scaled(default.evict_tokens),
+            block_tokens=min(default.block_tokens, scaled(default.rolling_tokens)),
+        )
+
+    def os_config(self) -> _core.MemoryOsConfig:
+        """The part that the Memory OS reads."""
+        return _core.MemoryOsConfig(
+            frame_tokens=self.frame_tokens,
+            sink_tokens=self.sink_tokens,
+            recalled_tokens=self.recalled_tokens,
+            rolling_tokens=self.rolling_tokens,
+            evict_tokens=self.evict_tokens,
+            block_tokens=self.block_tokens,
+            recall_prompt=self.policy == "prompt",
+            recall_recent=self.policy == "recent",
+            recent_every=self.recent_every,
+            recent_blocks=self.recent_blocks,
+        )

@@ -1,0 +1,228 @@
+"""The frame at work: runs the model on it and executes what the Memory OS decides, by calling ops. Decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+
+from everlong import _core
+from everlong.attach import ServedModel
+from everlong.cache import ResidentCache, SlotSnapshot
+from everlong.config import MemoryConfig
+from everlong.errors import CapacityError
+from everlong.memory import Memory
+
+Zone = Literal["front", "rolling"]  # front: sinks and recalled
+RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
+
+
+class Frame:
+    """One stream of one model over one memory. Not thread-safe.
+
+    `tokens` given to `extend` are computed in chunks that fit, archived block by block and evicted as the Memory OS says.
+    """
+
+    def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig) -> None:
+        self.served = served
+        self.memory = memory
+        self.config = config
+        self.os = _core.MemoryOs(config.os_config())
+        self.cache = ResidentCache(
+            served,
+            frame_tokens=config.frame_tokens,
+            sink_tokens=config.sink_tokens,
+            recalled_tokens=config.recalled_tokens,
+        )
+        self.source = ""
+        self.archived_blocks = 0
+        self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
+        # Inside a branch: what stood in a zone before its first change.
+        self._saved: dict[Zone, SlotSnapshot] | None = None
+        self._phase: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._hook = served.rotary.register_forward_hook(self._keep_phase)
+        self._resume()
+
+    def close(self) -> None:
+        """Take the hook off the model."""
+        self._hook.remove()
+
+    # --- computing
+
+    @torch.no_grad()
+    def extend(
+        self,
+        ids: torch.Tensor,
+        origin: str,
+        *,
+        logits: bool = False,
+        recall: RecallPages | None = None,
+        chunk_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> torch.Tensor:
+        """Put ids [n], n >= 1, at the end of the stream; return logits [1, V] of the last one, or [n, V] of all.
+
+        `recall` answers the RecallActions that the policy raises on the way; without it they are passed over.
+        """
+        limit = chunk_tokens or self.config.chunk_tokens
+        rows = []
+        done = 0
+        while done < len(ids):
+            room = self.os.room()
+            if room <= 0:
+                raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
+            chunk = ids[done : done + min(limit, room)]
+            rows.append(self._forward(chunk, keep_all=logits))
+            self._unarchived_ids.extend(chunk.tolist())
+            done += len(chunk)
+            self.execute(self.os.observe(len(chunk), origin), recall)
+            if progress is not None:
+                progress(len(chunk))
+        return torch.cat(rows) if logits else rows[-1]
+
+    def end_of_text(self) -> None:
+        """Archive what is not archived yet, as a last block."""
+        self.execute(self.os.end_of_text(), None)
+
+    def _forward(self, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
+        first = self.os.next_position()
+        device = self.served.device
+        positions = torch.arange(first, first + len(chunk), device=device)[None]
+        out = self.served.model(
+            input_ids=chunk[None].to(device),
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if keep_all else 1,
+        )
+        assert self._phase is not None
+        self.cache.commit(*self._phase)
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def _keep_phase(self, module: object, args: object, output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        half = self.served.rope.rotary_dim // 2
+        cos, sin = output
+        self._phase = (cos[0, :, :half].float(), sin[0, :, :half].float())
+
+    # --- executing the Memory OS
+
+    def execute(
+        self, actions: Sequence[_core.Archive | _core.Evict | _core.Recall], recall: RecallPages | None
+    ) -> None:
+        """Do what the Memory OS decided, in order; `recall` answers its RecallActions, None passes them over."""
+        # Actions refer to the rolling zone as it lay before the evictions among them.
+        rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
+        for action in actions:
+            if isinstance(action, _core.Archive):
+                self._archive(action, rolling_begin)
+            elif isinstance(action, _core.Evict):
+                self._keep_before_change("rolling")
+                self.cache.evict(action.tokens, action.delta)
+                rolling_begin += action.tokens
+            elif recall is not None:
+                self.recall(recall(action))
+        if not self.os.archiving:
+            self._unarchived_ids.clear()
+
+    def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
+        tokens = action.end - action.begin
+        ids = np.asarray(self._unarchived_ids[:tokens], dtype=np.int32)
+        payload = self.cache.archive(
+            self.cache.slot_of(action.begin, rolling_begin),
+            tokens,
+            page_tokens=self.config.page_tokens,
+            codec=self.config.codec,
+        )
+        self.memory.core.append(
+            stream=self.os.stream,
+            begin=action.begin,
+            end=action.end,
+            sink_tokens=action.sink_tokens,
+            source=self.source,
+            created_at=time.time(),
+            tags=[],
+            token_ids=ids,
+            payload=payload.numpy(),
+        )
+        del self._unarchived_ids[:tokens]
+        self.archived_blocks += 1
+
+    def recall(self, pages: Sequence[_core.PageRef]) -> None:
+        """Replace the recalled zone by these pages, first to last."""
+        placements = self.os.recall(pages)
+        tokens = sum(p.tokens for p in placements)
+        if self.os.evicted:
+            self._keep_before_change("front")
+            first_slot = self.cache.open_recalled(tokens)
+            self._restore(placements, first_slot)
+
+    def clear_recalled(self) -> None:
+        self.os.clear_recalled()
+        if self.os.evicted:
+            self._keep_before_change("front")
+            self.cache.open_recalled(0)
+
+    def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
+        """Read the placed pages from the memory and write them to consecutive slots."""
+        if not placements:
+            return
+        core = self.memory.core
+        table = torch.zeros(len(placements), 6, dtype=torch.int64)
+        offset, slot = 0, first_slot
+        for row, placement in enumerate(placements):
+            page_tokens = placement.page.end - placement.page.begin
+            table[row] = torch.tensor(
+                [offset, page_tokens, placement.first_token, placement.tokens, slot, placement.position]
+            )
+            offset += core.page_bytes(page_tokens)
+            slot += placement.tokens
+        payload = torch.empty(offset, dtype=torch.uint8)
+        core.read_pages([p.page for p in placements], payload.numpy())
+        self.cache.write_pages(
+            payload, table, page_tokens=self.config.page_tokens, codec=self.config.codec
+        )
+
+    def _resume(self) -> None:
+        """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
+        end = self.memory.core.stream_end(self.os.stream)
+        if end == 0:
+            return
+        placements = self.os.resume(end, self.memory.core.pages_of(self.os.stream, 0, end))
+        sinks = self.os.sinks
+        self.cache.begin = self.cache.rolling_slot - sinks
+        self._restore(placements, self.cache.begin)
+        self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
+
+    # --- leaving no trace
+
+    @contextlib.contextmanager
+    def branch(self) -> Iterator[None]:
+        """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest."""
+        saved_os, outer = self.os, self._saved
+        begin, end = self.cache.begin, self.cache.end
+        ids = list(self._unarchived_ids)
+        self.os = saved_os.copy()
+        self.os.set_archiving(False)
+        self._saved = {}
+        try:
+            yield
+        finally:
+            for snapshot in self._saved.values():
+                self.cache.restore(snapshot)
+            self.os, self._saved = saved_os, outer
+            self.cache.begin, self.cache.end = begin, end
+            self._unarchived_ids = ids
+
+    def _keep_before_change(self, zone: Zone) -> None:
+        if self._saved is None or zone in self._saved:
+            return
+        cache = self.cache
+        if zone == "rolling":
+            self._saved[zone] = cache.snapshot(cache.rolling_slot, cache.rolling_slots)
+        else:
+            self._saved[zone] = cache.snapshot(cache.begin, cache.rolling_slot - cache.begin)

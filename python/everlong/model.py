@@ -1,0 +1,393 @@
+"""MemoryModel: a HuggingFace causal LM with a memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from everlong import _core
+from everlong.attach import attach
+from everlong.calibrate import IndexProfile, calibrate, keep_profile, load_profile
+from everlong.config import MemoryConfig
+from everlong.decoding import decode, prepare
+from everlong.errors import ClosedError
+from everlong.fingerprint import fingerprint
+from everlong.frame import Frame, RecallPages
+from everlong.memory import Memory
+from everlong.progress import track_tokens
+from everlong.prompt import Prompt, build_prompt
+from everlong.recall import Found, Recall, query_layers, search, tap_question
+
+# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
+MIN_CALIBRATION_PAGES = 64
+
+PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadReport:
+    tokens: int
+    blocks: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    text: str
+    tokens: int  # generated
+    recalled: tuple[Recall, ...]  # best first; empty when nothing came back
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    ppl: float
+    nll: float  # mean, nats a token
+    tokens: int  # scored
+    token_nll: tuple[float, ...]
+
+
+class MemoryModel:
+    """One stream of text, its frame and its memory. Not thread-safe; a context manager that closes its memory.
+
+    `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`. An existing memory is
+    gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        memory: str | pathlib.Path | Memory | None = None,
+        config: MemoryConfig | None = None,
+    ) -> None:
+        served = attach(model)
+        config = config if config is not None else MemoryConfig.fitting(served.window)
+        if config.frame_tokens > served.window:
+            raise ValueError(
+                f"frame_tokens={config.frame_tokens} is more than the model's trained window of {served.window}; "
+                "MemoryConfig.fitting(window) gives budgets that fit"
+            )
+        prints = fingerprint(model, served.rope, tokenizer)
+        manifest = _core.Manifest(
+            weights=prints.weights,
+            rope=prints.rope,
+            tokenizer=prints.tokenizer,
+            layers=served.layers,
+            kv_heads=served.kv_heads,
+            head_dim=served.head_dim,
+            page_tokens=config.page_tokens,
+            codec=config.codec,
+            attributes={"model": str(getattr(model, "name_or_path", ""))},
+        )
+        self.memory = memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest)
+        self._owns_memory = not isinstance(memory, Memory)
+        try:
+            self.memory.check(prints)
+            kept = self.memory.core.manifest()
+            # How a memory is written was decided when it was made.
+            self.config = dataclasses.replace(config, page_tokens=kept.page_tokens, codec=kept.codec)
+            self.model = model
+            self.tokenizer = tokenizer
+            self.frame = Frame(served, self.memory, self.config)
+            self._profile = load_profile(self.memory.core)
+            if self._profile is not None:
+                self.memory.core.set_retrieval_heads(self._profile.heads)
+        except BaseException:
+            if self._owns_memory:
+                self.memory.close()
+            raise
+        self._closed = False
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str,
+        memory: str | pathlib.Path | Memory | None = None,
+        config: MemoryConfig | None = None,
+        **load_arguments: Any,
+    ) -> MemoryModel:
+        """Load a model and its tokenizer by name or path ("smollm2": the embedded one), then as the constructor."""
+        from everlong.models import load
+
+        model, tokenizer = load(name_or_path, **load_arguments)
+        return cls(model, tokenizer, memory, config)
+
+    # --- reading
+
+    def read(
+        self, text: str | pathlib.Path | Iterable[str], source: str = "", *, progress: bool = False
+    ) -> ReadReport:
+        """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
+
+        Everything reported is durable. `source` names it in citations; a file's name by default.
+        """
+        self._check_open()
+        if isinstance(text, pathlib.Path):
+            source = source or text.stem
+            text = text.read_text(encoding="utf-8")
+        pieces = [text] if isinstance(text, str) else text
+        started = time.monotonic()
+        tokens, blocks = 0, self.frame.archived_blocks
+        self.frame.source = source
+        try:
+            for piece in pieces:
+                ids = self._encode(piece)
+                with track_tokens(len(ids), source or "reading", enabled=progress) as advance:
+                    if len(ids) > 0:
+                        self.frame.extend(ids, "read", progress=advance)
+                tokens += len(ids)
+            self.frame.end_of_text()
+        finally:
+            self.frame.source = ""
+        return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started)
+
+    def _encode(self, text: str) -> torch.Tensor:
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return torch.tensor(ids, dtype=torch.int64)
+
+    # --- asking
+
+    def generate(
+        self,
+        question: str,
+        max_new_tokens: int = 64,
+        *,
+        recall: bool = True,
+        remember: bool = True,
+        chat: bool = True,
+        **generation: Any,
+    ) -> Answer:
+        """Answer from the memory.
+
+        `recall=False` leaves the window alone; `remember=False` leaves no trace of question and answer; `chat=False`
+        takes the question as plain text to go on from. Further arguments are those of transformers' `generate`.
+        """
+        self._check_open()
+        found = Found((), 0.0, 0.0)
+        tokens: list[int] = []
+        with contextlib.nullcontext() if remember else self.frame.branch():
+            for event in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
+                if isinstance(event, Found):
+                    found = event
+                else:
+                    tokens.append(event)
+        return Answer(self._text(tokens), len(tokens), self._cite(found))
+
+    def stream(
+        self,
+        question: str,
+        max_new_tokens: int = 64,
+        *,
+        recall: bool = True,
+        remember: bool = True,
+        chat: bool = True,
+        **generation: Any,
+    ) -> Iterator[str]:
+        """As `generate`, but yields the answer's text piece by piece."""
+        self._check_open()
+        tokens: list[int] = []
+        given = ""
+        with contextlib.nullcontext() if remember else self.frame.branch():
+            for event in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
+                if isinstance(event, Found):
+                    continue
+                tokens.append(event)
+                text = self._text(tokens)
+                # A character of several tokens shows as U+FFFD until its last one is there.
+                if not text.endswith("\ufffd") and len(text) > len(given):
+                    yield text[len(given) :]
+                    given = text
+        rest = self._text(tokens)[len(given) :]
+        if rest:
+            yield rest
+
+    def search(self, question: str, *, chat: bool = True) -> tuple[Recall, ...]:
+        """What a question would bring back, best first, without answering. Leaves no trace."""
+        self._check_open()
+        return self._cite(self._find(build_prompt(self.tokenizer, question, chat=chat)))
+
+    def _answer(
+        self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, **generation: Any
+    ) -> Iterator[Found | int]:
+        prompt = build_prompt(self.tokenizer, question, chat=chat)
+        if len(prompt.ids) == 0:
+            raise ValueError("the question is empty")
+        generation.setdefault("do_sample", False)
+        decoding = prepare(self.model, self.tokenizer, prompt.ids, max_new_tokens=max_new_tokens, **generation)
+        found: list[Found] = []
+
+        def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
+            if action.trigger == "recent":
+                return self._recent_pages(action.blocks)
+            found.append(self._find(prompt))
+            return found[-1].pages(self.config.order)
+
+        pages: RecallPages | None = answer_recall if recall else None
+        self.frame.clear_recalled()
+        if recall:
+            self.frame.execute(self.frame.os.begin_prompt(), pages)
+            yield from found
+        logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
+        yield from decode(self.frame, prompt.ids, logits, decoding, pages)
+
+    def _find(self, prompt: Prompt) -> Found:
+        self._calibrate_if_due()
+        layers = sorted(query_layers(self.frame, self._profile, self.config))
+        queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
+        ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+        return search(self.frame, ids, queries, self._profile, self.config)
+
+    def _recent_pages(self, blocks: int) -> Sequence[_core.PageRef]:
+        os = self.frame.os
+        return self.memory.core.recent_pages(os.stream, os.rolling[0], blocks)
+
+    def _cite(self, found: Found) -> tuple[Recall, ...]:
+        core = self.memory.core
+        return tuple(
+            Recall(
+                block_id=group.pages[0].block,
+                span=(group.begin, group.end),
+                score=group.score,
+                source=group.source,
+                text=self._text(core.token_ids(group.stream, group.begin, group.end).tolist()),
+                found_by=tuple(group.found_by),
+            )
+            for group in found.groups
+        )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    # --- calibration
+
+    @property
+    def profile(self) -> IndexProfile | None:
+        """The retrieval heads in use; None before the first question or while the memory is too small to tell."""
+        return self._profile
+
+    def calibrate(self, *, seed: int = 0) -> IndexProfile:
+        """Find the model's retrieval heads on this memory's own text, and keep them with it."""
+        self._check_open()
+
+        def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
+            prompt = build_prompt(self.tokenizer, question)
+            ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+            return ids, tap_question(self.frame, prompt.ids, prompt.question, layers)
+
+        profile = calibrate(
+            self.frame,
+            ask,
+            self._text,
+            heads=self.config.retrieval_heads,
+            query_distance=min(self.config.query_distance, self.frame.served.window // 4),
+            seed=seed,
+        )
+        if self.memory.core.read_only:
+            self.memory.core.set_retrieval_heads(profile.heads)
+        else:
+            keep_profile(self.memory.core, profile)
+        self._profile = profile
+        return profile
+
+    def _calibrate_if_due(self) -> None:
+        if "heads" not in self.config.index:
+            return
+        pages = len(self.memory.core.pages())
+        known = self._profile.pages if self._profile is not None else 0
+        # A profile from few pages is redone once there are enough to tell heads apart.
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (0 < known < 256 and pages >= 4 * known):
+            self.calibrate()
+
+    # --- perplexity
+
+    def perplexity(
+        self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0
+    ) -> Perplexity:
+        """How well the text is predicted after all that was read. Nothing is written.
+
+        Every `recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest archived
+        blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as "recent" has,
+        "window" nothing; None as configured.
+        """
+        self._check_open()
+        ids = self._encode(text)
+        if len(ids) < 2:
+            raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
+        policy = policy or {"prompt": "prompt", "recent": "recent", "off": "window"}[self.config.policy]
+        step = self.config.recent_every
+        rows = []
+        with self.frame.branch():
+            self.frame.clear_recalled()
+            newest = self._newest_tokens()
+            for first in range(0, len(ids), step):
+                self._refill(policy, newest, seed + first)
+                chunk = ids[first : first + step]
+                logits = self.frame.extend(chunk, "read", logits=True).float()
+                target = ids[first + 1 : first + step + 1].to(logits.device)
+                rows.append(torch.nn.functional.cross_entropy(logits[: len(target)], target, reduction="none").cpu())
+                newest = chunk[-self.config.page_tokens :]
+        nll = torch.cat(rows)
+        mean = float(nll.double().mean())
+        return Perplexity(math.exp(mean), mean, len(nll), tuple(nll.tolist()))
+
+    def _newest_tokens(self) -> torch.Tensor:
+        end = self.frame.os.archived_until
+        stream = self.frame.os.stream
+        first = max(0, end - self.config.page_tokens)
+        if first == end:
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
+
+    def _refill(self, policy: str, newest: torch.Tensor, seed: int) -> None:
+        os, core = self.frame.os, self.memory.core
+        pages: Sequence[_core.PageRef] = ()
+        if policy == "recent":
+            pages = self._recent_pages(self.config.recent_blocks)
+        elif policy == "random":
+            count = self.config.recent_blocks * self.config.block_tokens // self.config.page_tokens
+            pages = core.random_pages(os.stream, os.rolling[0], count, seed)
+        elif policy == "prompt" and len(newest) > 0:
+            pages = self._find(Prompt(newest, slice(0, len(newest)))).pages(self.config.order)
+        self.frame.recall(pages)
+
+    # --- life
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens read and generated so far."""
+        return self.frame.os.stream_end
+
+    def close(self) -> None:
+        """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self.memory.core.read_only:
+                self.frame.end_of_text()
+        finally:
+            self.frame.close()
+            if self._owns_memory:
+                self.memory.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this MemoryModel was closed")
+
+    def __enter__(self) -> MemoryModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,20 @@
+"""Progress of anything that takes over a second."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextlib.contextmanager
+def track_tokens(total: int, label: str, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
+    """A bar over `total` tokens on standard error's terminal; gives the function that advances it, None when off."""
+    if not enabled:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
+    with Progress(*columns, TimeRemainingColumn(), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda tokens: bar.advance(task, tokens)

@@ -1,0 +1,36 @@
+"""A question as the tokens the model reads, and where in them the question's own words stand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    ids: torch.Tensor  # [n] int64
+    question: slice  # the tokens of the question itself, without the chat template around it
+
+
+def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
+    """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is."""
+    template = chat and getattr(tokenizer, "chat_template", None)
+    text = question
+    if template:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+        )
+    if not getattr(tokenizer, "is_fast", False):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return Prompt(torch.tensor(ids, dtype=torch.int64), slice(0, len(ids)))
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    # A template may trim the question; its stripped form is what can be found again.
+    core = question.strip()
+    start = text.rfind(core)
+    end = start + len(core)
+    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start and last > first]
+    span = slice(inside[0], inside[-1] + 1) if start >= 0 and inside else slice(0, len(ids))
+    return Prompt(torch.tensor(ids, dtype=torch.int64), span)

@@ -1,0 +1,106 @@
+"""From a question to the pages that answer it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong import _core
+from everlong.calibrate import IndexProfile
+from everlong.config import MemoryConfig
+from everlong.frame import Frame
+from everlong.queries import QueryTap, rotate_queries
+
+
+@dataclasses.dataclass(frozen=True)
+class Recall:
+    """What came back, and from where: a group of pages of one block run."""
+
+    block_id: int  # of the group's first page
+    span: tuple[int, int]  # tokens of the stream
+    score: float  # of its best page; only to be compared within one answer
+    source: str
+    text: str
+    found_by: tuple[str, ...]  # which parts of the index
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A search's outcome: the groups, best first, and how sure the index is."""
+
+    groups: tuple[_core.FoundGroup, ...]
+    top_mass: float
+    decisiveness: float
+
+    def pages(self, order: str) -> list[_core.PageRef]:
+        """The pages in frame order: "relevance" puts the best group last, "time" the newest."""
+        groups = list(reversed(self.groups))
+        if order == "time":
+            groups.sort(key=lambda group: (group.stream, group.begin))
+        return [page for group in groups for page in group.pages]
+
+
+def search(
+    frame: Frame,
+    question_ids: np.ndarray[Any, np.dtype[np.int32]],
+    queries: dict[int, torch.Tensor],
+    profile: IndexProfile | None,
+    config: MemoryConfig,
+) -> Found:
+    """Search the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer."""
+    rolling_begin = frame.os.rolling[0]
+    kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
+    result = frame.memory.core.search(
+        token_ids=question_ids,
+        head_queries=head_queries(frame, queries, profile) if profile is not None and "heads" in kinds else None,
+        mean_query=mean_query(frame, queries) if "mean_pool" in kinds else None,
+        kinds=kinds or ["lexical"],
+        max_groups=config.groups,
+        neighbours=config.neighbours,
+        token_budget=config.recalled_tokens,
+        stream=frame.os.stream,
+        resident_from=rolling_begin,
+    )
+    return Found(tuple(result.groups), result.top_mass, result.decisiveness)
+
+
+def query_layers(frame: Frame, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
+    """The layers whose queries a search reads."""
+    layers = set()
+    if profile is not None and "heads" in config.index:
+        layers |= {layer for layer, _, _ in profile.heads}
+    if "mean_pool" in config.index:
+        layers.add(frame.served.layers - 1)
+    return layers
+
+
+def head_queries(
+    frame: Frame, queries: dict[int, torch.Tensor], profile: IndexProfile
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """[T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
+    picked = torch.stack([queries[layer][:, head] for layer, head, _ in profile.heads], dim=1)
+    return rotate_queries(frame.served.rope, picked, profile.query_distance).contiguous().numpy()
+
+
+def mean_query(frame: Frame, queries: dict[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """[Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
+    served = frame.served
+    q = queries[served.layers - 1]
+    grouped = q.reshape(q.shape[0], served.kv_heads, -1, served.head_dim)
+    return grouped.mean(dim=(0, 2)).reshape(-1).contiguous().numpy()
+
+
+def tap_question(
+    frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int]
+) -> dict[int, torch.Tensor]:
+    """Read a prompt once without a trace, as findings.md has it, and keep q [T, Hq, D] of its question tokens."""
+    if not layers:
+        return {}
+    with frame.branch(), QueryTap(frame.served, layers) as tap:
+        frame.clear_recalled()
+        frame.extend(prompt_ids, "prompt")
+    return {layer: tap.queries(layer)[question].cpu() for layer in layers}

@@ -1,0 +1,241 @@
+"""MemoryModel as its users meet it: reading, asking, closing, reopening, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+import everlong
+
+FACT = "Zq7#Kx9!Wv3@Jy5%"
+
+
+def haystack_with_fact() -> str:
+    """3,000 letters with 16 symbols in the middle that stand nowhere else."""
+    text = random_text(3000)
+    return text[:1200] + FACT + text[1200:]
+
+
+@pytest.fixture
+def mm():
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as opened:
+        yield opened
+
+
+def test_read_reports_what_is_in_the_memory(mm) -> None:
+    report = mm.read(haystack_with_fact(), source="needle")
+    stats = mm.memory.stats()
+    assert report.tokens == stats.tokens == 3016 == mm.stream_tokens
+    assert report.blocks == stats.blocks == len(mm.memory.blocks())
+    spans = [block.span for block in mm.memory.blocks(source="needle")]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == 3016
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_frame_never_exceeds_its_budget(mm) -> None:
+    bytes_before = mm.frame.cache.nbytes()
+    mm.read(haystack_with_fact())
+    assert mm.frame.cache.length <= SMALL.frame_tokens
+    assert mm.frame.os.next_position() <= SMALL.frame_tokens
+    assert mm.frame.cache.nbytes() == bytes_before
+
+
+def test_words_that_stand_nowhere_else_are_found_and_cited(mm) -> None:
+    mm.read(haystack_with_fact(), source="needle")
+    found = mm.search(f"what follows {FACT}?")
+    assert FACT in found[0].text
+    assert found[0].source == "needle"
+    assert found[0].span[0] <= 1200
+    assert found[0].span[1] >= 1216
+    assert "lexical" in found[0].found_by
+    answer = mm.generate(f"what follows {FACT}?", max_new_tokens=3, remember=False)
+    assert FACT in answer.recalled[0].text
+    assert mm.generate(FACT, max_new_tokens=3, remember=False, recall=False).recalled == ()
+
+
+def test_recalled_pages_change_the_answer_and_enter_no_block(mm) -> None:
+    mm.read(haystack_with_fact())
+    with_memory = mm.generate(FACT, max_new_tokens=20, remember=False)
+    alone = mm.generate(FACT, max_new_tokens=20, remember=False, recall=False)
+    assert with_memory.text != alone.text
+    mm.generate(FACT, max_new_tokens=20, remember=True)
+    assert mm.stream_tokens == 3016 + len(FACT) + 20
+    mm.frame.end_of_text()
+    archived = mm.memory.core.token_ids(0, 3016, mm.stream_tokens)
+    assert mm._text(archived.tolist()[: len(FACT)]) == FACT
+    assert mm.memory.stats().tokens == mm.stream_tokens
+
+
+def test_forgotten_text_is_not_found(mm) -> None:
+    mm.read(random_text(1500), source="kept")
+    mm.read(haystack_with_fact(), source="needle")
+    assert FACT in mm.search(FACT)[0].text
+    assert mm.memory.forget(source="needle") > 0
+    assert all(FACT not in recall.text for recall in mm.search(FACT))
+    assert {block.source for block in mm.memory.blocks()} == {"kept"}
+
+
+def test_recent_policy_brings_back_the_newest_blocks() -> None:
+    """The designs' MVP: every `recent_every` generated tokens the newest blocks that left the frame."""
+    config = dataclasses.replace(SMALL, policy="recent", recent_every=32, recent_blocks=2)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(2000))
+        answer = mm.generate("abc", max_new_tokens=70)
+        restored = [event for event in mm.frame.os.trace() if event["what"] == "restore"]
+        gone = [block for block in mm.memory.blocks() if block.span[1] <= mm.frame.os.rolling[0]]
+        assert answer.recalled == ()
+        assert len(restored) == 2
+        assert set(restored[-1]["blocks"]) <= {block.id for block in gone[-3:]}
+        assert mm.frame.os.recalled_tokens > 0
+
+
+def test_perplexity_of_a_frame_that_holds_everything_is_the_plain_one(mm) -> None:
+    text, rest = random_text(100), random_text(80, seed=2)
+    mm.read(text)
+    ids = torch.cat([mm._encode(text), mm._encode(rest)])
+    with torch.no_grad():
+        logits = mm.model(input_ids=ids[None]).logits[0, 100:-1]
+    expected = torch.nn.functional.cross_entropy(logits, ids[101:])
+    result = mm.perplexity(rest)
+    assert result.tokens == 79
+    assert result.nll == pytest.approx(float(expected), abs=1e-4)
+    assert mm.memory.stats().tokens == 100
+
+
+_OTHER_PROCESS = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import everlong
+from test_exactness import SMALL
+from tiny_models import byte_tokenizer, tiny_model
+with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), sys.argv[1], config=SMALL) as mm:
+    answer = mm.generate(sys.argv[3], max_new_tokens=20, remember=False)
+    print(repr((answer.text, [(r.span, r.source, r.text) for r in answer.recalled])))
+"""
+
+
+@pytest.mark.parametrize("codec", ["fp32", "e4m3"])
+def test_memory_written_by_one_process_answers_in_another(tmp_path: Path, codec: str) -> None:
+    config = dataclasses.replace(SMALL, codec=codec)
+    with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        mm.read(haystack_with_fact(), source="needle")
+        answer = mm.generate(FACT, max_new_tokens=20, remember=False)
+    here = Path(__file__).parent
+    other = subprocess.run(
+        [sys.executable, "-c", _OTHER_PROCESS, str(tmp_path / "m"), str(here), FACT],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    text, recalled = eval(other.stdout)
+    assert recalled == [(r.span, r.source, r.text) for r in answer.recalled]
+    assert FACT in recalled[0][2]
+    if codec == "fp32":
+        assert text == answer.text
+
+
+def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Reading in two sessions leaves the same archive as reading in one."""
+    text = haystack_with_fact()
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text[:2000])
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        assert mm.stream_tokens == 2000
+        mm.read(text[2000:])
+        assert mm.memory.core.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
+
+
+def other_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["hello"])
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "model,tokenizer,named",
+    [
+        (lambda: tiny_model(seed=1), byte_tokenizer, "weights"),
+        (lambda: tiny_model(rope="llama3"), byte_tokenizer, "rope"),
+        (tiny_model, other_tokenizer, "tokenizer"),
+    ],
+)
+def test_another_model_is_refused_and_the_memory_untouched(tmp_path: Path, model, tokenizer, named: str) -> None:
+    folder = tmp_path / "m"
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL) as mm:
+        mm.read(random_text(500))
+    before = (folder / "manifest.json").read_bytes()
+    with pytest.raises(everlong.ModelMismatchError, match=named):
+        everlong.MemoryModel(model(), tokenizer(), folder, config=SMALL)
+    assert (folder / "manifest.json").read_bytes() == before
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL) as mm:
+        assert mm.stream_tokens == 500
+
+
+def test_second_writer_is_refused(tmp_path: Path) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(random_text(300))
+        with pytest.raises(everlong.MemoryBusyError):
+            everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL)
+
+
+def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
+    text = "".join(random_text(64, seed=i) for i in range(100))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text)
+        assert mm.profile is None
+        found = mm.search(text[1000:1030])
+        profile = mm.profile
+        assert profile is not None
+        assert len(set(profile.heads)) == SMALL.retrieval_heads
+        assert 0 < profile.reciprocal_rank <= 1
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        assert mm.profile == profile
+        assert [recall.span for recall in mm.search(text[1000:1030])] == [recall.span for recall in found]
+
+
+def test_read_takes_files_and_pieces(mm, tmp_path: Path) -> None:
+    file = tmp_path / "book.txt"
+    file.write_text("some text of a book")
+    mm.read(file)
+    mm.read(iter(["first piece, ", "second piece"]), source="pieces")
+    assert [block.source for block in mm.memory.blocks()] == ["book", "pieces"]
+    assert mm.read("").tokens == 0
+
+
+def test_wrong_use_is_told(mm) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        mm.generate("")
+    with pytest.raises(ValueError, match="num_beams"):
+        mm.generate("a", num_beams=2)
+    with pytest.raises(ValueError, match="at least 2 tokens"):
+        mm.perplexity("a")
+    with pytest.raises(ValueError, match="trained window"):
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=everlong.MemoryConfig())
+    mm.close()
+    mm.close()
+    with pytest.raises(everlong.ClosedError):
+        mm.read("a")
+
+
+def test_models_that_cannot_be_served_exactly_are_refused() -> None:
+    config = transformers.Gemma3TextConfig(
+        vocab_size=257,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(everlong.UnsupportedModelError, match="sliding_attention"):
+        everlong.MemoryModel(model, byte_tokenizer())
