@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ class ServedModel:
 
     def score_scale(self, layer: int) -> float:
         """What attention multiplies q.k with, over the 1/sqrt(D) that the index applies."""
-        return float(getattr(self.attention[layer], "scaling", self.head_dim**-0.5)) * self.head_dim**0.5
+        scaling: float = getattr(self.attention[layer], "scaling", self.head_dim**-0.5)
+        return scaling * math.sqrt(self.head_dim)
 
     def query_module(self, layer: int) -> torch.nn.Module:
         """The module whose output is the layer's un-rotated q: the last one before the rotation."""
@@ -63,15 +65,17 @@ def attach(model: Any) -> ServedModel:
         )
     if getattr(config, "layer_types", None) is None and getattr(config, "sliding_window", None) is not None:
         raise UnsupportedModelError(f"{name}: sliding_window={config.sliding_window}; full attention works")
-    attention = tuple(getattr(layer, "self_attn", None) for layer in layers)
-    for index, module in enumerate(attention):
+    attention = []
+    for index, layer in enumerate(layers):
+        module = getattr(layer, "self_attn", None)
         if not isinstance(module, torch.nn.Module) or not hasattr(module, "q_proj"):
             raise UnsupportedModelError(f"{name}: layer {index} has no self_attn.q_proj; separate q, k, v work")
+        attention.append(module)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     parameter = next(model.parameters())
     served = ServedModel(
         model=model,
-        attention=attention,
+        attention=tuple(attention),
         rotary=rotary,
         rope=rope_table(config),
         query_heads=config.num_attention_heads,

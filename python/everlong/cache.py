@@ -21,7 +21,7 @@ from everlong import ops
 from everlong.attach import ServedModel
 
 
-class ResidentLayer(CacheLayerMixin):  # type: ignore[misc]
+class ResidentLayer(CacheLayerMixin):
     """One layer's window into the buffers of a ResidentCache."""
 
     is_sliding = False
@@ -67,7 +67,7 @@ class SlotSnapshot:
     sin: torch.Tensor
 
 
-class ResidentCache(Cache):  # type: ignore[misc]
+class ResidentCache(Cache):
     """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it."""
 
     def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, recalled_tokens: int) -> None:

@@ -102,7 +102,7 @@ def eval_niah(
     corpus: Annotated[Path | None, typer.Option(help="Books: a folder of .txt or a tar.xz of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Needle in a haystack: facts planted in books, asked with memory, with the window alone, on the gold text alone."""
+    """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
     from everlong.eval.niah import NiahConfig, print_niah, run_niah
 
     report = run_niah(model, NiahConfig(tokens=tokens, facts_per_kind=facts, seed=seed), corpus=corpus)

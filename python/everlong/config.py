@@ -62,6 +62,11 @@ class MemoryConfig:
             block_tokens=min(default.block_tokens, scaled(default.rolling_tokens)),
         )
 
+    def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
+        """This config with what an existing memory decided when it was made: its page length and codec."""
+        kept = {"page_tokens": manifest.page_tokens, "codec": manifest.codec}
+        return dataclasses.replace(self, **kept)  # type: ignore[arg-type]  # checked by the core on opening
+
     def os_config(self) -> _core.MemoryOsConfig:
         """The part that the Memory OS reads."""
         return _core.MemoryOsConfig(

@@ -12,7 +12,7 @@ class CorruptMemoryError(EverlongError):
 
 
 class ModelMismatchError(EverlongError):
-    """The memory belongs to another model, RoPE or tokenizer; the message names what differs. The memory is untouched."""
+    """The memory belongs to another model, RoPE or tokenizer, which the message names. The memory is untouched."""
 
 
 class MemoryBusyError(EverlongError):

@@ -24,7 +24,7 @@ RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 class Frame:
     """One stream of one model over one memory. Not thread-safe.
 
-    `tokens` given to `extend` are computed in chunks that fit, archived block by block and evicted as the Memory OS says.
+    What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says.
     """
 
     def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig) -> None:
@@ -183,9 +183,7 @@ class Frame:
             slot += placement.tokens
         payload = torch.empty(offset, dtype=torch.uint8)
         core.read_pages([p.page for p in placements], payload.numpy())
-        self.cache.write_pages(
-            payload, table, page_tokens=self.config.page_tokens, codec=self.config.codec
-        )
+        self.cache.write_pages(payload, table, page_tokens=self.config.page_tokens, codec=self.config.codec)
 
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""

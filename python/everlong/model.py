@@ -17,7 +17,7 @@ import torch
 from everlong import _core
 from everlong.attach import attach
 from everlong.calibrate import IndexProfile, calibrate, keep_profile, load_profile
-from everlong.config import MemoryConfig
+from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
 from everlong.errors import ClosedError
 from everlong.fingerprint import fingerprint
@@ -31,6 +31,7 @@ from everlong.recall import Found, Recall, query_layers, search, tap_question
 MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
+_PERPLEXITY_POLICY: dict[Policy, PerplexityPolicy] = {"prompt": "prompt", "recent": "recent", "off": "window"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,7 @@ class MemoryModel:
             self.memory.check(prints)
             kept = self.memory.core.manifest()
             # How a memory is written was decided when it was made.
-            self.config = dataclasses.replace(config, page_tokens=kept.page_tokens, codec=kept.codec)
+            self.config = config.written_as(kept)
             self.model = model
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config)
@@ -123,9 +124,7 @@ class MemoryModel:
 
     # --- reading
 
-    def read(
-        self, text: str | pathlib.Path | Iterable[str], source: str = "", *, progress: bool = False
-    ) -> ReadReport:
+    def read(self, text: str | pathlib.Path | Iterable[str], source: str = "", *, progress: bool = False) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations; a file's name by default.
@@ -310,9 +309,7 @@ class MemoryModel:
 
     # --- perplexity
 
-    def perplexity(
-        self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0
-    ) -> Perplexity:
+    def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """How well the text is predicted after all that was read. Nothing is written.
 
         Every `recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest archived
@@ -323,7 +320,7 @@ class MemoryModel:
         ids = self._encode(text)
         if len(ids) < 2:
             raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
-        policy = policy or {"prompt": "prompt", "recent": "recent", "off": "window"}[self.config.policy]
+        policy = policy or _PERPLEXITY_POLICY[self.config.policy]
         step = self.config.recent_every
         rows = []
         with self.frame.branch():
@@ -348,7 +345,7 @@ class MemoryModel:
             return torch.zeros(0, dtype=torch.int64)
         return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
 
-    def _refill(self, policy: str, newest: torch.Tensor, seed: int) -> None:
+    def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core
         pages: Sequence[_core.PageRef] = ()
         if policy == "recent":

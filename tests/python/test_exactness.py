@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
 
 import everlong
+from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
 
 TOLERANCE = 1e-4
 WIDE = 1536
@@ -37,7 +37,7 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
         return model(input_ids=ids[None]).logits[0]
 
 
-@pytest.mark.parametrize("kind,rope", TINY_KINDS)
+@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, chunk: int) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
@@ -48,7 +48,7 @@ def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, 
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("kind,rope", TINY_KINDS)
+@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
 def test_everything_archived_and_restored_is_the_plain_forward(kind: str, rope: str, tmp_path: Path) -> None:
     """Read with a frame that holds all; reopen with one that holds a third; bring the rest back in order of time."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
@@ -85,7 +85,7 @@ def test_without_the_recalled_pages_the_same_frame_differs(tmp_path: Path) -> No
     assert (logits - expected).abs().max() > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize("kind,rope", TINY_KINDS)
+@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
 def test_chunk_sizes_agree_across_evictions(kind: str, rope: str) -> None:
     """The same evictions, reached in chunks of 1, 16 and 64 tokens, leave the same frame."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from test_exactness import SMALL, random_text
-from tiny_models import byte_tokenizer, tiny_model
 
 import everlong
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"
 
@@ -38,7 +39,7 @@ def test_read_reports_what_is_in_the_memory(mm) -> None:
     spans = [block.span for block in mm.memory.blocks(source="needle")]
     assert spans[0][0] == 0
     assert spans[-1][1] == 3016
-    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
 
 
 def test_frame_never_exceeds_its_budget(mm) -> None:
@@ -161,7 +162,7 @@ def other_tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 
 @pytest.mark.parametrize(
-    "model,tokenizer,named",
+    ("model", "tokenizer", "named"),
     [
         (lambda: tiny_model(seed=1), byte_tokenizer, "weights"),
         (lambda: tiny_model(rope="llama3"), byte_tokenizer, "rope"),
