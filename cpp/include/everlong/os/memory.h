@@ -26,6 +26,7 @@ struct PageRef {
   int32_t page = 0;
   int64_t stream = 0;
   TokenSpan span;
+  bool operator==(const PageRef&) const = default;
 };
 
 enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U };  // bits; several are fused by rank
@@ -42,7 +43,7 @@ struct SearchRequest {
   // Never returned: pages of `stream` that end after this token (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
-  std::string source;                   // only this source; "" for all
+  std::string source;  // only this source; "" for all
 };
 
 struct FoundGroup {
@@ -51,7 +52,7 @@ struct FoundGroup {
   TokenSpan span;
   std::string source;
   float score = 0;
-  uint32_t found_by = 0;       // index::FoundBy bits
+  uint32_t found_by = 0;  // index::FoundBy bits
 };
 
 struct SearchResult {
@@ -76,8 +77,8 @@ class Memory {
 
   [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
 
-  // The `blocks` most recent blocks of `stream` that end at or before `before`, pages in order of time (the designs' MVP
-  // policy, 3.1.2).
+  // The `blocks` most recent blocks of `stream` that end at or before `before`, pages in order of time (the designs'
+  // MVP policy, 3.1.2).
   [[nodiscard]] Result<std::vector<PageRef>> RecentPages(int64_t stream, int64_t before, int32_t blocks) const;
   // `count` pages drawn without replacement from all that may be recalled: the random control of every evaluation.
   [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count,

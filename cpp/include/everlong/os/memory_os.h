@@ -1,5 +1,5 @@
-// The Memory OS (both designs, 2.1): sees token ids and counts, decides what is archived, evicted and recalled, and says
-// so as a list of actions. It never touches a tensor; the host executes the actions in order.
+// The Memory OS (both designs, 2.1): sees token ids and counts, decides what is archived, evicted and recalled, and
+// says so as a list of actions. It never touches a tensor; the host executes the actions in order.
 //
 // Values: a MemoryOs is copyable, so a question that must leave no trace runs on a copy. Not thread-safe.
 //
@@ -12,6 +12,7 @@
 // Recalled pages are right-aligned against rolling, so that a recall moves no resident key (findings.md "Positions").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,19 +31,25 @@ namespace everlong::os {
 enum class State : uint8_t { kGenerating, kArchiving, kRetrieving };
 
 struct MemoryOsConfig {
+  int64_t stream = 0;  // which stream of the memory this frame reads
   ResidencyConfig residency;
   SegmenterConfig segmenter;
   RecallPolicyConfig recall;
 };
 
+// kInvalidArgument unless every part is valid, stream >= 0 and rolling_tokens >= block_tokens: what is not archived yet
+// is less than a block, so that only archived tokens ever leave the frame.
 Status Validate(const MemoryOsConfig& config);
 
-// Copy the KV of this span of the stream (resident: sinks or rolling) to the store as one block.
+// Copy the KV of this span of the stream (resident: sinks or rolling) to the store as one block. Blocks tile the
+// stream; the first holds the sinks too: `sink_tokens` of the span's first tokens are the stream's sinks.
 struct ArchiveAction {
   TokenSpan span;
   int32_t sink_tokens = 0;
 };
-// Drop the oldest `tokens` of the rolling zone; the rest moves to the zone's start and turns by `delta` positions.
+// Drop the oldest `tokens` of the rolling zone; the rest moves to the zone's start and turns by `delta` positions:
+// -tokens, but for the first eviction, which moves rolling behind the recalled zone (delta may be positive, tokens may
+// be 0).
 struct EvictAction {
   int64_t tokens = 0;
   int64_t delta = 0;
@@ -59,7 +66,7 @@ struct Placement {
   PageRef page;
   int32_t first_token = 0;  // within the page
   int32_t tokens = 0;
-  int64_t position = 0;     // frame position of the first
+  int64_t position = 0;  // frame position of the first
 };
 
 // How tokens came into the frame.
@@ -69,47 +76,59 @@ enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
 struct Event {
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  std::string what;        // "archive", "evict", "recall", "restore", "clear"
-  TokenSpan span;          // of the stream, where there is one
+  std::string what;  // "archive", "evict", "recall", "restore", "clear", "resume"
+  TokenSpan span;    // of the stream, where there is one
   int64_t tokens = 0;
   std::vector<int64_t> blocks;  // restore: which came back
 };
+
+// Trace events kept; beyond this the oldest tenth is dropped.
+inline constexpr size_t kTraceCapacity = 10000;
 
 class MemoryOs {
  public:
   explicit MemoryOs(const MemoryOsConfig& config);  // CHECKs Validate(config)
 
   // --- before a forward
-  // How many more tokens the frame takes now; a chunk is at most this long.
+  // How many more tokens the frame takes now; a chunk is at most this long. At least 1 after every call.
   [[nodiscard]] int64_t Room() const;
   // Frame position of the next token.
   [[nodiscard]] int64_t NextPosition() const;
 
-  // --- after a forward put `tokens` new tokens at the end of the frame
+  // --- after a forward put `tokens` (0 .. Room(), CHECKed) new tokens at the end of the frame
+  // Archives complete blocks, then evicts, then asks for a recall. The actions are to be executed in order; the state
+  // of the OS already reflects them, and spans are of the stream. Only kGenerated counts for the `recent` policy.
   std::vector<Action> Observe(int64_t tokens, Origin origin);
   // The text ends here (end of a source, close): archive what is left as a last block.
   std::vector<Action> EndOfText();
 
   // --- recall
-  // A question is about to be read: the actions of the policy for it (a RecallAction kPrompt, or none).
-  std::vector<Action> BeginPrompt();
+  // A question is about to be read: the actions of the policy for it (a RecallAction kPrompt, or none). While nothing
+  // has left the frame there is no recalled zone and all of this stream is resident; when the memory holds pages of
+  // other streams the zone is opened ahead of time by an EvictAction of 0 tokens, which comes first.
+  std::vector<Action> BeginPrompt(bool other_streams = false);
   // Fills the recalled zone with these pages, first to last in frame order; what is resident already, what are sinks
-  // and what exceeds the zone (the first pages are dropped) is left out. Replaces what was recalled before.
+  // and what exceeds the zone (the first tokens are dropped) is left out, and of a page named twice the first mention.
+  // Right-aligned: the last token stands just before rolling. Nothing is placed while the zone is not open
+  // (BeginPrompt). Replaces what was recalled before.
   std::vector<Placement> Recall(std::span<const PageRef> pages);
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream of `stream_end` tokens: which pages of it to restore where, given
-  // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling.
+  // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: the newest M, as far back
+  // as the pages have no gap; everything at its plain position when it fits into S + M.
   std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages);
 
-  // Off: nothing observed is archived (a question that must leave no trace, a perplexity).
+  // Off: nothing observed is archived (a question that must leave no trace, a perplexity), and anything may be evicted.
+  // On again: the next block begins at stream_end(). What was observed meanwhile stays out of the memory, and so does
+  // an open block: close it with EndOfText() before, or work on a copy.
   void SetArchiving(bool on);
   [[nodiscard]] bool archiving() const;
 
   [[nodiscard]] State state() const;
-  [[nodiscard]] int64_t stream() const;
+  [[nodiscard]] int64_t stream() const;           // config().stream
   [[nodiscard]] int64_t stream_end() const;       // tokens observed so far
-  [[nodiscard]] int64_t archived_until() const;
+  [[nodiscard]] int64_t archived_until() const;   // one past the newest token that was put into a block
   [[nodiscard]] TokenSpan rolling() const;        // span of the stream in the rolling zone
   [[nodiscard]] int64_t sinks() const;            // sink tokens in the frame
   [[nodiscard]] int64_t recalled_tokens() const;  // in the recalled zone now
@@ -117,6 +136,13 @@ class MemoryOs {
   [[nodiscard]] const std::vector<Event>& trace() const;
 
  private:
+  void Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>& actions);
+  void Evict(int64_t tokens, std::vector<Action>& actions);
+  void AskRecall(const RecallAction& recall, std::vector<Action>& actions);
+  // The part of `page` that a recall may bring: neither resident nor a sink.
+  [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
+  void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {});
+
   MemoryOsConfig config_;
   Segmenter segmenter_;
   Residency residency_;
@@ -124,6 +150,7 @@ class MemoryOs {
   State state_ = State::kGenerating;
   bool archiving_ = true;
   int64_t archived_until_ = 0;
+  int64_t archiving_off_at_ = 0;  // the stream's end when archiving was last turned off
   std::vector<Event> trace_;
 };
 

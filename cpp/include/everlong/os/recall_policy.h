@@ -11,18 +11,20 @@ namespace everlong::os {
 enum class RecallTrigger : uint8_t { kPrompt, kRecent };
 
 struct RecallPolicyConfig {
-  bool prompt = true;           // once a question, by its own queries
-  bool recent = false;          // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
+  bool prompt = true;   // once a question, by its own queries
+  bool recent = false;  // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
   int32_t recent_every = 512;
   int32_t recent_blocks = 3;
 };
 
+// kInvalidArgument unless recent_every and recent_blocks are positive.
 Status Validate(const RecallPolicyConfig& config);
 
 class RecallPolicy {
  public:
   explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}
   // Counts generated (or evaluated) tokens; true when a recall of recent blocks is due, and starts counting anew.
+  // Always false without `recent`.
   bool Count(int64_t tokens);
   [[nodiscard]] const RecallPolicyConfig& config() const { return config_; }
 

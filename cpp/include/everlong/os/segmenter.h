@@ -13,6 +13,7 @@ struct SegmenterConfig {
   int32_t block_tokens = 512;  // L_max
 };
 
+// kInvalidArgument unless block_tokens is positive.
 Status Validate(const SegmenterConfig& config);
 
 class Segmenter {

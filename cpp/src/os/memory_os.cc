@@ -1,0 +1,201 @@
+#include "everlong/os/memory_os.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "everlong/base/check.h"
+
+namespace everlong::os {
+
+Status Validate(const MemoryOsConfig& config) {
+  EVERLONG_RETURN_IF_ERROR(Validate(config.residency));
+  EVERLONG_RETURN_IF_ERROR(Validate(config.segmenter));
+  EVERLONG_RETURN_IF_ERROR(Validate(config.recall));
+  if (config.stream < 0) {
+    return InvalidArgumentError("stream is " + std::to_string(config.stream) + ", expected at least 0");
+  }
+  if (config.residency.rolling_tokens < config.segmenter.block_tokens) {
+    return InvalidArgumentError("rolling_tokens is " + std::to_string(config.residency.rolling_tokens) +
+                                ", expected at least block_tokens, which is " +
+                                std::to_string(config.segmenter.block_tokens));
+  }
+  return OkStatus();
+}
+
+MemoryOs::MemoryOs(const MemoryOsConfig& config)
+    : config_(config), segmenter_(config.segmenter), residency_(config.residency), policy_(config.recall) {
+  EVERLONG_CHECK(Validate(config).ok());
+}
+
+int64_t MemoryOs::Room() const { return residency_.Room(); }
+int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
+
+std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin) {
+  residency_.Append(tokens);
+  std::vector<Action> actions;
+  if (archiving_) Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
+  if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);
+  if (origin == Origin::kGenerated && policy_.Count(tokens)) {
+    AskRecall({RecallTrigger::kRecent, config_.recall.recent_blocks}, actions);
+  }
+  return actions;
+}
+
+std::vector<Action> MemoryOs::EndOfText() {
+  std::vector<Action> actions;
+  if (archiving_) Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
+  return actions;
+}
+
+std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
+  std::vector<Action> actions;
+  if (!config_.recall.prompt) return actions;
+  if (other_streams && !residency_.evicted() && config_.residency.recalled_tokens > 0) Evict(0, actions);
+  AskRecall({RecallTrigger::kPrompt, 0}, actions);
+  return actions;
+}
+
+std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
+  std::vector<Placement> placements;
+  std::vector<int64_t> blocks;
+  int64_t free = residency_.evicted() ? config_.residency.recalled_tokens : 0;
+  int64_t position = residency_.rolling_position();
+  // From the back, where the most relevant page stands, so that what does not fit any more is the least relevant.
+  std::set<std::pair<int64_t, int32_t>> placed;
+  for (size_t i = pages.size(); i-- > 0 && free > 0;) {
+    const PageRef& page = pages[i];
+    TokenSpan span = Recallable(page);
+    if (span.empty() || !placed.emplace(page.block, page.page).second) continue;
+    span.begin = std::max(span.begin, span.end - free);
+    free -= span.size();
+    position -= span.size();
+    placements.push_back(
+        {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
+    if (std::find(blocks.begin(), blocks.end(), page.block) == blocks.end()) blocks.push_back(page.block);
+  }
+  std::reverse(placements.begin(), placements.end());
+  std::reverse(blocks.begin(), blocks.end());
+
+  const int64_t recalled = residency_.rolling_position() - position;
+  residency_.SetRecalled(recalled);
+  state_ = State::kRetrieving;
+  Record("restore", {}, recalled, std::move(blocks));
+  state_ = State::kGenerating;
+  return placements;
+}
+
+TokenSpan MemoryOs::Recallable(const PageRef& page) const {
+  if (page.stream != config_.stream) return page.span;
+  return page.span.Intersect({residency_.sinks(), residency_.rolling().begin});
+}
+
+void MemoryOs::ClearRecalled() {
+  const int64_t cleared = residency_.recalled();
+  residency_.SetRecalled(0);
+  state_ = State::kGenerating;
+  Record("clear", {}, cleared);
+}
+
+std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages) {
+  EVERLONG_CHECK(stream_end >= 0);
+  int64_t sinks_available = 0;
+  int64_t contiguous_from = stream_end;
+  for (const PageRef& page : pages) {
+    if (page.stream != config_.stream || page.span.begin > sinks_available) continue;
+    sinks_available = std::max(sinks_available, page.span.end);
+  }
+  for (size_t i = pages.size(); i-- > 0;) {
+    const PageRef& page = pages[i];
+    if (page.stream != config_.stream || page.span.end < contiguous_from) continue;
+    contiguous_from = std::min(contiguous_from, page.span.begin);
+  }
+  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from);
+  const TokenSpan sinks{0, residency_.sinks()};
+
+  std::vector<Placement> placements;
+  const auto place = [&placements](const PageRef& page, TokenSpan span, int64_t position) {
+    if (span.empty()) return;
+    const auto first_token = static_cast<int32_t>(span.begin - page.span.begin);
+    const auto tokens = static_cast<int32_t>(span.size());
+    if (!placements.empty()) {
+      Placement& last = placements.back();
+      // Sinks and rolling of one page are one run while nothing has left the frame.
+      if (last.page == page && last.first_token + last.tokens == first_token &&
+          last.position + last.tokens == position) {
+        last.tokens += tokens;
+        return;
+      }
+    }
+    placements.push_back({page, first_token, tokens, position});
+  };
+  for (const PageRef& page : pages) {
+    if (page.stream != config_.stream) continue;
+    const TokenSpan in_sinks = page.span.Intersect(sinks);
+    const TokenSpan in_rolling = page.span.Intersect(rolling);
+    place(page, in_sinks, in_sinks.begin);
+    place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
+  }
+  archived_until_ = stream_end;
+  state_ = State::kGenerating;
+  Record("resume", rolling, sinks.size() + rolling.size());
+  return placements;
+}
+
+void MemoryOs::SetArchiving(bool on) {
+  if (on == archiving_) return;
+  archiving_ = on;
+  if (!on) {
+    archiving_off_at_ = stream_end();
+  } else if (stream_end() > archiving_off_at_) {
+    archived_until_ = stream_end();
+  }
+}
+
+void MemoryOs::Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>& actions) {
+  if (blocks.empty()) return;
+  const State before = std::exchange(state_, State::kArchiving);
+  for (const TokenSpan& span : blocks) {
+    EVERLONG_CHECK(span.begin >= archived_until_);
+    const TokenSpan stream_sinks{0, config_.residency.sink_tokens};
+    actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(stream_sinks).size())});
+    archived_until_ = span.end;
+    Record("archive", span, span.size());
+  }
+  state_ = before;
+}
+
+void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
+  const TokenSpan evicted{residency_.rolling().begin, residency_.rolling().begin + tokens};
+  EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_ || tokens == 0);
+  const int64_t delta = residency_.Evict(tokens);
+  actions.emplace_back(EvictAction{tokens, delta});
+  Record("evict", evicted, tokens);
+}
+
+void MemoryOs::AskRecall(const RecallAction& recall, std::vector<Action>& actions) {
+  state_ = State::kRetrieving;
+  actions.emplace_back(recall);
+  Record("recall", {}, 0);
+}
+
+void MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks) {
+  if (trace_.size() == kTraceCapacity) {
+    trace_.erase(trace_.begin(), trace_.begin() + static_cast<ptrdiff_t>(kTraceCapacity / 10));
+  }
+  trace_.push_back({stream_end(), state_, std::move(what), span, tokens, std::move(blocks)});
+}
+
+bool MemoryOs::archiving() const { return archiving_; }
+State MemoryOs::state() const { return state_; }
+int64_t MemoryOs::stream() const { return config_.stream; }
+int64_t MemoryOs::stream_end() const { return residency_.stream_end(); }
+int64_t MemoryOs::archived_until() const { return archived_until_; }
+TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
+int64_t MemoryOs::sinks() const { return residency_.sinks(); }
+int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
+const MemoryOsConfig& MemoryOs::config() const { return config_; }
+const std::vector<Event>& MemoryOs::trace() const { return trace_; }
+
+}  // namespace everlong::os

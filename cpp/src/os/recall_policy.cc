@@ -1,0 +1,25 @@
+#include "everlong/os/recall_policy.h"
+
+#include <string>
+
+namespace everlong::os {
+
+Status Validate(const RecallPolicyConfig& config) {
+  if (config.recent_every < 1) {
+    return InvalidArgumentError("recent_every is " + std::to_string(config.recent_every) + ", expected at least 1");
+  }
+  if (config.recent_blocks < 1) {
+    return InvalidArgumentError("recent_blocks is " + std::to_string(config.recent_blocks) + ", expected at least 1");
+  }
+  return OkStatus();
+}
+
+bool RecallPolicy::Count(int64_t tokens) {
+  if (!config_.recent) return false;
+  since_recall_ += tokens;
+  if (since_recall_ < config_.recent_every) return false;
+  since_recall_ = 0;
+  return true;
+}
+
+}  // namespace everlong::os

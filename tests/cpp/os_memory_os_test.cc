@@ -1,0 +1,518 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "everlong/os/memory_os.h"
+
+namespace everlong::os {
+namespace {
+
+MemoryOsConfig SmallConfig() {
+  MemoryOsConfig config;
+  config.residency = {
+      .frame_tokens = 100, .sink_tokens = 4, .recalled_tokens = 20, .rolling_tokens = 40, .evict_tokens = 8};
+  config.segmenter.block_tokens = 16;
+  config.recall.prompt = true;
+  config.recall.recent = false;
+  return config;
+}
+
+// Pages of 8 tokens over blocks of 16, as a memory would cut the stream [0, end).
+std::vector<PageRef> PagesOf(int64_t stream, int64_t end, int64_t first_block = 1) {
+  std::vector<PageRef> pages;
+  for (int64_t begin = 0; begin < end; begin += 8) {
+    pages.push_back(
+        {first_block + begin / 16, static_cast<int32_t>(begin / 8 % 2), stream, {begin, std::min(begin + 8, end)}});
+  }
+  return pages;
+}
+
+template <class T>
+std::vector<T> Only(const std::vector<Action>& actions) {
+  std::vector<T> found;
+  for (const Action& action : actions) {
+    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+  }
+  return found;
+}
+
+TEST(MemoryOsTest, ValidatesParts) {
+  EXPECT_TRUE(Validate(MemoryOsConfig{}).ok());
+  MemoryOsConfig config = SmallConfig();
+  EXPECT_TRUE(Validate(config).ok());
+  config.segmenter.block_tokens = 41;
+  EXPECT_EQ(Validate(config).code(), StatusCode::kInvalidArgument);
+  config.segmenter.block_tokens = 40;
+  EXPECT_TRUE(Validate(config).ok());
+  config.stream = -1;
+  EXPECT_EQ(Validate(config).code(), StatusCode::kInvalidArgument);
+  EXPECT_DEATH(MemoryOs{config}, "CHECK failed");
+}
+
+TEST(MemoryOsTest, ArchivesCompleteBlocksSinksIncludedThenEvicts) {
+  MemoryOs os(SmallConfig());
+  const std::vector<Action> first = os.Observe(40, Origin::kRead);
+  const auto archives = Only<ArchiveAction>(first);
+  ASSERT_EQ(archives.size(), 2U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{0, 16}));
+  EXPECT_EQ(archives[0].sink_tokens, 4);
+  EXPECT_EQ(archives[1].span, (TokenSpan{16, 32}));
+  EXPECT_EQ(archives[1].sink_tokens, 0);
+  EXPECT_EQ(first.size(), 2U) << "nothing leaves yet";
+  EXPECT_EQ(os.archived_until(), 32);
+
+  const std::vector<Action> second = os.Observe(12, Origin::kRead);
+  ASSERT_EQ(second.size(), 2U);
+  EXPECT_EQ(std::get<ArchiveAction>(second[0]).span, (TokenSpan{32, 48}));
+  EXPECT_EQ(std::get<EvictAction>(second[1]).tokens, 8);
+  EXPECT_EQ(std::get<EvictAction>(second[1]).delta, 12);
+  EXPECT_EQ(os.rolling(), (TokenSpan{12, 52}));
+}
+
+TEST(MemoryOsTest, EndOfTextArchivesWhatIsLeft) {
+  MemoryOs os(SmallConfig());
+  os.Observe(3, Origin::kRead);
+  auto archives = Only<ArchiveAction>(os.EndOfText());
+  ASSERT_EQ(archives.size(), 1U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{0, 3}));
+  EXPECT_EQ(archives[0].sink_tokens, 3);
+  EXPECT_TRUE(os.EndOfText().empty());
+  archives = Only<ArchiveAction>(os.Observe(16, Origin::kPrompt));
+  ASSERT_EQ(archives.size(), 1U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{3, 19}));
+  EXPECT_EQ(archives[0].sink_tokens, 1) << "token 3 is the last sink of the stream";
+}
+
+TEST(MemoryOsTest, PromptAsksOnceAndRecallReturnsToGenerating) {
+  MemoryOs os(SmallConfig());
+  EXPECT_EQ(os.state(), State::kGenerating);
+  const auto actions = os.BeginPrompt();
+  ASSERT_EQ(actions.size(), 1U);
+  EXPECT_EQ(std::get<RecallAction>(actions[0]).trigger, RecallTrigger::kPrompt);
+  EXPECT_EQ(os.state(), State::kRetrieving);
+  EXPECT_TRUE(os.Recall({}).empty());
+  EXPECT_EQ(os.state(), State::kGenerating);
+  os.BeginPrompt();
+  os.ClearRecalled();
+  EXPECT_EQ(os.state(), State::kGenerating);
+
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt = false;
+  MemoryOs silent(config);
+  EXPECT_TRUE(silent.BeginPrompt(true).empty());
+  EXPECT_EQ(silent.state(), State::kGenerating);
+}
+
+TEST(MemoryOsTest, RecentCountsOnlyGeneratedTokensAndComesLast) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall = {.prompt = false, .recent = true, .recent_every = 10, .recent_blocks = 2};
+  MemoryOs os(config);
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(45, Origin::kRead)).empty());
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(1, Origin::kPrompt)).empty());
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(9, Origin::kGenerated)).empty());
+  os.Observe(8, Origin::kRead);
+  const auto actions = os.Observe(1, Origin::kGenerated);
+  ASSERT_FALSE(actions.empty());
+  const auto* recall = std::get_if<RecallAction>(&actions.back());
+  ASSERT_NE(recall, nullptr);
+  EXPECT_EQ(recall->trigger, RecallTrigger::kRecent);
+  EXPECT_EQ(recall->blocks, 2);
+}
+
+TEST(MemoryOsTest, RecallIsRightAlignedAndLeavesOutWhatIsResident) {
+  MemoryOs os(SmallConfig());
+  os.Observe(70, Origin::kRead);  // rolling [30, 70) after the eviction
+  ASSERT_EQ(os.rolling(), (TokenSpan{30, 70}));
+  const std::vector<PageRef> pages = PagesOf(0, 70);
+  // Page 0 holds the sinks 0-3, page 3 [24, 32) is resident from 30 on, page 5 altogether; page 2 comes twice.
+  const std::vector<PageRef> wanted{pages[2], pages[0], pages[5], pages[3], pages[2]};
+  const std::vector<Placement> placements = os.Recall(wanted);
+  ASSERT_EQ(placements.size(), 3U);
+  EXPECT_EQ(placements[0].page, pages[0]);
+  EXPECT_EQ(placements[0].first_token, 4);
+  EXPECT_EQ(placements[0].tokens, 4);
+  EXPECT_EQ(placements[0].position, 24 - 18);
+  EXPECT_EQ(placements[1].page, pages[3]);
+  EXPECT_EQ(placements[1].first_token, 0);
+  EXPECT_EQ(placements[1].tokens, 6);
+  EXPECT_EQ(placements[1].position, 24 - 14);
+  EXPECT_EQ(placements[2].page, pages[2]);
+  EXPECT_EQ(placements[2].tokens, 8);
+  EXPECT_EQ(placements[2].position, 24 - 8);
+  EXPECT_EQ(os.recalled_tokens(), 18);
+  os.ClearRecalled();
+  EXPECT_EQ(os.recalled_tokens(), 0);
+}
+
+TEST(MemoryOsTest, RecallDropsFromTheFrontWhenTheZoneIsFull) {
+  MemoryOs os(SmallConfig());
+  for (int i = 0; i < 5; ++i) os.Observe(32, Origin::kRead);
+  const std::vector<PageRef> pages = PagesOf(0, 160);
+  const std::vector<PageRef> wanted{pages[1], pages[3], pages[5], pages[7]};
+  const std::vector<Placement> placements = os.Recall(wanted);
+  ASSERT_EQ(placements.size(), 3U) << "20 tokens: two pages and the end of a third";
+  EXPECT_EQ(placements[0].page, pages[3]);
+  EXPECT_EQ(placements[0].first_token, 4);
+  EXPECT_EQ(placements[0].tokens, 4);
+  EXPECT_EQ(placements[0].position, 4);
+  EXPECT_EQ(placements[2].page, pages[7]);
+}
+
+TEST(MemoryOsTest, OtherStreamsWaitUntilTheZoneIsOpen) {
+  MemoryOsConfig config = SmallConfig();
+  config.stream = 7;
+  MemoryOs os(config);
+  os.Observe(10, Origin::kRead);
+  const std::vector<PageRef> other = PagesOf(3, 16);
+  EXPECT_EQ(os.BeginPrompt().size(), 1U);
+  EXPECT_TRUE(os.Recall(other).empty()) << "positions 4 .. 24 are not free";
+  EXPECT_EQ(os.NextPosition(), 10) << "and the frame is still a plain forward";
+
+  const auto actions = os.BeginPrompt(true);
+  ASSERT_EQ(actions.size(), 2U);
+  EXPECT_EQ(std::get<EvictAction>(actions[0]).tokens, 0);
+  EXPECT_EQ(std::get<EvictAction>(actions[0]).delta, 20);
+  EXPECT_EQ(os.rolling(), (TokenSpan{4, 10}));
+  EXPECT_EQ(os.NextPosition(), 30);
+  const auto placements = os.Recall(other);
+  ASSERT_EQ(placements.size(), 2U);
+  EXPECT_EQ(placements[0].position, 8) << "tokens 0-3 are the sinks of another stream, not of this one";
+  EXPECT_EQ(placements[0].tokens, 8);
+  EXPECT_EQ(placements[1].position, 16);
+  EXPECT_EQ(os.BeginPrompt(true).size(), 1U) << "it is open already";
+  EXPECT_EQ(os.Recall(PagesOf(7, 10)).size(), 0U) << "all of the own stream is resident";
+}
+
+TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
+  MemoryOs os(SmallConfig());
+  os.Observe(20, Origin::kRead);
+  MemoryOs question = os;
+  question.SetArchiving(false);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(Only<ArchiveAction>(question.Observe(10, Origin::kGenerated)).empty());
+  }
+  EXPECT_TRUE(question.EndOfText().empty());
+  EXPECT_EQ(question.archived_until(), 16);
+  EXPECT_GT(question.rolling().begin, 16);
+
+  question.SetArchiving(true);
+  EXPECT_EQ(question.archived_until(), 520);
+  const auto archives = Only<ArchiveAction>(question.Observe(16, Origin::kRead));
+  ASSERT_EQ(archives.size(), 1U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{520, 536}));
+
+  EXPECT_EQ(os.stream_end(), 20) << "the original knows nothing of it";
+  os.SetArchiving(false);
+  os.SetArchiving(true);
+  EXPECT_EQ(os.archived_until(), 16) << "nothing was observed meanwhile: the open block goes on";
+}
+
+TEST(MemoryOsTest, ResumeShortStream) {
+  MemoryOs os(SmallConfig());
+  const std::vector<PageRef> pages = PagesOf(0, 44);
+  const auto placements = os.Resume(44, pages);
+  ASSERT_EQ(placements.size(), 6U) << "one run a page, the first with the sinks";
+  int64_t next = 0;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    EXPECT_EQ(placements[i].page, pages[i]);
+    EXPECT_EQ(placements[i].position, next);
+    EXPECT_EQ(placements[i].first_token, 0);
+    next += placements[i].tokens;
+  }
+  EXPECT_EQ(next, 44);
+  EXPECT_EQ(os.NextPosition(), 44);
+  EXPECT_EQ(os.archived_until(), 44);
+  EXPECT_EQ(os.rolling(), (TokenSpan{4, 44}));
+}
+
+TEST(MemoryOsTest, ResumeLongStream) {
+  MemoryOs os(SmallConfig());
+  std::vector<PageRef> pages = PagesOf(0, 100);
+  pages.push_back({99, 0, 5, {0, 8}});  // of another stream
+  const auto placements = os.Resume(100, pages);
+  ASSERT_EQ(placements.size(), 7U);
+  EXPECT_EQ(placements[0].page, pages[0]);
+  EXPECT_EQ(placements[0].tokens, 4);
+  EXPECT_EQ(placements[0].position, 0);
+  EXPECT_EQ(placements[1].page, pages[7]);
+  EXPECT_EQ(placements[1].first_token, 4);
+  EXPECT_EQ(placements[1].tokens, 4);
+  EXPECT_EQ(placements[1].position, 24);
+  EXPECT_EQ(placements[6].page, pages[12]);
+  EXPECT_EQ(placements[6].position, 60);
+  EXPECT_EQ(os.rolling(), (TokenSpan{60, 100}));
+  EXPECT_EQ(os.sinks(), 4);
+  EXPECT_EQ(os.NextPosition(), 64);
+}
+
+TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
+  MemoryOs os(SmallConfig());
+  std::vector<PageRef> pages = PagesOf(0, 40);
+  pages.erase(pages.begin(), pages.begin() + 2);  // the first block is gone, and the sinks with it
+  const auto placements = os.Resume(40, pages);
+  ASSERT_EQ(placements.size(), 3U);
+  EXPECT_EQ(placements[0].position, 24);
+  EXPECT_EQ(os.sinks(), 0);
+  EXPECT_EQ(os.rolling(), (TokenSpan{16, 40}));
+
+  MemoryOs nothing(SmallConfig());
+  EXPECT_TRUE(nothing.Resume(0, {}).empty());
+  EXPECT_EQ(nothing.NextPosition(), 0);
+}
+
+TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
+  MemoryOs os(SmallConfig());
+  os.Observe(60, Origin::kRead);
+  os.BeginPrompt();
+  os.Recall(std::vector<PageRef>{PagesOf(0, 60)[1]});
+  os.ClearRecalled();
+  std::vector<std::pair<std::string, State>> seen;
+  for (const Event& event : os.trace()) seen.emplace_back(event.what, event.state);
+  const std::vector<std::pair<std::string, State>> expected{
+      {"archive", State::kArchiving}, {"archive", State::kArchiving}, {"archive", State::kArchiving},
+      {"evict", State::kGenerating},  {"recall", State::kRetrieving}, {"restore", State::kRetrieving},
+      {"clear", State::kGenerating}};
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(os.trace()[3].span, (TokenSpan{4, 20}));
+  EXPECT_EQ(os.trace()[5].tokens, 8);
+  EXPECT_EQ(os.trace()[5].blocks, std::vector<int64_t>{1});
+
+  for (size_t i = 0; i < 3 * kTraceCapacity; ++i) os.ClearRecalled();
+  EXPECT_LE(os.trace().size(), kTraceCapacity);
+  EXPECT_GE(os.trace().size(), kTraceCapacity * 9 / 10);
+  EXPECT_EQ(os.trace().back().what, "clear");
+}
+
+// A host that keeps what stands at which frame position by doing as the actions say, knowing nothing of zones.
+struct ModelHost {
+  std::map<int64_t, int64_t> at_position;                   // own stream, not recalled: position -> token
+  std::map<int64_t, std::pair<int64_t, int64_t>> recalled;  // position -> (stream, token)
+  std::vector<TokenSpan> archived;
+  bool opened = false;  // an eviction has been executed
+
+  void Forward(const MemoryOs& os, int64_t tokens) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      ASSERT_TRUE(at_position.emplace(os.NextPosition() + i, os.stream_end() + i).second);
+    }
+  }
+
+  void Execute(const MemoryOs& os, const std::vector<Action>& actions) {
+    int last_kind = 0;
+    for (const Action& action : actions) {
+      ASSERT_GE(static_cast<int>(action.index()), last_kind) << "archive, evict, recall";
+      last_kind = static_cast<int>(action.index());
+      if (const auto* archive = std::get_if<ArchiveAction>(&action)) {
+        ASSERT_TRUE(os.archiving());
+        std::set<int64_t> resident;
+        for (const auto& [position, token] : at_position) resident.insert(token);
+        for (int64_t t = archive->span.begin; t < archive->span.end; ++t) ASSERT_TRUE(resident.contains(t)) << t;
+        ASSERT_LE(archive->span.size(), os.config().segmenter.block_tokens);
+        archived.push_back(archive->span);
+      } else if (const auto* evict = std::get_if<EvictAction>(&action)) {
+        Evict(*evict, os.sinks(), os.archiving());
+      }
+    }
+  }
+
+  void Evict(const EvictAction& evict, int64_t sinks, bool archiving) {
+    opened = true;
+    std::map<int64_t, int64_t> after;
+    int64_t to_drop = evict.tokens;
+    for (const auto& [position, token] : at_position) {
+      if (token < sinks) {
+        after.emplace(position, token);
+      } else if (to_drop > 0) {
+        if (archiving) {
+          ASSERT_FALSE(archived.empty());
+          ASSERT_LT(token, archived.back().end) << "left without having been archived";
+        }
+        --to_drop;
+      } else {
+        after.emplace(position + evict.delta, token);
+      }
+    }
+    ASSERT_EQ(to_drop, 0);
+    at_position = std::move(after);
+  }
+};
+
+void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
+  const ResidencyConfig& config = os.config().residency;
+  ASSERT_GE(os.Room(), 1);
+  ASSERT_EQ(static_cast<int64_t>(host.at_position.size()), os.sinks() + os.rolling().size());
+  ASSERT_LT(os.rolling().size(), config.rolling_tokens + config.evict_tokens);
+  ASSERT_EQ(static_cast<int64_t>(host.recalled.size()), os.recalled_tokens());
+  ASSERT_LE(os.recalled_tokens(), config.recalled_tokens);
+  int64_t previous = -1;
+  for (const auto& [position, token] : host.at_position) {
+    ASSERT_GE(position, 0);
+    ASSERT_LT(position, config.frame_tokens);
+    ASSERT_FALSE(host.recalled.contains(position)) << "zones overlap at " << position;
+    ASSERT_GT(token, previous) << "order of the stream";
+    previous = token;
+    if (token < os.sinks() || !host.opened) {
+      ASSERT_EQ(position, token) << "sinks stay, and before the first eviction all is as in a plain forward";
+    }
+  }
+  if (!os.rolling().empty()) {
+    ASSERT_EQ(host.at_position.rbegin()->first, os.NextPosition() - 1);
+  }
+  for (const auto& [position, what] : host.recalled) {
+    ASSERT_GE(position, os.sinks());
+    ASSERT_FALSE(what.first == os.stream() && what.second >= os.rolling().begin && what.second < os.rolling().end);
+  }
+}
+
+class RandomWalk : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomWalk, AgreesWithAModelHost) {
+  std::mt19937_64 random(GetParam());
+  const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  MemoryOsConfig config;
+  config.stream = 2;
+  config.segmenter.block_tokens = static_cast<int32_t>(1 + below(24));
+  config.residency.sink_tokens = static_cast<int32_t>(below(6));
+  config.residency.recalled_tokens = static_cast<int32_t>(below(40));
+  config.residency.rolling_tokens = static_cast<int32_t>(config.segmenter.block_tokens + below(30));
+  config.residency.evict_tokens = static_cast<int32_t>(1 + below(10));
+  config.residency.frame_tokens =
+      static_cast<int32_t>(config.residency.sink_tokens + config.residency.recalled_tokens +
+                           config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
+  config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2};
+  ASSERT_TRUE(Validate(config).ok());
+
+  MemoryOs os(config);
+  ModelHost host;
+  int64_t generated = 0;
+  const auto recall = [&](MemoryOs& on, ModelHost& its_host) {
+    std::vector<PageRef> pages = PagesOf(config.stream, on.archived_until());
+    const std::vector<PageRef> other = PagesOf(9, 30, 1000);
+    pages.insert(pages.end(), other.begin(), other.end());
+    std::shuffle(pages.begin(), pages.end(), random);
+    pages.resize(static_cast<size_t>(below(static_cast<int64_t>(pages.size()) + 1)));
+    if (!pages.empty()) pages.push_back(pages.front());
+
+    // What should come back: every token of the wanted pages, last mention counting, cut to R from the back.
+    std::vector<std::pair<int64_t, int64_t>> expected;
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (std::find(pages.begin() + static_cast<ptrdiff_t>(i) + 1, pages.end(), pages[i]) != pages.end()) continue;
+      for (int64_t t = pages[i].span.begin; t < pages[i].span.end; ++t) {
+        bool resident = pages[i].stream == config.stream && t < on.sinks();
+        for (const auto& [position, token] : its_host.at_position) {
+          resident |= pages[i].stream == config.stream && token == t;
+        }
+        if (!resident && its_host.opened) expected.emplace_back(pages[i].stream, t);
+      }
+    }
+    const auto budget = static_cast<size_t>(config.residency.recalled_tokens);
+    if (expected.size() > budget) expected.erase(expected.begin(), expected.end() - static_cast<ptrdiff_t>(budget));
+
+    its_host.recalled.clear();
+    std::vector<std::pair<int64_t, int64_t>> got;
+    const std::vector<Placement> placements = on.Recall(pages);
+    int64_t next = placements.empty() ? 0 : placements.front().position;
+    for (const Placement& placement : placements) {
+      ASSERT_EQ(placement.position, next) << "contiguous";
+      ASSERT_GE(placement.tokens, 1);
+      for (int32_t i = 0; i < placement.tokens; ++i) {
+        got.emplace_back(placement.page.stream, placement.page.span.begin + placement.first_token + i);
+        its_host.recalled.emplace(next++, got.back());
+      }
+    }
+    ASSERT_EQ(got, expected);
+    if (!got.empty()) {
+      ASSERT_EQ(next, on.NextPosition() - on.rolling().size()) << "right-aligned against rolling";
+    }
+  };
+
+  for (int step = 0; step < 400; ++step) {
+    switch (below(8)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: {
+        const int64_t tokens = below(2) == 0 ? 1 : 1 + below(os.Room());
+        const Origin origin = static_cast<Origin>(below(3));
+        host.Forward(os, tokens);
+        const auto actions = os.Observe(tokens, origin);
+        host.Execute(os, actions);
+        if (origin == Origin::kGenerated) generated += tokens;
+        const bool due = config.recall.recent && origin == Origin::kGenerated && generated >= 7;
+        ASSERT_EQ(Only<RecallAction>(actions).size(), due ? 1U : 0U);
+        if (due) generated = 0;
+        break;
+      }
+      case 4: {
+        const bool other_streams = below(4) == 0;
+        const auto actions = os.BeginPrompt(other_streams);
+        host.Execute(os, actions);
+        recall(os, host);
+        break;
+      }
+      case 5:
+        os.ClearRecalled();
+        host.recalled.clear();
+        break;
+      case 6:
+        if (below(4) == 0) host.Execute(os, os.EndOfText());
+        break;
+      default: {  // a question on a copy leaves no trace
+        const int64_t end = os.stream_end();
+        const TokenSpan rolling = os.rolling();
+        MemoryOs copy = os;
+        ModelHost copy_host = host;
+        copy.SetArchiving(false);
+        for (int i = 0; i < 5; ++i) {
+          const int64_t tokens = 1 + below(copy.Room());
+          copy_host.Forward(copy, tokens);
+          copy_host.Execute(copy, copy.Observe(tokens, Origin::kGenerated));
+          CheckInvariants(copy, copy_host);
+        }
+        ASSERT_EQ(os.stream_end(), end);
+        ASSERT_EQ(os.rolling(), rolling);
+      }
+    }
+    CheckInvariants(os, host);
+    if (HasFatalFailure()) FAIL() << "step " << step;
+  }
+
+  host.Execute(os, os.EndOfText());
+  int64_t next = 0;
+  for (const TokenSpan& span : host.archived) {
+    ASSERT_EQ(span.begin, next) << "every token once and in order";
+    next = span.end;
+  }
+  ASSERT_EQ(next, os.stream_end());
+
+  // A new process gets the frame back from the archive: sinks and the newest M tokens.
+  MemoryOs resumed(config);
+  ModelHost resumed_host;
+  for (const Placement& placement : resumed.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()))) {
+    for (int32_t i = 0; i < placement.tokens; ++i) {
+      ASSERT_TRUE(resumed_host.at_position
+                      .emplace(placement.position + i, placement.page.span.begin + placement.first_token + i)
+                      .second);
+    }
+  }
+  resumed_host.opened = os.stream_end() > config.residency.sink_tokens + config.residency.rolling_tokens;
+  CheckInvariants(resumed, resumed_host);
+  ASSERT_EQ(resumed.stream_end(), os.stream_end());
+  ASSERT_EQ(resumed.rolling().size(),
+            std::min<int64_t>(config.residency.rolling_tokens,
+                              std::max<int64_t>(0, os.stream_end() - config.residency.sink_tokens)));
+  resumed_host.Forward(resumed, 1);
+  resumed_host.archived = host.archived;
+  resumed_host.Execute(resumed, resumed.Observe(1, Origin::kRead));
+  CheckInvariants(resumed, resumed_host);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomWalk, testing::Range<uint64_t>(1, 101));
+
+}  // namespace
+}  // namespace everlong::os
