@@ -4,8 +4,9 @@ One list, so that one pip run resolves it: everlong itself is then installed wit
 """
 
 import sys
-import tomllib
 from pathlib import Path
+
+import tomllib
 
 settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 project = settings["project"]

@@ -1,15 +1,9 @@
 """everlong: a memory of a million tokens and more for any HuggingFace causal LM."""
 
-import importlib.metadata
-
-from everlong import _native
-
-_native.check_torch()
-
-from everlong import ops  # noqa: E402
-from everlong.calibrate import IndexProfile  # noqa: E402
-from everlong.config import MemoryConfig  # noqa: E402
-from everlong.errors import (  # noqa: E402
+from everlong import _native, ops
+from everlong.calibrate import IndexProfile
+from everlong.config import MemoryConfig
+from everlong.errors import (
     CapacityError,
     ClosedError,
     CorruptMemoryError,
@@ -23,11 +17,11 @@ from everlong.errors import (  # noqa: E402
     ReadOnlyMemoryError,
     UnsupportedModelError,
 )
-from everlong.memory import Block, Memory, MemoryStats  # noqa: E402
-from everlong.model import Answer, MemoryModel, Perplexity, ReadReport  # noqa: E402
-from everlong.recall import Recall  # noqa: E402
+from everlong.memory import Block, Memory, MemoryStats
+from everlong.model import Answer, MemoryModel, Perplexity, ReadReport
+from everlong.recall import Recall
 
-__version__ = importlib.metadata.version("everlong")
+__version__ = _native.VERSION
 
 __all__ = [
     "Answer",

@@ -1,12 +1,14 @@
 """What must hold before anything else of the package runs: torch is there and recent enough, and the native libraries
 (the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
 
-Imported first by `everlong/__init__.py`. Every failure is an ImportError that says what is wrong and what to do.
+Checked when this is imported, which `everlong/__init__.py` does first. Every failure is an ImportError that says what is
+wrong and what to do.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import re
 import sys
@@ -62,9 +64,8 @@ def check_core(package_path: list[str]) -> Path:
     try:
         core = importlib.import_module("everlong._core")
     except ImportError as error:
-        raise ImportError(
-            f"everlong's native module cannot be used: {error}. {_built_for([Path(p) for p in package_path])} {_REBUILD}"
-        ) from error
+        built_for = _built_for([Path(folder) for folder in package_path])
+        raise ImportError(f"everlong's native module cannot be used: {error}. {built_for} {_REBUILD}") from error
     return Path(str(core.__file__)).parent
 
 
@@ -78,3 +79,9 @@ def load_ops(folder: Path) -> None:
         raise ImportError(
             f"everlong's torch operators cannot be loaded: {error}. {_built_for([folder])} {_REBUILD}"
         ) from error
+
+
+check_torch()
+LIBRARIES = check_core(list(sys.modules["everlong"].__path__))
+load_ops(LIBRARIES)
+VERSION = importlib.metadata.version("everlong")  # pyproject.toml's

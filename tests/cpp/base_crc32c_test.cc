@@ -1,11 +1,13 @@
-#include "everlong/base/crc32c.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
+
+#include "everlong/base/crc32c.h"
 
 namespace everlong {
 namespace {
@@ -15,7 +17,8 @@ std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(s
 // RFC 3720, appendix B.4, and the customary check value of the CRC catalogue.
 TEST(Crc32c, PublishedVectors) {
   EXPECT_EQ(Crc32c(Bytes("123456789")), 0xE3069283U);
-  EXPECT_EQ(Crc32c(std::as_bytes(std::span(std::array<uint8_t, 32>{}))), 0x8A9136AAU);
+  const std::array<uint8_t, 32> zeros{};
+  EXPECT_EQ(Crc32c(std::as_bytes(std::span(zeros))), 0x8A9136AAU);
   std::array<uint8_t, 32> ones{};
   ones.fill(0xFF);
   EXPECT_EQ(Crc32c(std::as_bytes(std::span(ones))), 0x62A8AB43U);

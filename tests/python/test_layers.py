@@ -1,0 +1,167 @@
+"""Dependencies point down only: reads the #include lines of the C++ sources and the imports of the Python package."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "everlong"
+
+# Each C++ layer, and the layers whose headers it may include beside its own.
+CPP_BELOW = {
+    "base": set(),
+    "kv": {"base"},
+    "store": {"base"},
+    "index": {"base"},
+    "os": {"base", "kv", "store", "index"},
+}
+# Beside the standard library, POSIX and the compiler's intrinsics, which everyone may use.
+CPP_LIBRARIES = {
+    "base": set(),
+    "kv": set(),
+    "store": {"sqlite3.h", "nlohmann"},
+    "index": {"sqlite3.h"},
+    "os": set(),
+}
+# The bindings, by the prefix of a source's name: the op library knows no Python, the module `_core` no torch.
+BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
+BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
+# The kernels share the arithmetic of one element with the core, and nothing that allocates, locks or fails.
+HIP_BELOW = {"everlong/kv/element.h", "everlong/base/dtype.h"}
+
+SYSTEM_HEADERS = re.compile(
+    r"[a-z_0-9]+|(sys|linux)/[a-z_0-9]+\.h|(fcntl|unistd|dirent|cpuid|[a-z]*mmintrin|immintrin)\.h"
+)
+
+# The Python package from the bottom up: a module imports from the rows above its own in this list only.
+PYTHON_LAYERS = (
+    {"errors", "_native"},
+    {"_core"},
+    {"rope", "ops", "config", "progress", "prompt"},
+    {"attach", "fingerprint"},
+    {"memory", "cache", "queries"},
+    {"frame"},
+    {"calibrate", "decoding"},
+    {"recall"},
+    {"models"},
+    {"model"},
+    {"eval"},
+    {"demo"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+
+
+def cpp_files(*folders: str) -> list[Path]:
+    suffixes = {".h", ".cc", ".hip", ".cu"}
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes)
+
+
+def includes(path: Path) -> list[tuple[str, str]]:
+    """(bracket, header) of every #include of a file."""
+    return re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def forbidden_includes(path: Path, layers: set[str], libraries: set[str]) -> Iterator[str]:
+    for bracket, header in includes(path):
+        first = header.split("/")[0]
+        if bracket == '"' and first == "everlong":
+            allowed = header.split("/")[1] in layers and (ROOT / "cpp" / "include" / header).is_file()
+        elif bracket == '"':
+            allowed = (path.parent / header).is_file() and "/" not in header
+        else:
+            allowed = first in libraries or SYSTEM_HEADERS.fullmatch(header) is not None
+        if not allowed:
+            yield f"{path.relative_to(ROOT)}: {header}"
+
+
+@pytest.mark.parametrize("layer", CPP_BELOW)
+def test_core_layer_includes_only_what_is_below(layer: str) -> None:
+    headers = cpp_files(f"cpp/include/everlong/{layer}")
+    sources = cpp_files(f"cpp/src/{layer}")
+    assert headers
+    assert [path for path in sources if path.suffix == ".cc"]
+    allowed = CPP_BELOW[layer] | {layer}
+    for path in headers + sources:
+        assert not list(forbidden_includes(path, allowed, CPP_LIBRARIES[layer]))
+
+
+@pytest.mark.parametrize("layer", CPP_BELOW)
+def test_tests_of_a_layer_include_only_it_and_what_is_below(layer: str) -> None:
+    sources = [path for path in cpp_files("tests/cpp") if path.name.startswith(f"{layer}_")]
+    assert sources
+    for path in sources:
+        libraries = CPP_LIBRARIES[layer] | {"gtest", "gmock"}
+        assert not list(forbidden_includes(path, CPP_BELOW[layer] | {layer}, libraries))
+
+
+@pytest.mark.parametrize("module", BINDINGS_BELOW)
+def test_bindings_know_either_torch_or_python(module: str) -> None:
+    sources = [path for path in cpp_files("cpp/bindings") if path.name.startswith(f"{module}_")]
+    assert sources
+    for path in sources:
+        assert not list(forbidden_includes(path, BINDINGS_BELOW[module], BINDINGS_LIBRARIES[module]))
+
+
+def test_every_cpp_file_belongs_to_a_layer() -> None:
+    for path in cpp_files("cpp/include", "cpp/src"):
+        part = path.relative_to(ROOT / "cpp").parts
+        assert (part[2] if part[0] == "include" else part[1]) in CPP_BELOW, path
+    for path in cpp_files("tests/cpp"):
+        assert path.name.split("_")[0] in CPP_BELOW, path
+    for path in cpp_files("cpp/bindings"):
+        assert path.name.split("_")[0] in BINDINGS_BELOW, path
+
+
+def test_kernels_share_only_the_element_arithmetic() -> None:
+    files = cpp_files("hip")
+    assert files
+    for path in files:
+        for bracket, header in includes(path):
+            if bracket == '"':
+                assert header in HIP_BELOW or (path.parent / header).is_file(), f"{path}: {header}"
+            else:
+                assert not header.startswith(("torch", "ATen", "c10", "pybind11", "Python.h")), f"{path}: {header}"
+    for header in HIP_BELOW:
+        for _, included in includes(ROOT / "cpp" / "include" / header):
+            assert not included.startswith("everlong/") or included in HIP_BELOW, f"{header}: {included}"
+
+
+def rank(module: str) -> int:
+    """The row of PYTHON_LAYERS of `everlong.<module>`; a sub-package counts as one module."""
+    name = module.split(".")[0]
+    rows = [row for row, names in enumerate(PYTHON_LAYERS) if name in names]
+    assert len(rows) == 1, f"everlong.{name} has no layer: give it its row in PYTHON_LAYERS"
+    return rows[0]
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """What a file imports of the package, at any depth, for type checking too: `ops` for `everlong.ops`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "everlong":
+                    yield alias.name.partition(".")[2] or "__init__"
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "everlong":
+                yield from (alias.name for alias in node.names)
+            elif node.module is not None and node.module.startswith("everlong."):
+                yield node.module.removeprefix("everlong.")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_python_module_imports_only_what_is_below(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for imported in imported_modules(path):
+        same_package = imported.split(".")[0] == own
+        assert same_package or rank(imported) < rank(own), f"everlong.{own} imports everlong.{imported}"
+
+
+def test_no_python_layer_is_empty() -> None:
+    modules = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")} | {"_core"}
+    for names in PYTHON_LAYERS:
+        assert names & modules, f"none of {sorted(names)} is there"
