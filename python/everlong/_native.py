@@ -1,8 +1,8 @@
 """What must hold before anything else of the package runs: torch is there and recent enough, and the native libraries
 (the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
 
-Checked when this is imported, which `everlong/__init__.py` does first. Every failure is an ImportError that says what is
-wrong and what to do.
+Checked when this is imported, which `everlong/__init__.py` does first. Every failure is an ImportError that says what
+is wrong and what to do.
 """
 
 from __future__ import annotations
