@@ -1,5 +1,5 @@
 // The arithmetic of one element, written once: number formats and the rotation of one pair. Compiled by host C++, hipcc
-// and nvcc, so that every device computes the same bits. Branch-free (selects only): loops over these vectorise.
+// and nvcc, so that every device computes the same bits. Branch-free: loops over these vectorise.
 //
 // The bits agree everywhere only without contraction of a*b+c: build with -ffp-contract=off (nvcc: --fmad=false).
 // Nothing here relies on subnormal fp32 arithmetic, so the flush-to-zero mode of a host does not change a result above
@@ -38,6 +38,13 @@ inline constexpr uint32_t kFloatInfinityBits = 0x7F800000U;
 // |value| as ordered bits: kFloatInfinityBits and above are infinity and NaN.
 EVERLONG_HD inline uint32_t MagnitudeBits(float value) { return FloatBits(value) & ~kFloatSignMask; }
 
+// `a` where the condition holds, else `b`, by a mask: of a plain ?: a compiler may make a branch when one side holds
+// floating-point arithmetic (which might trap), and then not vectorise the loop around it.
+EVERLONG_HD inline uint32_t Select(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = 0U - static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 // --- bfloat16
 
 EVERLONG_HD inline float BFloat16ToFloat(uint16_t bits) { return FloatFromBits(static_cast<uint32_t>(bits) << 16); }
@@ -47,7 +54,7 @@ EVERLONG_HD inline uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = FloatBits(value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   const uint32_t quiet_nan = (bits >> 16) | 0x0040U;
-  return static_cast<uint16_t>(MagnitudeBits(value) > kFloatInfinityBits ? quiet_nan : rounded);
+  return static_cast<uint16_t>(Select(MagnitudeBits(value) > kFloatInfinityBits, quiet_nan, rounded));
 }
 
 // --- binary16
@@ -58,8 +65,8 @@ EVERLONG_HD inline float Float16ToFloat(uint16_t bits) {
   const uint32_t normal = (magnitude << 13) + (112U << 23);  // bias 15 -> 127
   const uint32_t special = (magnitude << 13) | kFloatInfinityBits;
   const uint32_t subnormal = FloatBits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F);
-  const uint32_t finite = magnitude < 0x0400U ? subnormal : normal;
-  return FloatFromBits(sign | (magnitude >= 0x7C00U ? special : finite));
+  const uint32_t finite = Select(magnitude < 0x0400U, subnormal, normal);
+  return FloatFromBits(sign | Select(magnitude >= 0x7C00U, special, finite));
 }
 
 // Round to nearest, ties to even; a NaN stays a (quiet) NaN, 65520 and above become infinity.
@@ -69,9 +76,9 @@ EVERLONG_HD inline uint16_t FloatToFloat16(float value) {
   const uint32_t normal = (bits + 0x0FFFU + ((bits >> 13) & 1U) - (112U << 23)) >> 13;
   // One unit of a float in [0.5, 1) is 2^-24, the step of binary16's subnormals: the addition rounds.
   const uint32_t subnormal = FloatBits(FloatFromBits(bits) + 0.5F) - FloatBits(0.5F);
-  const uint32_t special = bits > kFloatInfinityBits ? 0x7E00U : 0x7C00U;
-  const uint32_t finite = bits < 0x38800000U ? subnormal : normal;  // 2^-14
-  return static_cast<uint16_t>(sign | (bits >= 0x477FF000U ? special : finite));
+  const uint32_t special = Select(bits > kFloatInfinityBits, 0x7E00U, 0x7C00U);
+  const uint32_t finite = Select(bits < 0x38800000U, subnormal, normal);  // 2^-14
+  return static_cast<uint16_t>(sign | Select(bits >= 0x477FF000U, special, finite));
 }
 
 // --- OCP E4M3
@@ -95,8 +102,8 @@ EVERLONG_HD inline float E4M3ToFloat(uint8_t code) {
   const uint32_t magnitude = code & 0x7FU;
   const uint32_t normal = (magnitude << 20) + (120U << 23);
   const uint32_t subnormal = FloatBits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-9F);
-  const uint32_t finite = magnitude < 0x08U ? subnormal : normal;
-  return FloatFromBits(sign | (magnitude == 0x7FU ? 0x7FC00000U : finite));
+  const uint32_t finite = Select(magnitude < 0x08U, subnormal, normal);
+  return FloatFromBits(sign | Select(magnitude == 0x7FU, 0x7FC00000U, finite));
 }
 
 // What a group of values is divided by before FloatToE4M3: its largest magnitude / 448. 1 for a group of zeros; never
