@@ -55,13 +55,19 @@ struct FoundGroup {
   uint32_t found_by = 0;  // index::FoundBy bits
 };
 
+// What `decisiveness` is cut to; a page without a rival has it.
+inline constexpr float kMaxDecisiveness = 1e6F;
+
 struct SearchResult {
   std::vector<FoundGroup> groups;  // best first
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
-  float decisiveness = 0;          // heads: mass of the best page over the second best (>= 1; 0 without heads)
+  float decisiveness = 0;  // heads: mass of the best page over the second best (1 to kMaxDecisiveness; 0 without heads)
 };
 
-// Thread-safe: searches and reads run beside each other; Append, Forget and SetRetrievalHeads exclude them.
+// Thread-safe: searches and reads run beside each other; Append, Forget and SetRetrievalHeads exclude them only while
+// the outcome is put in place, and take turns among themselves.
+//
+// A read-only memory is indexed as it was when it was opened; of what its writer forgets later, reads are kNotFound.
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> Create(const std::optional<std::filesystem::path>& folder,
@@ -69,24 +75,31 @@ class Memory {
   static Result<std::unique_ptr<Memory>> Open(const std::filesystem::path& folder, bool read_only);
 
   // Archives a block: payload in `layout()`, durable when this returns; then indexes it. Returns the block's id.
+  // draft.page_bytes is not read: the layout decides. kInvalidArgument when a size does not fit, when a key that the
+  // indexes read is not finite, or when the span begins before StreamEnd(stream).
   Result<int64_t> Append(const store::BlockDraft& draft);
 
   // Which heads search by attention. Rebuilds the heads index from the stored payload. Empty: none.
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads);
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
 
+  // Pages by every kind of `request.kinds` that has its input, fused by rank; one kind alone keeps its own scores.
+  // Pages that hold nothing but sinks are never returned. The first search by mean_pool reads a layer of every page.
   [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
 
   // The `blocks` most recent blocks of `stream` that end at or before `before`, pages in order of time (the designs'
   // MVP policy, 3.1.2).
   [[nodiscard]] Result<std::vector<PageRef>> RecentPages(int64_t stream, int64_t before, int32_t blocks) const;
-  // `count` pages drawn without replacement from all that may be recalled: the random control of every evaluation.
+  // `count` pages (or all there are) drawn without replacement, in the order of drawing, from all that a search with
+  // resident_from = before may return: the random control of every evaluation.
   [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count,
                                                          uint64_t seed) const;
-  // The pages that hold `span` of `stream`, in order of time. kNotFound when a token of it is not archived.
+  // The pages that hold `span` of `stream`, in order of time. kNotFound when a token of it is not archived, or
+  // forgotten.
   [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;
 
-  // The payload of whole pages, one after the other: sum of layout().PageBytes(tokens of each).
+  // The payload of whole pages, one after the other: sum of layout().PageBytes(tokens of each). kNotFound;
+  // kInvalidArgument when a page's stream or span is not what the memory has, or out has another size.
   [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const;
   // Un-rotated keys of one page and archived layer: [Hkv, tokens, D] fp32; what calibration reads.
   [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
@@ -95,9 +108,10 @@ class Memory {
   // IDF(t) = log(1 + pages / df(t)) over the pages of this memory (index/token_statistics.h).
   [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;
 
-  // Every page, in order of archiving.
+  // Every page that is not forgotten, in order of archiving.
   [[nodiscard]] std::vector<PageRef> Pages() const;
   [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks() const;
+  // Gone from every later search and read. Document frequencies count them until the memory is opened anew.
   Status Forget(std::span<const int64_t> blocks);
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;  // one past the newest archived token; 0 when there is none
   [[nodiscard]] kv::PayloadLayout layout() const;

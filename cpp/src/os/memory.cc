@@ -1,0 +1,346 @@
+#include "everlong/os/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "everlong/base/check.h"
+#include "everlong/kv/archive.h"
+#include "memory_state.h"
+
+namespace everlong::os {
+namespace {
+
+Result<kv::PayloadLayout> LayoutOf(const store::Manifest& manifest) {
+  const store::Geometry& geometry = manifest.geometry;
+  kv::PayloadLayout layout;
+  EVERLONG_ASSIGN_OR_RETURN(layout.codec, kv::ParseCodec(geometry.codec));
+  layout.layers = geometry.layers;
+  layout.kv_heads = geometry.kv_heads;
+  layout.head_dim = geometry.head_dim;
+  layout.page_tokens = geometry.page_tokens;
+  EVERLONG_RETURN_IF_ERROR(Validate(layout));
+  return layout;
+}
+
+std::string SpanName(TokenSpan span) {
+  std::string name = "[";
+  name.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
+  return name;
+}
+
+Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layout) {
+  const TokenSpan span = draft.span;
+  if (draft.stream < 0) {
+    return InvalidArgumentError("stream is " + std::to_string(draft.stream) + ", expected at least 0");
+  }
+  if (span.begin < 0 || span.empty()) {
+    return InvalidArgumentError("span is " + SpanName(span) + ", expected 0 <= begin < end");
+  }
+  if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
+    return InvalidArgumentError("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " +
+                                std::to_string(span.size()) + ", the tokens of the block");
+  }
+  if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
+    return InvalidArgumentError("token_ids has " + std::to_string(draft.token_ids.size()) + " ids, expected " +
+                                std::to_string(span.size()) + ", the tokens of the block");
+  }
+  const auto negative = std::ranges::find_if(draft.token_ids, [](int32_t id) { return id < 0; });
+  if (negative != draft.token_ids.end()) {
+    return InvalidArgumentError("token_ids holds " + std::to_string(*negative) + ", expected 0 or more");
+  }
+  const int64_t bytes = layout.BlockBytes(span.size());
+  if (static_cast<int64_t>(draft.payload.size()) != bytes) {
+    return InvalidArgumentError("payload has " + std::to_string(draft.payload.size()) + " bytes, expected " +
+                                std::to_string(bytes) + " for " + std::to_string(span.size()) + " tokens");
+  }
+  return OkStatus();
+}
+
+bool AllFinite(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::PayloadLayout& layout) {
+  for (const index::RetrievalHead& head : heads) {
+    if (head.layer < 0 || head.layer >= layout.layers || head.kv_head < 0 || head.kv_head >= layout.kv_heads ||
+        head.query_head < 0) {
+      return InvalidArgumentError("retrieval head is (layer " + std::to_string(head.layer) + ", query_head " +
+                                  std::to_string(head.query_head) + ", kv_head " + std::to_string(head.kv_head) +
+                                  "), expected a layer below " + std::to_string(layout.layers) +
+                                  " and a kv_head below " + std::to_string(layout.kv_heads));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Memory::Memory(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Memory::~Memory() = default;
+
+Result<std::unique_ptr<Memory>> Memory::Create(const std::optional<std::filesystem::path>& folder,
+                                               const store::Manifest& manifest) {
+  auto state = std::make_unique<State>();
+  EVERLONG_ASSIGN_OR_RETURN(state->layout, LayoutOf(manifest));
+  EVERLONG_ASSIGN_OR_RETURN(state->lexical, index::LexicalIndex::Create());
+  EVERLONG_ASSIGN_OR_RETURN(state->store, store::MemoryStore::Create(folder, manifest));
+  return std::unique_ptr<Memory>(new Memory(std::move(state)));
+}
+
+Result<std::unique_ptr<Memory>> Memory::Open(const std::filesystem::path& folder, bool read_only) {
+  auto state = std::make_unique<State>();
+  EVERLONG_ASSIGN_OR_RETURN(state->store, store::MemoryStore::Open(folder, read_only));
+  auto layout = LayoutOf(state->store->manifest());
+  if (!layout.ok()) return CorruptError(folder.string() + ": manifest: " + layout.status().message());
+  state->layout = *layout;
+  EVERLONG_ASSIGN_OR_RETURN(state->lexical, index::LexicalIndex::Create());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> blocks, state->store->Blocks());
+  for (const store::BlockInfo& info : blocks) {
+    const auto token_ids = state->store->TokenIds(info.id);
+    if (state->ForgottenByWriter(token_ids.status())) continue;
+    EVERLONG_RETURN_IF_ERROR(token_ids.status());
+    const int64_t tokens = info.span.size();
+    if (tokens < 1 || info.pages != state->layout.PageCount(tokens) ||
+        info.payload_bytes != state->layout.BlockBytes(tokens) || static_cast<int64_t>(token_ids->size()) != tokens) {
+      return CorruptError(folder.string() + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) +
+                          " tokens has " + std::to_string(info.pages) + " pages, " +
+                          std::to_string(info.payload_bytes) + " bytes and " + std::to_string(token_ids->size()) +
+                          " token ids");
+    }
+    EVERLONG_RETURN_IF_ERROR(state->AddToIndexes(info, *token_ids, {}));
+  }
+  return std::unique_ptr<Memory>(new Memory(std::move(state)));
+}
+
+Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
+  State& s = *state_;
+  const std::scoped_lock writing(s.writer);
+  if (s.store->read_only()) return ReadOnlyError("the memory was opened for reading");
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, s.layout));
+  if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
+    return InvalidArgumentError("span is " + SpanName(draft.span) + ", expected to begin at " + std::to_string(end) +
+                                " or later, where the archived part of stream " + std::to_string(draft.stream) +
+                                " ends");
+  }
+  // All that can be refused is refused before the block is stored.
+  const int64_t tokens = draft.span.size();
+  const State::PayloadKeys keys =
+      s.DecodePayloadKeys(draft.payload, tokens, s.heads.has_value() ? &*s.heads : nullptr, s.mean_pool.has_value());
+  if (!AllFinite(keys.mean_pool_sum) || !std::ranges::all_of(keys.head_keys, AllFinite)) {
+    return InvalidArgumentError("payload holds keys that are NaN or infinite");
+  }
+
+  std::vector<int64_t> page_bytes;
+  for (int64_t page = 0; page < s.layout.PageCount(tokens); ++page) {
+    page_bytes.push_back(s.layout.PageBytes(s.layout.PageTokens(tokens, page)));
+  }
+  store::BlockDraft sized = draft;
+  sized.page_bytes = page_bytes;
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t id, s.store->Append(sized));
+
+  store::BlockInfo info;
+  info.id = id;
+  info.stream = draft.stream;
+  info.span = draft.span;
+  info.sink_tokens = draft.sink_tokens;
+  info.source = draft.source;
+  const std::unique_lock changing(s.guard);
+  if (const Status added = s.AddToIndexes(info, draft.token_ids, keys); !added.ok()) {
+    s.broken = {added.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
+                                  added.message() + "): open the memory anew"};
+    return s.broken;
+  }
+  return id;
+}
+
+Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads) {
+  State& s = *state_;
+  const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, s.layout));
+  std::optional<index::HeadsIndex> built;
+  if (!heads.empty()) {
+    built.emplace(std::move(heads), s.layout.head_dim);
+    // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
+    const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(s.layout.head_dim));
+    for (int32_t ordinal = 0; ordinal < s.directory.size();) {
+      const index::PageEntry& first = s.directory.at(ordinal);
+      if (first.forgotten) {
+        EVERLONG_RETURN_IF_ERROR(built->Add(no_keys, 1, 1));
+        ++ordinal;
+        continue;
+      }
+      const State::BlockPages& block = s.blocks.at(first.block);
+      store::BlockInfo info;
+      info.id = first.block;
+      info.span = block.span;
+      const Result<State::PayloadKeys> keys = s.ReadPayloadKeys(info, &*built, false);
+      if (s.ForgottenByWriter(keys.status())) {
+        for (int32_t page = 0; page < block.count; ++page, ++ordinal) {
+          EVERLONG_RETURN_IF_ERROR(built->Add(no_keys, 1, 1));
+        }
+        continue;
+      }
+      EVERLONG_RETURN_IF_ERROR(keys.status());
+      for (int32_t page = 0; page < block.count; ++page, ++ordinal) {
+        const index::PageEntry& entry = s.directory.at(ordinal);
+        EVERLONG_RETURN_IF_ERROR(built->Add(keys->head_keys[static_cast<size_t>(page)],
+                                            static_cast<int32_t>(entry.span.size()), entry.sink_tokens));
+      }
+    }
+  }
+  const std::unique_lock changing(s.guard);
+  s.heads = std::move(built);
+  return OkStatus();
+}
+
+std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
+  const std::shared_lock reading(state_->guard);
+  return state_->heads.has_value() ? state_->heads->heads() : std::vector<index::RetrievalHead>{};
+}
+
+Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) const {
+  if (span.begin < 0 || span.end < span.begin) {
+    return InvalidArgumentError("span is " + SpanName(span) + ", expected 0 <= begin <= end");
+  }
+  std::vector<PageRef> pages;
+  if (span.empty()) return pages;
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  int64_t next = span.begin;  // the first token that no page holds yet
+  if (const auto found = s.streams.find(stream); found != s.streams.end()) {
+    auto block = found->second.upper_bound(span.begin);
+    if (block != found->second.begin()) --block;
+    for (; block != found->second.end() && block->first <= next && next < span.end; ++block) {
+      const State::BlockPages& at = s.blocks.at(block->second);
+      for (int32_t ordinal = at.first; ordinal < at.first + at.count; ++ordinal) {
+        if (!s.directory.at(ordinal).span.Overlaps(span)) continue;
+        pages.push_back(s.RefOf(ordinal));
+        next = pages.back().span.end;
+      }
+    }
+  }
+  if (next < span.end) {
+    return NotFoundError("token " + std::to_string(next) + " of stream " + std::to_string(stream) +
+                         " is not in the memory");
+  }
+  return pages;
+}
+
+Status Memory::ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const {
+  const State& s = *state_;
+  std::vector<store::PageRead> reads;
+  size_t offset = 0;
+  {
+    const std::shared_lock reading(state_->guard);
+    for (const PageRef& page : pages) {
+      EVERLONG_RETURN_IF_ERROR(s.OrdinalOf(page).status());
+      const auto bytes = static_cast<size_t>(s.layout.PageBytes(static_cast<int32_t>(page.span.size())));
+      if (offset + bytes <= out.size()) {
+        reads.push_back({page.block, page.page, 0, s.layout.layers, out.subspan(offset, bytes)});
+      }
+      offset += bytes;
+    }
+  }
+  if (offset != out.size()) {
+    return InvalidArgumentError("out has " + std::to_string(out.size()) + " bytes, expected " + std::to_string(offset) +
+                                " for these pages");
+  }
+  return s.store->ReadPages(reads);
+}
+
+Status Memory::ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const {
+  const State& s = *state_;
+  {
+    const std::shared_lock reading(state_->guard);
+    EVERLONG_RETURN_IF_ERROR(s.OrdinalOf(page).status());
+  }
+  if (layer < 0 || layer >= s.layout.layers) {
+    return InvalidArgumentError("layer is " + std::to_string(layer) + ", expected 0 to " +
+                                std::to_string(s.layout.layers - 1));
+  }
+  const auto tokens = static_cast<int32_t>(page.span.size());
+  const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(s.layout.head_dim);
+  const size_t size = static_cast<size_t>(s.layout.kv_heads) * head_size;
+  if (keys.size() != size) {
+    return InvalidArgumentError("keys has " + std::to_string(keys.size()) + " values, expected " +
+                                std::to_string(size));
+  }
+  std::vector<std::byte> part(static_cast<size_t>(s.layout.PartBytes(tokens)));
+  const store::PageRead read{page.block, page.page, layer, 1, part};
+  EVERLONG_RETURN_IF_ERROR(s.store->ReadPages({&read, 1}));
+  for (int32_t head = 0; head < s.layout.kv_heads; ++head) {
+    kv::DecodeKeys(part, tokens, head, s.layout, keys.subspan(static_cast<size_t>(head) * head_size, head_size));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<int32_t>> Memory::TokenIds(int64_t stream, TokenSpan span) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRef> pages, PagesOf(stream, span));
+  std::vector<int32_t> ids;
+  int64_t block = 0;  // the one whose ids were taken last; ids of blocks begin at 1
+  for (const PageRef& page : pages) {
+    if (page.block == block) continue;
+    block = page.block;
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> of_block, state_->store->TokenIds(block));
+    const int64_t block_begin = page.span.begin - int64_t{page.page} * state_->layout.page_tokens;
+    const TokenSpan wanted = span.Intersect({block_begin, block_begin + static_cast<int64_t>(of_block.size())});
+    ids.insert(ids.end(), of_block.begin() + (wanted.begin - block_begin),
+               of_block.begin() + (wanted.end - block_begin));
+  }
+  return ids;
+}
+
+std::vector<float> Memory::Idf(std::span<const int32_t> token_ids) const {
+  const std::shared_lock reading(state_->guard);
+  return state_->statistics.Idf(token_ids);
+}
+
+std::vector<PageRef> Memory::Pages() const {
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  std::vector<PageRef> pages;
+  for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
+    if (!s.directory.at(ordinal).forgotten) pages.push_back(s.RefOf(ordinal));
+  }
+  return pages;
+}
+
+Result<std::vector<store::BlockInfo>> Memory::Blocks() const { return state_->store->Blocks(); }
+
+Status Memory::Forget(std::span<const int64_t> blocks) {
+  State& s = *state_;
+  const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.store->Forget(blocks));
+  const std::unique_lock changing(s.guard);
+  for (const int64_t id : blocks) {
+    s.directory.ForgetBlock(id);
+    if (s.mean_pool.has_value()) s.mean_pool->Forget(id);
+    const auto block = s.blocks.find(id);
+    if (block == s.blocks.end()) continue;
+    const auto stream = s.streams.find(block->second.stream);
+    stream->second.erase(block->second.span.begin);
+    if (stream->second.empty()) s.streams.erase(stream);
+    s.blocks.erase(block);
+  }
+  return OkStatus();
+}
+
+int64_t Memory::StreamEnd(int64_t stream) const {
+  const std::shared_lock reading(state_->guard);
+  const auto found = state_->streams.find(stream);
+  return found == state_->streams.end() ? 0 : state_->blocks.at(found->second.rbegin()->second).span.end;
+}
+
+kv::PayloadLayout Memory::layout() const { return state_->layout; }
+store::Manifest Memory::manifest() const { return state_->store->manifest(); }
+Status Memory::SetAttribute(const std::string& key, const std::string& value) {
+  return state_->store->SetAttribute(key, value);
+}
+Result<store::StoreStats> Memory::Stats() const { return state_->store->Stats(); }
+bool Memory::read_only() const { return state_->store->read_only(); }
+
+}  // namespace everlong::os

@@ -1,0 +1,158 @@
+// How a memory finds pages: by its indexes, by recency, by chance.
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "everlong/index/fusion.h"
+#include "everlong/os/memory.h"
+#include "memory_state.h"
+
+namespace everlong::os {
+namespace {
+
+// Hits that each kind contributes to the fusion; the tail of a ranking is noise.
+constexpr int32_t kCandidates = 64;
+constexpr uint32_t kHeads = static_cast<uint32_t>(IndexKind::kHeads);
+constexpr uint32_t kLexical = static_cast<uint32_t>(IndexKind::kLexical);
+constexpr uint32_t kMeanPool = static_cast<uint32_t>(IndexKind::kMeanPool);
+
+Status CheckRequest(const SearchRequest& request) {
+  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool)) != 0) {
+    return InvalidArgumentError("kinds is " + std::to_string(request.kinds) + ", expected bits of IndexKind");
+  }
+  if (request.max_groups < 1) {
+    return InvalidArgumentError("max_groups is " + std::to_string(request.max_groups) + ", expected at least 1");
+  }
+  if (request.neighbours < 0) {
+    return InvalidArgumentError("neighbours is " + std::to_string(request.neighbours) + ", expected at least 0");
+  }
+  if (request.token_budget < 1) {
+    return InvalidArgumentError("token_budget is " + std::to_string(request.token_budget) + ", expected at least 1");
+  }
+  return OkStatus();
+}
+
+// One kind alone keeps its own scores.
+std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
+  std::vector<index::FusedHit> hits;
+  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part});
+  return hits;
+}
+
+}  // namespace
+
+Result<SearchResult> Memory::Search(const SearchRequest& request) const {
+  EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
+  const bool by_heads = (request.kinds & kHeads) != 0 && !request.head_queries.empty();
+  const bool by_lexical = (request.kinds & kLexical) != 0 && !request.token_ids.empty();
+  const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
+  if (by_mean_pool) EVERLONG_RETURN_IF_ERROR(state_->BuildMeanPool());
+
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  index::PageFilter filter = s.Recallable(request.stream, request.resident_from);
+  if (!request.source.empty()) {
+    for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
+      if (s.directory.at(ordinal).source != request.source) filter.Set(ordinal, false);
+    }
+  }
+  const int32_t candidates = std::max(kCandidates, request.max_groups);
+
+  SearchResult result;
+  std::vector<index::Ranking> rankings;
+  if (by_heads) {
+    if (!s.heads.has_value()) {
+      return InvalidArgumentError("head_queries are given, expected none: this memory has no retrieval heads");
+    }
+    const std::vector<float> weights =
+        request.idf_weights ? s.statistics.Idf(request.token_ids) : std::vector<float>(request.token_ids.size(), 1.0F);
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits,
+                              s.heads->Search(request.head_queries, weights, candidates, filter));
+    if (!hits.empty()) {
+      float all = 0;
+      for (const float weight : weights) all += weight;
+      all *= static_cast<float>(s.heads->heads().size());
+      result.top_mass = hits[0].score / all;
+      const float second = hits.size() > 1 ? hits[1].score : 0.0F;
+      result.decisiveness =
+          std::min(kMaxDecisiveness, hits[0].score / std::max(second, std::numeric_limits<float>::min()));
+    }
+    rankings.push_back({index::kFoundByHeads, std::move(hits)});
+  }
+  if (by_lexical) {
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits, s.lexical->Search(request.token_ids, candidates, filter));
+    rankings.push_back({index::kFoundByLexical, std::move(hits)});
+  }
+  if (by_mean_pool) {
+    index::Ranking ranking{index::kFoundByMeanPool, {}};
+    // All blocks, since those whose pages the filter leaves out take ranks too.
+    const auto blocks = static_cast<int32_t>(std::max<int64_t>(1, s.mean_pool->size()));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::BlockHit> hits, s.mean_pool->Search(request.mean_query, blocks));
+    for (const index::BlockHit& hit : hits) {
+      if (static_cast<int32_t>(ranking.hits.size()) >= candidates) break;
+      const State::BlockPages& block = s.blocks.at(hit.block);
+      for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal) {
+        if (filter.Allows(ordinal)) ranking.hits.push_back({ordinal, hit.score});
+      }
+    }
+    rankings.push_back(std::move(ranking));
+  }
+
+  const std::vector<index::FusedHit> fused =
+      rankings.size() == 1 ? AsFused(rankings[0]) : index::ReciprocalRankFusion(rankings, candidates);
+  for (const index::PageGroup& group :
+       index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups, request.token_budget)) {
+    FoundGroup found;
+    for (const int32_t ordinal : group.pages) found.pages.push_back(s.RefOf(ordinal));
+    found.stream = group.stream;
+    found.span = group.span;
+    found.source = s.directory.at(group.pages.front()).source;
+    found.score = group.score;
+    found.found_by = group.found_by;
+    result.groups.push_back(std::move(found));
+  }
+  return result;
+}
+
+Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before, int32_t blocks) const {
+  if (blocks < 0) return InvalidArgumentError("blocks is " + std::to_string(blocks) + ", expected at least 0");
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  std::vector<PageRef> pages;
+  const auto found = s.streams.find(stream);
+  if (found == s.streams.end()) return pages;
+  std::vector<int64_t> newest;
+  for (auto at = found->second.rbegin(); at != found->second.rend() && std::ssize(newest) < blocks; ++at) {
+    if (s.blocks.at(at->second).span.end <= before) newest.push_back(at->second);
+  }
+  for (auto id = newest.rbegin(); id != newest.rend(); ++id) {
+    const State::BlockPages& block = s.blocks.at(*id);
+    for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal)
+      pages.push_back(s.RefOf(ordinal));
+  }
+  return pages;
+}
+
+Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed) const {
+  if (count < 0) return InvalidArgumentError("count is " + std::to_string(count) + ", expected at least 0");
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  const index::PageFilter filter = s.Recallable(stream, before);
+  std::vector<int32_t> pool;
+  for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
+    if (filter.Allows(ordinal)) pool.push_back(ordinal);
+  }
+  // Fisher-Yates by hand: the standard's distributions differ from library to library, this draw does not.
+  std::mt19937_64 random(seed);
+  std::vector<PageRef> pages;
+  for (size_t i = 0; i < pool.size() && std::ssize(pages) < count; ++i) {
+    std::swap(pool[i], pool[i + random() % (pool.size() - i)]);
+    pages.push_back(s.RefOf(pool[i]));
+  }
+  return pages;
+}
+
+}  // namespace everlong::os

@@ -1,0 +1,179 @@
+#include "memory_state.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "everlong/base/check.h"
+#include "everlong/kv/archive.h"
+
+namespace everlong::os {
+namespace {
+
+using index::HeadsIndex;
+
+// Adds the keys of all heads of one part to sum [Hkv * D].
+void AddKeys(std::span<const std::byte> part, int32_t tokens, const kv::PayloadLayout& layout, std::span<float> sum) {
+  const auto dim = static_cast<size_t>(layout.head_dim);
+  std::vector<float> keys(static_cast<size_t>(tokens) * dim);
+  for (int32_t head = 0; head < layout.kv_heads; ++head) {
+    kv::DecodeKeys(part, tokens, head, layout, keys);
+    float* out = sum.data() + static_cast<size_t>(head) * dim;
+    for (size_t i = 0; i < keys.size(); ++i) out[i % dim] += keys[i];
+  }
+}
+
+// The keys of every key head of one page: [key_heads, tokens, D]. part(layer) gives the bytes of that layer.
+template <class Part>
+std::vector<float> DecodeHeadKeys(const HeadsIndex& heads, int32_t tokens, const kv::PayloadLayout& layout,
+                                  const Part& part) {
+  const size_t size = static_cast<size_t>(tokens) * static_cast<size_t>(layout.head_dim);
+  std::vector<float> keys(heads.key_heads().size() * size);
+  for (size_t i = 0; i < heads.key_heads().size(); ++i) {
+    const HeadsIndex::KeyHead& key_head = heads.key_heads()[i];
+    kv::DecodeKeys(part(key_head.layer), tokens, key_head.kv_head, layout, std::span(keys).subspan(i * size, size));
+  }
+  return keys;
+}
+
+}  // namespace
+
+Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids,
+                                   const PayloadKeys& keys) {
+  const auto pages = static_cast<int32_t>(layout.PageCount(info.span.size()));
+  const BlockPages block{directory.size(), pages, info.span, info.stream};
+  for (int32_t page = 0; page < pages; ++page) {
+    const int64_t first = int64_t{page} * layout.page_tokens;
+    const int32_t tokens = layout.PageTokens(info.span.size(), page);
+    const auto sinks = static_cast<int32_t>(std::clamp<int64_t>(info.sink_tokens - first, 0, tokens));
+    const auto ids = token_ids.subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
+    EVERLONG_RETURN_IF_ERROR(lexical->Add(ids));
+    if (heads.has_value()) {
+      EVERLONG_RETURN_IF_ERROR(heads->Add(keys.head_keys[static_cast<size_t>(page)], tokens, sinks));
+    }
+    statistics.AddPage(ids);
+    const int64_t begin = info.span.begin + first;
+    directory.Add({info.id, page, info.stream, {begin, begin + tokens}, sinks, info.source});
+  }
+  if (mean_pool.has_value()) {
+    EVERLONG_RETURN_IF_ERROR(mean_pool->Add(info.id, keys.mean_pool_sum, info.span.size()));
+  }
+  blocks.emplace(info.id, block);
+  streams[info.stream].emplace(info.span.begin, info.id);
+  return OkStatus();
+}
+
+Result<Memory::State::PayloadKeys> Memory::State::ReadPayloadKeys(const store::BlockInfo& info,
+                                                                  const HeadsIndex* heads_index, bool with_sum) const {
+  const int32_t last_layer = layout.layers - 1;
+  std::set<int32_t> layers;
+  if (with_sum) layers.insert(last_layer);
+  if (heads_index != nullptr) {
+    for (const HeadsIndex::KeyHead& key_head : heads_index->key_heads()) layers.insert(key_head.layer);
+  }
+  const int64_t pages = layout.PageCount(info.span.size());
+  std::vector<std::map<int32_t, std::vector<std::byte>>> parts(static_cast<size_t>(pages));  // by layer
+  std::vector<store::PageRead> reads;
+  for (int64_t page = 0; page < pages; ++page) {
+    const auto bytes = static_cast<size_t>(layout.PartBytes(layout.PageTokens(info.span.size(), page)));
+    for (const int32_t layer : layers) {
+      std::vector<std::byte>& part = parts[static_cast<size_t>(page)][layer];
+      part.resize(bytes);
+      reads.push_back({info.id, static_cast<int32_t>(page), layer, 1, part});
+    }
+  }
+  EVERLONG_RETURN_IF_ERROR(store->ReadPages(reads));
+
+  PayloadKeys keys;
+  if (with_sum) keys.mean_pool_sum.assign(static_cast<size_t>(layout.kv_heads * layout.head_dim), 0.0F);
+  for (int64_t page = 0; page < pages; ++page) {
+    const auto& by_layer = parts[static_cast<size_t>(page)];
+    const int32_t tokens = layout.PageTokens(info.span.size(), page);
+    const auto part = [&by_layer](int32_t layer) { return std::span<const std::byte>(by_layer.at(layer)); };
+    if (heads_index != nullptr) keys.head_keys.push_back(DecodeHeadKeys(*heads_index, tokens, layout, part));
+    if (with_sum) AddKeys(part(last_layer), tokens, layout, keys.mean_pool_sum);
+  }
+  return keys;
+}
+
+Memory::State::PayloadKeys Memory::State::DecodePayloadKeys(std::span<const std::byte> payload, int64_t tokens,
+                                                            const HeadsIndex* heads_index, bool with_sum) const {
+  PayloadKeys keys;
+  if (with_sum) keys.mean_pool_sum.assign(static_cast<size_t>(layout.kv_heads * layout.head_dim), 0.0F);
+  for (int64_t page = 0; page < layout.PageCount(tokens); ++page) {
+    const int32_t page_tokens = layout.PageTokens(tokens, page);
+    const auto part_bytes = static_cast<size_t>(layout.PartBytes(page_tokens));
+    const auto page_bytes = payload.subspan(static_cast<size_t>(page * layout.PageBytes(layout.page_tokens)));
+    const auto part = [page_bytes, part_bytes](int32_t layer) {
+      return page_bytes.subspan(static_cast<size_t>(layer) * part_bytes, part_bytes);
+    };
+    if (heads_index != nullptr) keys.head_keys.push_back(DecodeHeadKeys(*heads_index, page_tokens, layout, part));
+    if (with_sum) AddKeys(part(layout.layers - 1), page_tokens, layout, keys.mean_pool_sum);
+  }
+  return keys;
+}
+
+Status Memory::State::BuildMeanPool() {
+  {
+    const std::shared_lock reading(guard);
+    if (mean_pool.has_value()) return OkStatus();
+  }
+  const std::scoped_lock writing(writer);
+  if (mean_pool.has_value()) return OkStatus();
+  index::MeanPoolIndex built(layout.kv_heads * layout.head_dim);
+  for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {
+    const index::PageEntry& entry = directory.at(ordinal);
+    if (entry.page != 0 || entry.forgotten) continue;
+    const BlockPages& block = blocks.at(entry.block);
+    store::BlockInfo info;
+    info.id = entry.block;
+    info.span = block.span;
+    const Result<PayloadKeys> keys = ReadPayloadKeys(info, nullptr, true);
+    if (ForgottenByWriter(keys.status())) continue;
+    EVERLONG_RETURN_IF_ERROR(keys.status());
+    EVERLONG_RETURN_IF_ERROR(built.Add(info.id, keys->mean_pool_sum, info.span.size()));
+  }
+  const std::unique_lock changing(guard);
+  mean_pool = std::move(built);
+  return OkStatus();
+}
+
+bool Memory::State::ForgottenByWriter(const Status& status) const {
+  return store->read_only() && status.code() == StatusCode::kNotFound;
+}
+
+PageRef Memory::State::RefOf(int32_t ordinal) const {
+  const index::PageEntry& entry = directory.at(ordinal);
+  return {entry.block, entry.page, entry.stream, entry.span};
+}
+
+Result<int32_t> Memory::State::OrdinalOf(const PageRef& page) const {
+  const auto name = [&page] { return "block " + std::to_string(page.block) + " page " + std::to_string(page.page); };
+  const auto block = blocks.find(page.block);
+  if (block == blocks.end() || page.page < 0 || page.page >= block->second.count) {
+    return NotFoundError("there is no " + name());
+  }
+  const int32_t ordinal = block->second.first + page.page;
+  const index::PageEntry& entry = directory.at(ordinal);
+  if (entry.stream != page.stream || entry.span != page.span) {
+    return InvalidArgumentError(name() + " is given as tokens [" + std::to_string(page.span.begin) + ", " +
+                                std::to_string(page.span.end) + ") of stream " + std::to_string(page.stream) +
+                                ", expected [" + std::to_string(entry.span.begin) + ", " +
+                                std::to_string(entry.span.end) + ") of stream " + std::to_string(entry.stream));
+  }
+  return ordinal;
+}
+
+index::PageFilter Memory::State::Recallable(int64_t stream, int64_t resident_from) const {
+  index::PageFilter filter(directory.size(), false);
+  for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {
+    const index::PageEntry& entry = directory.at(ordinal);
+    const bool resident = entry.stream == stream && entry.span.end > resident_from;
+    const bool only_sinks = entry.sink_tokens >= entry.span.size();
+    filter.Set(ordinal, !entry.forgotten && !resident && !only_sinks);
+  }
+  return filter;
+}
+
+}  // namespace everlong::os

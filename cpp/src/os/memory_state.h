@@ -1,0 +1,84 @@
+// What stands behind os::Memory: the store, the indexes over it and who may touch them when.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/index/heads_index.h"
+#include "everlong/index/lexical_index.h"
+#include "everlong/index/mean_pool_index.h"
+#include "everlong/index/page_directory.h"
+#include "everlong/index/page_filter.h"
+#include "everlong/index/token_statistics.h"
+#include "everlong/kv/payload.h"
+#include "everlong/os/memory.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::os {
+
+struct Memory::State {
+  // Ordinals of a block's pages in the directory.
+  struct BlockPages {
+    int32_t first = 0;
+    int32_t count = 0;
+    TokenSpan span;
+    int64_t stream = 0;
+  };
+
+  // --- fixed once the memory is open
+  std::unique_ptr<store::MemoryStore> store;
+  kv::PayloadLayout layout;
+
+  // --- one change at a time; taken before `guard`
+  std::mutex writer;
+
+  // --- guards what follows: shared by searches and reads, exclusive for the moment in which a change is put in place
+  std::shared_mutex guard;
+  index::PageDirectory directory;
+  index::TokenStatistics statistics;
+  std::unique_ptr<index::LexicalIndex> lexical;
+  std::optional<index::HeadsIndex> heads;          // none until retrieval heads are set
+  std::optional<index::MeanPoolIndex> mean_pool;   // none until a search asks for it: it costs a read of every page
+  std::unordered_map<int64_t, BlockPages> blocks;  // not forgotten
+  std::map<int64_t, std::map<int64_t, int64_t>> streams;  // stream -> first token -> block, not forgotten
+  Status broken;  // why the indexes do not match the store any more; ok as long as they do
+
+  // What the indexes take from a block's payload, computed before the block is acknowledged.
+  struct PayloadKeys {
+    std::vector<std::vector<float>> head_keys;  // [pages] of [key_heads, tokens, D]
+    std::vector<float> mean_pool_sum;           // [Hkv * D]; empty when there is no mean_pool index
+  };
+
+  // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
+  Status AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids, const PayloadKeys& keys);
+
+  // Keys of one block out of the store, for the heads of `heads_index` (or none) and the sum of the last layer (or
+  // not).
+  Result<PayloadKeys> ReadPayloadKeys(const store::BlockInfo& info, const index::HeadsIndex* heads_index,
+                                      bool with_sum) const;
+  // The same out of a payload in RAM.
+  [[nodiscard]] PayloadKeys DecodePayloadKeys(std::span<const std::byte> payload, int64_t tokens,
+                                              const index::HeadsIndex* heads_index, bool with_sum) const;
+
+  // Reads every block's last layer for the mean_pool index, once.
+  Status BuildMeanPool();
+
+  // Whether a read failed because the writer beside this reader has forgotten the block meanwhile.
+  [[nodiscard]] bool ForgottenByWriter(const Status& status) const;
+
+  [[nodiscard]] PageRef RefOf(int32_t ordinal) const;
+  // The directory's entry of a page that a caller names; kNotFound, or kInvalidArgument when its span is another.
+  [[nodiscard]] Result<int32_t> OrdinalOf(const PageRef& page) const;
+  // Pages that may be recalled into a frame of `stream` that still holds everything from token `resident_from` on.
+  [[nodiscard]] index::PageFilter Recallable(int64_t stream, int64_t resident_from) const;
+};
+
+}  // namespace everlong::os
