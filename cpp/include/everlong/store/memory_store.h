@@ -64,14 +64,19 @@ struct StoreStats {
   int64_t disk_bytes = 0;     // everything in the folder; 0 for a memory in RAM
 };
 
+struct StoreOptions {
+  int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
+};
+
 class MemoryStore {
  public:
   // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one).
   static Result<std::unique_ptr<MemoryStore>> Create(const std::optional<std::filesystem::path>& folder,
-                                                     const Manifest& manifest);
+                                                     const Manifest& manifest, const StoreOptions& options = {});
   // An existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and host).
   // A read-only opener takes no lock and sees the state committed when each call is made.
-  static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only);
+  static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
+                                                   const StoreOptions& options = {});
 
   virtual ~MemoryStore() = default;
 

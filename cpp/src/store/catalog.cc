@@ -1,0 +1,460 @@
+#include "catalog.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "file.h"
+#include "record.h"
+#include "row_checksum.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr int32_t kApplicationId = 0x45564C47;  // "EVLG" in the header of the file
+constexpr int32_t kSchemaVersion = 1;
+constexpr int64_t kLive = 0;
+constexpr int64_t kForgotten = 1;
+
+constexpr const char* kSchema = R"sql(
+  PRAGMA application_id = 1163283527;
+  PRAGMA user_version = 1;
+  CREATE TABLE blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    state INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    span_begin INTEGER NOT NULL,
+    span_end INTEGER NOT NULL,
+    sink_tokens INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    pages INTEGER NOT NULL,
+    payload_bytes INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    token_crc INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    token_ids BLOB NOT NULL
+  );
+  CREATE TABLE tags (
+    block INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    tag TEXT NOT NULL,
+    PRIMARY KEY (block, position)
+  ) WITHOUT ROWID;
+  CREATE TABLE pages (
+    block INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    page INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    record_offset INTEGER NOT NULL,
+    record_bytes INTEGER NOT NULL,
+    part_bytes INTEGER NOT NULL,
+    part_crcs BLOB NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (block, kind, page)
+  ) WITHOUT ROWID;
+)sql";
+static_assert(kApplicationId == 1163283527 && kSchemaVersion == 1, "the schema's text holds the same numbers");
+
+constexpr std::string_view kInsertBlock =
+    "INSERT INTO blocks (id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, "
+    "token_crc, source, token_ids) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+constexpr std::string_view kInsertTag = "INSERT INTO tags (block, position, tag) VALUES (?, ?, ?)";
+constexpr std::string_view kInsertPage =
+    "INSERT INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, crc) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+constexpr std::string_view kSelectBlock =
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source FROM blocks WHERE id = ?";
+constexpr std::string_view kSelectBlocks =
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source FROM blocks ORDER BY id";
+constexpr std::string_view kSelectTagsOf = "SELECT block, tag FROM tags WHERE block = ? ORDER BY position";
+constexpr std::string_view kSelectTags = "SELECT block, tag FROM tags ORDER BY block, position";
+constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
+constexpr std::string_view kSelectPage =
+    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc FROM pages WHERE block = ? AND kind = ? "
+    "AND page = ?";
+constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
+constexpr std::string_view kSelectSequence =
+    "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
+constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment), 0) FROM pages";
+
+uint32_t PageChecksum(int64_t block, RecordKind kind, int64_t page, const PageRow& row) {
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  return RowChecksum()
+      .Add(block)
+      .Add(static_cast<int64_t>(kind))
+      .Add(page)
+      .Add(int64_t{row.segment})
+      .Add(row.offset)
+      .Add(RecordBytes(parts, row.part_bytes))
+      .Add(row.part_bytes)
+      .Add(std::as_bytes(std::span(row.part_crcs)))
+      .value();
+}
+
+// `path` as the path of a "file:" URI.
+std::string UriPath(const std::filesystem::path& path) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string uri = "file:";
+  for (const char c : path.string()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '%' || c == '?' || c == '#') {
+      uri.append({'%', kHex[byte >> 4U], kHex[byte & 15U]});
+    } else {
+      uri.push_back(c);
+    }
+  }
+  return uri;
+}
+
+Result<int64_t> SelectNumber(Database& database, std::string_view sql) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(sql));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  if (!row) return CorruptError("'" + database.name() + "' gives no answer to " + std::string(sql));
+  return query.Int64(0);
+}
+
+Status ConfigureWriter(Database& database) {
+  EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("PRAGMA journal_mode = WAL"));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  const std::string mode = row ? query.Text(0) : "none";
+  // "memory" is what a catalog in RAM says.
+  if (mode == "wal" || mode == "memory") return OkStatus();
+  return IoError("'" + database.name() + "' cannot be written with a write-ahead log here (journal mode '" + mode +
+                 "')");
+}
+
+}  // namespace
+
+struct Catalog::BlockRow {
+  BlockInfo info;
+  int64_t state = kLive;
+  uint32_t token_crc = 0;
+
+  // Fields of the row that `query` stands on; tags come from their own table. The checksum that is stored with it is
+  // column 9.
+  static BlockRow Of(const Query& query) {
+    BlockRow row;
+    row.info.id = query.Int64(0);
+    row.state = query.Int64(1);
+    row.info.stream = query.Int64(2);
+    row.info.span = {query.Int64(3), query.Int64(4)};
+    row.info.sink_tokens = static_cast<int32_t>(query.Int64(5));
+    row.info.created_at = query.Double(6);
+    row.info.pages = static_cast<int32_t>(query.Int64(7));
+    row.info.payload_bytes = query.Int64(8);
+    row.token_crc = static_cast<uint32_t>(query.Int64(10));
+    row.info.source = query.Text(11);
+    return row;
+  }
+  static int64_t StoredChecksum(const Query& query) { return query.Int64(9); }
+
+  [[nodiscard]] uint32_t Checksum() const {
+    RowChecksum crc;
+    crc.Add(info.id).Add(state).Add(info.stream).Add(info.span.begin).Add(info.span.end);
+    crc.Add(int64_t{info.sink_tokens}).Add(info.created_at).Add(int64_t{info.pages}).Add(info.payload_bytes);
+    crc.Add(int64_t{token_crc}).Add(info.source).Add(static_cast<int64_t>(info.tags.size()));
+    for (const std::string& tag : info.tags) crc.Add(tag);
+    return crc.value();
+  }
+};
+
+Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
+  EVERLONG_ASSIGN_OR_RETURN(Database database,
+                            Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& file) {
+  // SQLite gives its log files the mode of the database, and would itself create that readable for others.
+  EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file, bool read_only) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return CorruptError("catalog '" + file.string() + "' is missing");
+  if (read_only) {
+    std::unique_ptr<Catalog> catalog(new Catalog(Database()));
+    catalog->file_ = file;
+    EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
+    EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+    return catalog;
+  }
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+  std::unique_ptr<Catalog> catalog(new Catalog(std::move(database)));
+  EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
+  return catalog;
+}
+
+Catalog::FileState Catalog::Look(const std::filesystem::path& file) {
+  FileState state;
+  struct stat status = {};
+  if (::stat(file.c_str(), &status) == 0) {
+    state.size = status.st_size;
+    state.modified_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    state.inode = status.st_ino;
+  }
+  state.has_wal = ::stat((file.string() + "-wal").c_str(), &status) == 0;
+  return state;
+}
+
+Status Catalog::OpenForReading() {
+  const FileState seen = Look(file_);
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file_.string(), SQLITE_OPEN_READONLY, file_.string()));
+  const Result<int64_t> probe = SelectNumber(database, "PRAGMA schema_version");
+  immutable_as_.reset();
+  if (!probe.ok() && probe.status().code() == StatusCode::kIoError && !seen.has_wal) {
+    // No writer and no right to make the log's files: the file is whole by itself.
+    EVERLONG_ASSIGN_OR_RETURN(database, Database::Open(UriPath(file_) + "?immutable=1",
+                                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, file_.string()));
+    immutable_as_ = seen;
+  } else if (!probe.ok()) {
+    return probe.status();
+  }
+  database_ = std::move(database);
+  return OkStatus();
+}
+
+Status Catalog::Refresh() {
+  if (!immutable_as_ || Look(file_) == *immutable_as_) return OkStatus();
+  return OpenForReading();
+}
+
+Status Catalog::Verify() {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
+  if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
+  if (version > kSchemaVersion) {
+    return NewerFormatError("catalog '" + database_.name() + "' has format " + std::to_string(version) +
+                            "; this everlong reads up to " + std::to_string(kSchemaVersion) + ": update it");
+  }
+  if (version != kSchemaVersion) {
+    return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  const std::string found = row ? query.Text(0) : "no answer";
+  if (found != "ok") return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t highest, SelectNumber(database_, kSelectHighestId));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
+  if (sequence < highest) {
+    return CorruptError("catalog '" + database_.name() + "' is damaged: block " + std::to_string(highest) +
+                        " is above the last id given, " + std::to_string(sequence));
+  }
+  return OkStatus();
+}
+
+Result<int64_t> Catalog::NextBlockId() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
+  return sequence + 1;
+}
+
+Result<int32_t> Catalog::NewestSegment() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment, SelectNumber(database_, kSelectNewestSegment));
+  if (segment < 0 || segment >= std::numeric_limits<int32_t>::max()) {
+    return CorruptError("catalog '" + database_.name() + "' names segment " + std::to_string(segment));
+  }
+  return static_cast<int32_t>(segment);
+}
+
+Status Catalog::Insert(int64_t id, const BlockDraft& draft, std::span<const PageRow> pages) {
+  BlockRow row;
+  row.info = {.id = id,
+              .stream = draft.stream,
+              .span = draft.span,
+              .sink_tokens = draft.sink_tokens,
+              .source = draft.source,
+              .created_at = draft.created_at,
+              .tags = draft.tags,
+              .pages = static_cast<int32_t>(pages.size()),
+              .payload_bytes = static_cast<int64_t>(draft.payload.size())};
+  row.token_crc = Crc32c(std::as_bytes(draft.token_ids));
+
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
+    insert.Bind(id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
+    insert.Bind(int64_t{draft.sink_tokens}).Bind(draft.created_at).Bind(int64_t{row.info.pages});
+    insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc}).Bind(draft.source);
+    insert.Bind(std::as_bytes(draft.token_ids));
+    EVERLONG_RETURN_IF_ERROR(insert.Run());
+  }
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertTag));
+    for (size_t i = 0; i < draft.tags.size(); ++i) {
+      insert.Rewind();
+      EVERLONG_RETURN_IF_ERROR(insert.Bind(id).Bind(static_cast<int64_t>(i)).Bind(draft.tags[i]).Run());
+    }
+  }
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertPage));
+    for (size_t i = 0; i < pages.size(); ++i) {
+      const PageRow& page = pages[i];
+      const auto number = static_cast<int64_t>(i);
+      insert.Rewind();
+      insert.Bind(id).Bind(static_cast<int64_t>(RecordKind::kKv)).Bind(number).Bind(int64_t{page.segment});
+      insert.Bind(page.offset).Bind(RecordBytes(static_cast<int64_t>(page.part_crcs.size()), page.part_bytes));
+      insert.Bind(page.part_bytes).Bind(std::as_bytes(std::span(page.part_crcs)));
+      insert.Bind(int64_t{PageChecksum(id, RecordKind::kKv, number, page)});
+      EVERLONG_RETURN_IF_ERROR(insert.Run());
+    }
+  }
+  return transaction.Commit();
+}
+
+Result<std::vector<BlockInfo>> Catalog::Blocks() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  std::map<int64_t, std::vector<std::string>> tags;
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTags));
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+      if (!more) break;
+      tags[query.Int64(0)].push_back(query.Text(1));
+    }
+  }
+  std::vector<BlockInfo> blocks;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectBlocks));
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    BlockRow row = BlockRow::Of(query);
+    if (const auto found = tags.find(row.info.id); found != tags.end()) row.info.tags = std::move(found->second);
+    if (row.Checksum() != BlockRow::StoredChecksum(query)) {
+      return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the row of block " +
+                          std::to_string(row.info.id));
+    }
+    if (row.state == kLive) blocks.push_back(std::move(row.info));
+  }
+  return blocks;
+}
+
+Result<std::optional<Catalog::BlockRow>> Catalog::FindBlock(int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectBlock));
+  EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Bind(id).Step());
+  if (!found) return std::optional<BlockRow>();
+  BlockRow row = BlockRow::Of(query);
+  EVERLONG_ASSIGN_OR_RETURN(Query tags, database_.Prepare(kSelectTagsOf));
+  tags.Bind(id);
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, tags.Step());
+    if (!more) break;
+    row.info.tags.push_back(tags.Text(1));
+  }
+  if (row.Checksum() != BlockRow::StoredChecksum(query)) {
+    return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the row of block " +
+                        std::to_string(id));
+  }
+  return std::optional<BlockRow>(std::move(row));
+}
+
+Result<Catalog::BlockRow> Catalog::LiveBlock(int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<BlockRow> row, FindBlock(id));
+  if (!row || row->state != kLive) return NotFoundError("no block " + std::to_string(id));
+  return *std::move(row);
+}
+
+Result<BlockInfo> Catalog::Block(int64_t id) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
+  return std::move(row.info);
+}
+
+Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockRow row, LiveBlock(id));
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTokenIds));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(id).Step().status());
+  const std::span<const std::byte> blob = query.Blob(0);
+  if (static_cast<int64_t>(blob.size()) != row.info.span.size() * 4 || Crc32c(blob) != row.token_crc) {
+    return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the token ids of block " +
+                        std::to_string(id));
+  }
+  std::vector<int32_t> ids(blob.size() / 4);
+  std::memcpy(ids.data(), blob.data(), blob.size());
+  return ids;
+}
+
+Result<std::vector<PageRow>> Catalog::Locate(std::span<const PageKey> pages) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPage));
+  std::vector<PageRow> rows;
+  rows.reserve(pages.size());
+  BlockInfo block;
+  for (const PageKey& key : pages) {
+    if (block.id != key.block || rows.empty()) {
+      EVERLONG_ASSIGN_OR_RETURN(BlockRow found, LiveBlock(key.block));
+      block = std::move(found.info);
+    }
+    if (key.page < 0 || key.page >= block.pages) {
+      return NotFoundError("block " + std::to_string(key.block) + " has no page " + std::to_string(key.page) +
+                           ", it has " + std::to_string(block.pages));
+    }
+    query.Rewind();
+    query.Bind(key.block).Bind(static_cast<int64_t>(RecordKind::kKv)).Bind(int64_t{key.page});
+    EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Step());
+    PageRow row;
+    bool whole = found;
+    if (found) {
+      const std::span<const std::byte> crcs = query.Blob(4);
+      row.segment = static_cast<int32_t>(query.Int64(0));
+      row.offset = query.Int64(1);
+      row.part_bytes = query.Int64(3);
+      row.part_crcs.resize(crcs.size() / 4);
+      std::memcpy(row.part_crcs.data(), crcs.data(), row.part_crcs.size() * 4);
+      whole = PageChecksum(key.block, RecordKind::kKv, key.page, row) == query.Int64(5);
+    }
+    if (!whole) {
+      return CorruptError("catalog '" + database_.name() + "': the row of block " + std::to_string(key.block) +
+                          " page " + std::to_string(key.page) +
+                          (found ? " does not match its checksum" : " is missing"));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Status Catalog::Forget(std::span<const int64_t> ids) {
+  std::vector<int64_t> once(ids.begin(), ids.end());
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  for (const int64_t id : once) {
+    EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
+    row.state = kForgotten;
+    EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateState));
+    EVERLONG_RETURN_IF_ERROR(update.Bind(row.state).Bind(int64_t{row.Checksum()}).Bind(id).Run());
+  }
+  return transaction.Commit();
+}
+
+}  // namespace everlong::store

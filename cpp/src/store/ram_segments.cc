@@ -1,0 +1,67 @@
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "record.h"
+#include "segment_set.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr int32_t kOnlySegment = 1;
+
+// One segment without end. Every append is a chunk of its own, so nothing ever moves and a reader copies without a
+// lock.
+class RamSegments final : public SegmentSet {
+ public:
+  Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override {
+    size_t bytes = 0;
+    for (const auto& piece : pieces) bytes += piece.size();
+    auto chunk = std::make_shared<std::vector<std::byte>>();
+    chunk->reserve(bytes);
+    for (const auto& piece : pieces) chunk->insert(chunk->end(), piece.begin(), piece.end());
+    const std::unique_lock lock(mutex_);
+    const int64_t offset = end_;
+    chunks_.emplace(offset, std::move(chunk));
+    end_ = AlignRecord(offset + static_cast<int64_t>(bytes));
+    return SegmentSpot{kOnlySegment, offset};
+  }
+
+  [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override {
+    std::shared_ptr<const std::vector<std::byte>> chunk;
+    size_t within = 0;
+    {
+      const std::shared_lock lock(mutex_);
+      const auto after = chunks_.upper_bound(spot.offset);
+      if (spot.segment != kOnlySegment || after == chunks_.begin()) return Missing(spot);
+      const auto found = std::prev(after);
+      within = static_cast<size_t>(spot.offset - found->first);
+      chunk = found->second;
+    }
+    if (within + out.size() > chunk->size()) return Missing(spot);
+    std::memcpy(out.data(), chunk->data() + within, out.size());
+    return OkStatus();
+  }
+
+  [[nodiscard]] std::string Name(int32_t segment) const override {
+    return "segment " + std::to_string(segment) + " in RAM";
+  }
+
+ private:
+  [[nodiscard]] Status Missing(SegmentSpot spot) const {
+    return CorruptError(Name(spot.segment) + " has no such bytes at offset " + std::to_string(spot.offset));
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> chunks_;  // by offset
+  int64_t end_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<SegmentSet> MakeRamSegments() { return std::make_unique<RamSegments>(); }
+
+}  // namespace everlong::store

@@ -1,0 +1,40 @@
+// One record of a segment: one page of a block (docs/format.md, "Segments").
+//
+//   header, padded with zeros to a multiple of 4096 | part 0 | part 1 | ... | zeros to a multiple of 4096
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace everlong::store {
+
+inline constexpr int64_t kRecordAlignment = 4096;
+
+enum class RecordKind : uint32_t { kKv = 1 };
+
+struct RecordHeader {
+  RecordKind kind = RecordKind::kKv;
+  int64_t block = 0;
+  int32_t page = 0;
+  int32_t tokens = 0;
+  int64_t part_bytes = 0;
+  std::vector<uint32_t> part_crcs;  // CRC-32C of each part
+};
+
+constexpr int64_t AlignRecord(int64_t bytes) {
+  return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
+}
+
+// Bytes of the padded header of a record of `parts`, which is where part 0 begins.
+int64_t RecordHeaderBytes(int64_t parts);
+// Bytes of the whole padded record.
+int64_t RecordBytes(int64_t parts, int64_t part_bytes);
+
+std::vector<std::byte> EncodeRecordHeader(const RecordHeader& header);
+
+// CRC-32C of each of `parts` equal parts of `page`.
+std::vector<uint32_t> PartChecksums(std::span<const std::byte> page, int64_t parts);
+
+}  // namespace everlong::store

@@ -1,0 +1,167 @@
+#include "sqlite.h"
+
+#include <system_error>
+#include <utility>
+
+namespace everlong::store {
+namespace {
+
+constexpr int kBusyTimeoutMs = 10'000;
+
+}  // namespace
+
+Query::~Query() {
+  if (statement_ == nullptr) return;
+  sqlite3_reset(statement_);
+  sqlite3_clear_bindings(statement_);
+}
+
+Query::Query(Query&& other) noexcept
+    : database_(other.database_),
+      statement_(std::exchange(other.statement_, nullptr)),
+      parameters_(other.parameters_),
+      bind_error_(other.bind_error_) {}
+
+void Query::Check(int code) {
+  if (bind_error_ == SQLITE_OK) bind_error_ = code;
+}
+
+Query& Query::Bind(int64_t value) {
+  Check(sqlite3_bind_int64(statement_, ++parameters_, value));
+  return *this;
+}
+
+Query& Query::Bind(double value) {
+  Check(sqlite3_bind_double(statement_, ++parameters_, value));
+  return *this;
+}
+
+Query& Query::Bind(std::string_view text) {
+  // A null pointer would bind NULL, not the empty text.
+  const char* data = text.empty() ? "" : text.data();
+  Check(sqlite3_bind_text64(statement_, ++parameters_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+  return *this;
+}
+
+Query& Query::Bind(std::span<const std::byte> blob) {
+  ++parameters_;
+  Check(blob.empty() ? sqlite3_bind_zeroblob(statement_, parameters_, 0)
+                     : sqlite3_bind_blob64(statement_, parameters_, blob.data(), blob.size(), SQLITE_TRANSIENT));
+  return *this;
+}
+
+void Query::Rewind() {
+  sqlite3_reset(statement_);
+  parameters_ = 0;
+}
+
+Result<bool> Query::Step() {
+  if (bind_error_ != SQLITE_OK) return database_->Error(bind_error_);
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return database_->Error(code);
+}
+
+Status Query::Run() {
+  bool row = true;
+  while (row) {
+    EVERLONG_ASSIGN_OR_RETURN(row, Step());
+  }
+  return OkStatus();
+}
+
+int64_t Query::Int64(int column) const { return sqlite3_column_int64(statement_, column); }
+
+double Query::Double(int column) const { return sqlite3_column_double(statement_, column); }
+
+std::string Query::Text(int column) const {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  if (text == nullptr) return {};
+  return {text, static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+}
+
+std::span<const std::byte> Query::Blob(int column) const {
+  const void* blob = sqlite3_column_blob(statement_, column);
+  if (blob == nullptr) return {};
+  return {static_cast<const std::byte*>(blob), static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+}
+
+Result<Database> Database::Open(const std::string& file_or_uri, int flags, std::string name) {
+  Database database;
+  database.name_ = std::move(name);
+  sqlite3* connection = nullptr;
+  const int code = sqlite3_open_v2(file_or_uri.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  database.connection_.reset(connection);  // to be closed even when opening failed
+  if (code != SQLITE_OK) return database.Error(code);
+  sqlite3_extended_result_codes(connection, 1);
+  sqlite3_busy_timeout(connection, kBusyTimeoutMs);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  return database;
+}
+
+Result<Query> Database::Prepare(std::string_view sql) {
+  auto found = statements_.find(sql);
+  if (found == statements_.end()) {
+    sqlite3_stmt* statement = nullptr;
+    const int code = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
+                                        SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    // The statements are ours, so one that does not compile meets a schema that is not ours.
+    if (code == SQLITE_ERROR) {
+      return CorruptError("'" + name_ + "' is not a catalog: " + sqlite3_errmsg(connection_.get()));
+    }
+    if (code != SQLITE_OK) return Error(code);
+    found = statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, Finalize>(statement)).first;
+  }
+  return Query(this, found->second.get());
+}
+
+Status Database::Execute(const char* sql) {
+  const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? OkStatus() : Error(code);
+}
+
+Status Database::Error(int code) const {
+  std::string message = "'" + name_ + "': " + sqlite3_errstr(code);
+  if (connection_ != nullptr) {
+    message.append(": ").append(sqlite3_errmsg(connection_.get()));
+    if (const int error_number = sqlite3_system_errno(connection_.get()); error_number != 0) {
+      message.append(" (").append(std::error_code(error_number, std::generic_category()).message()).append(")");
+    }
+  }
+  switch (code & 0xFF) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_FORMAT:
+    case SQLITE_TOOBIG:
+      return CorruptError(std::move(message));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return BusyError(std::move(message));
+    case SQLITE_NOMEM:
+      return CapacityError(std::move(message));
+    default:
+      return code == SQLITE_IOERR_SHORT_READ ? CorruptError(std::move(message)) : IoError(std::move(message));
+  }
+}
+
+Result<Transaction> Transaction::Begin(Database& database, Kind kind) {
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
+  return Transaction(&database);
+}
+
+Transaction::~Transaction() {
+  // Nothing to do about a failed rollback: the transaction is void in any case once the connection closes.
+  if (database_ != nullptr) static_cast<void>(database_->Execute("ROLLBACK"));
+}
+
+Status Transaction::Commit() {
+  EVERLONG_RETURN_IF_ERROR(database_->Execute("COMMIT"));
+  database_ = nullptr;
+  return OkStatus();
+}
+
+}  // namespace everlong::store

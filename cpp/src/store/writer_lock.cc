@@ -1,0 +1,46 @@
+#include "writer_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+
+namespace everlong::store {
+namespace {
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+}  // namespace
+
+Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "LOCK";
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDWR | O_CREAT));
+  int locked = -1;
+  do {
+    locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
+  } while (locked != 0 && errno == EINTR);
+  if (locked != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoError("cannot lock", path, errno);
+    std::string owner(256, '\0');
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t size, ReadAt(file, path, 0, std::as_writable_bytes(std::span(owner))));
+    owner.resize(static_cast<size_t>(size));
+    if (owner.empty()) owner = "a process that has not named itself yet";
+    while (owner.ends_with('\n')) owner.pop_back();
+    return BusyError("memory '" + folder.string() + "' is being written by " + owner +
+                     "; close it there, or open it read-only here");
+  }
+  const std::string owner = "pid " + std::to_string(::getpid()) + " on host " + HostName() + "\n";
+  const std::span<const std::byte> text = std::as_bytes(std::span(owner));
+  if (::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot write to", path, errno);
+  EVERLONG_RETURN_IF_ERROR(WriteAt(file, path, 0, std::span(&text, 1)));
+  return WriterLock(std::move(file));
+}
+
+}  // namespace everlong::store

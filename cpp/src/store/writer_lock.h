@@ -1,0 +1,23 @@
+// The right to write to a memory: an flock on its LOCK file. The system drops it when its process dies, however it
+// dies, so a dead owner's lock needs no breaking. The file names the owner (pid, host) for the message of whoever comes
+// second.
+#pragma once
+
+#include <filesystem>
+
+#include "everlong/base/status.h"
+#include "file.h"
+
+namespace everlong::store {
+
+class WriterLock {
+ public:
+  // Never waits. kBusy names the owner.
+  static Result<WriterLock> Acquire(const std::filesystem::path& folder);
+
+ private:
+  explicit WriterLock(UniqueFd file) : file_(std::move(file)) {}
+  UniqueFd file_;
+};
+
+}  // namespace everlong::store

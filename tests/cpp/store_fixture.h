@@ -1,0 +1,175 @@
+// What the suites of the store share: made-up blocks whose bytes follow from a seed, folders that go when the test
+// ends.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "everlong/store/memory_store.h"
+
+#define ASSERT_OK(expression)                                \
+  do {                                                       \
+    const ::everlong::Status test_status = (expression);     \
+    ASSERT_TRUE(test_status.ok()) << test_status.ToString(); \
+  } while (false)
+#define EXPECT_OK(expression)                                \
+  do {                                                       \
+    const ::everlong::Status test_status = (expression);     \
+    EXPECT_TRUE(test_status.ok()) << test_status.ToString(); \
+  } while (false)
+
+namespace everlong::store {
+
+constexpr int32_t kLayers = 5;
+constexpr int32_t kPageTokens = 16;
+
+inline Manifest TestManifest() {
+  Manifest manifest;
+  manifest.fingerprint = {"weights-1", "rope-1", "tokenizer-1"};
+  manifest.geometry = {kLayers, 2, 8, kPageTokens, "bf16"};
+  manifest.attributes = {{"profile", "{\"heads\": []}"}};
+  return manifest;
+}
+
+// Odd on purpose: no part and no page ends at a round address.
+inline int64_t TestPartBytes(int64_t tokens) { return 37 * tokens + 11; }
+
+// A block of `tokens` that begins at token `begin`; equal arguments give equal bytes.
+struct TestBlock {
+  TestBlock(uint64_t seed, int64_t tokens, int64_t begin = 0) {
+    std::mt19937_64 random(seed);
+    span = {begin, begin + tokens};
+    for (int64_t i = 0; i < tokens; ++i) token_ids.push_back(static_cast<int32_t>(random() % 150'000));
+    for (int64_t left = tokens; left > 0; left -= kPageTokens) {
+      page_bytes.push_back(kLayers * TestPartBytes(std::min<int64_t>(left, kPageTokens)));
+    }
+    for (const int64_t bytes : page_bytes) {
+      for (int64_t i = 0; i < bytes; ++i) payload.push_back(static_cast<std::byte>(random()));
+    }
+  }
+
+  [[nodiscard]] BlockDraft Draft() const {
+    BlockDraft draft;
+    draft.stream = stream;
+    draft.span = span;
+    draft.sink_tokens = sink_tokens;
+    draft.source = source;
+    draft.created_at = created_at;
+    draft.tags = tags;
+    draft.token_ids = token_ids;
+    draft.payload = payload;
+    draft.page_bytes = page_bytes;
+    return draft;
+  }
+  // The bytes of parts [first, first + parts) of a page.
+  [[nodiscard]] std::vector<std::byte> Parts(int32_t page, int32_t first, int32_t parts) const {
+    int64_t at = 0;
+    for (int32_t i = 0; i < page; ++i) at += page_bytes[static_cast<size_t>(i)];
+    const int64_t part_bytes = page_bytes[static_cast<size_t>(page)] / kLayers;
+    const auto begin = payload.begin() + at + first * part_bytes;
+    return {begin, begin + parts * part_bytes};
+  }
+  [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(page_bytes.size()); }
+
+  TokenSpan span;
+  std::vector<int32_t> token_ids;
+  std::vector<std::byte> payload;
+  std::vector<int64_t> page_bytes;
+  int64_t stream = 3;
+  int32_t sink_tokens = 2;
+  std::string source = "a book";
+  double created_at = 1'700'000'000.25;
+  std::vector<std::string> tags = {"first", "second"};
+};
+
+// Reads parts of a page into `out`, which it sizes.
+inline Status ReadParts(const MemoryStore& store, const TestBlock& block, int64_t id, int32_t page, int32_t first,
+                        int32_t parts, std::vector<std::byte>& out) {
+  out.assign(static_cast<size_t>(block.page_bytes[static_cast<size_t>(page)] / kLayers * parts), std::byte{0});
+  const PageRead read{id, page, first, parts, out};
+  return store.ReadPages({&read, 1});
+}
+
+// Every page of a block in one call.
+inline Status ReadBlock(const MemoryStore& store, const TestBlock& block, int64_t id, std::vector<std::byte>& out) {
+  out.assign(block.payload.size(), std::byte{0});
+  std::vector<PageRead> reads;
+  size_t at = 0;
+  for (int32_t page = 0; page < block.pages(); ++page) {
+    const auto bytes = static_cast<size_t>(block.page_bytes[static_cast<size_t>(page)]);
+    reads.push_back({id, page, 0, kLayers, std::span(out).subspan(at, bytes)});
+    at += bytes;
+  }
+  return store.ReadPages(reads);
+}
+
+// The block is there with all that was appended.
+inline void ExpectStored(const MemoryStore& store, const TestBlock& block, int64_t id) {
+  const Result<BlockInfo> info = store.Block(id);
+  ASSERT_OK(info.status());
+  EXPECT_EQ(info->id, id);
+  EXPECT_EQ(info->stream, block.stream);
+  EXPECT_EQ(info->span, block.span);
+  EXPECT_EQ(info->sink_tokens, block.sink_tokens);
+  EXPECT_EQ(info->source, block.source);
+  EXPECT_EQ(info->created_at, block.created_at);
+  EXPECT_EQ(info->tags, block.tags);
+  EXPECT_EQ(info->pages, block.pages());
+  EXPECT_EQ(info->payload_bytes, static_cast<int64_t>(block.payload.size()));
+  const Result<std::vector<int32_t>> ids = store.TokenIds(id);
+  ASSERT_OK(ids.status());
+  EXPECT_EQ(*ids, block.token_ids);
+  std::vector<std::byte> bytes;
+  ASSERT_OK(ReadBlock(store, block, id, bytes));
+  EXPECT_TRUE(bytes == block.payload) << "payload of block " << id;
+}
+
+// A folder name of its own for every test, removed with all that is in it.
+class StoreFolderTest : public testing::Test {
+ protected:
+  StoreFolderTest() {
+    std::string pattern = (std::filesystem::path(testing::TempDir()) / "everlong-store-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    folder_ = root_ / "a memory?.everlong";  // a name that a careless URI would cut at the question mark
+  }
+  ~StoreFolderTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(root_, error);
+    EXPECT_FALSE(error) << error.message();
+  }
+
+  [[nodiscard]] std::unique_ptr<MemoryStore> Create(const StoreOptions& options = {}) const {
+    auto store = MemoryStore::Create(folder_, TestManifest(), options);
+    EXPECT_OK(store.status());
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+  [[nodiscard]] std::unique_ptr<MemoryStore> Open(bool read_only = false, const StoreOptions& options = {}) const {
+    auto store = MemoryStore::Open(folder_, read_only, options);
+    EXPECT_OK(store.status());
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+
+  std::filesystem::path root_;
+  std::filesystem::path folder_;
+};
+
+inline std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline void WriteFile(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+}  // namespace everlong::store
