@@ -13,6 +13,9 @@ CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h')
 CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip' 'hip/*.cc' 'hip/*.cu')
 BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
 
+# For machines without a CUDA toolkit: enough of it to compile device code.
+CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
+
 .PHONY: help setup demo test test-cpp test-python bench lint tidy format asan kernels clean
 .DEFAULT_GOAL := help
 
@@ -71,7 +74,8 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
 	.ci/system_packages.sh hipcc:hipcc hip/hip_runtime.h:libamdhip64-dev
-	hip/compile.sh
+	command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
+	PATH="$$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" hip/compile.sh
 
 clean:  ## remove what was built, .venv too
 	rm -rf build $(VENV)
