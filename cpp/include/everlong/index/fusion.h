@@ -21,25 +21,29 @@ struct Ranking {
 
 struct FusedHit {
   int32_t page = 0;
-  float score = 0;          // sum over rankings of 1 / (constant + rank), rank from 1
-  uint32_t found_by = 0;    // FoundBy bits
+  float score = 0;        // sum over rankings of 1 / (constant + rank), rank from 1
+  uint32_t found_by = 0;  // FoundBy bits
 };
 
-// Best first, ties by the older page.
+// The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
+// better rank.
 std::vector<FusedHit> ReciprocalRankFusion(std::span<const Ranking> rankings, int32_t k, float constant = 60.0F);
 
 // A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).
 struct PageGroup {
   int64_t stream = 0;
-  TokenSpan span;                // of the stream; covers `pages`
-  std::vector<int32_t> pages;    // ordinals in order of time
-  float score = 0;               // of its best page
-  uint32_t found_by = 0;
+  TokenSpan span;              // of the stream; covers `pages`
+  std::vector<int32_t> pages;  // ordinals in order of time
+  float score = 0;             // of its best page
+  uint32_t found_by = 0;       // of all its hits
 };
 
-// Hits with `neighbours` pages on either side, merged where they touch; best first; at most max_groups groups and never
-// more than token_budget tokens in all (a group that does not fit is cut to its best page's surroundings, then left out).
-// Pages that the filter does not allow are never part of a group.
+// Hits (best first) with `neighbours` pages on either side, merged where they touch; best first; at most max_groups
+// groups and never more than token_budget tokens in all. The hits are served in their order: one whose surroundings do
+// not fit in what is left of the budget gets those nearest to it that do (earlier before later), one that does not fit
+// itself is left out, and the first that would need one group too many ends the search. A group is one run of
+// contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are forgotten or that the
+// filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
 std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
                                   const PageFilter& filter, int32_t neighbours, int32_t max_groups,
                                   int64_t token_budget);

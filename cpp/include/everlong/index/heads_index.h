@@ -1,6 +1,6 @@
-// Attention itself as the index (findings.md "The index: retrieval heads"): for a chosen query head h and a question token
-// t, the softmax of q . k / sqrt(D) over every archived token, summed inside a page, weighted by the token's IDF and added
-// over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by the caller to one fixed distance).
+// Attention itself as the index (findings.md "The index: retrieval heads"): for a chosen query head h and a question
+// token t, the softmax of q . k / sqrt(D) over every archived token, summed inside a page, weighted by the token's IDF
+// and added over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by the caller to one fixed distance).
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,21 @@
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/key_tiles.h"
 #include "everlong/index/page_filter.h"
 
 namespace everlong::index {
 
 // A query head that retrieves, and where its keys live.
 struct RetrievalHead {
-  int32_t layer = 0;       // among the archived layers
+  int32_t layer = 0;  // among the archived layers
   int32_t query_head = 0;
   int32_t kv_head = 0;
   bool operator==(const RetrievalHead&) const = default;
 };
 
 // Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
-// Keys are kept in bf16: key_heads * D * 2 bytes a token.
+// Keys are kept in bf16: key_heads * D * 2 bytes a token, pages filled up to a multiple of 32 tokens.
 class HeadsIndex {
  public:
   HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim);
@@ -35,30 +36,42 @@ class HeadsIndex {
   };
   [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
 
-  // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` are not scored.
+  // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
+  // scored. kInvalidArgument on a wrong size, no tokens, or a key that is no finite bf16; the index is then unchanged.
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
 
-  // Mass of every page [pages()], allowed or not scored as 0: sum over heads and question tokens of weight[t] * mass.
-  // q [tokens, heads, D] fp32 (heads in the order of heads()); weights [tokens]. The softmax runs over the allowed pages
-  // only. Exact; one pass over the keys, no [tokens x archive] matrix. kInvalidArgument on a NaN or a wrong size.
+  // Mass of every page [pages()], sum over heads and question tokens of weight[t] * softmax mass; 0 for a page that is
+  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()); weights [tokens],
+  // >= 0. The softmax runs over the allowed pages only. Every score counts; one pass over the keys (one for every few
+  // hundred query rows of a long question), no [tokens x archive] matrix; the result does not depend on the number of
+  // threads. kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or queries so large that
+  // scores would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
-                                               const PageFilter& filter) const;
+                                                const PageFilter& filter) const;
 
-  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out.
+  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. kInvalidArgument
+  // on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
-                                               const PageFilter& filter) const;
+                                                const PageFilter& filter) const;
 
-  [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(page_begin_.size()) - 1; }
+  [[nodiscard]] int32_t pages() const { return keys_.pages(); }
   [[nodiscard]] int64_t bytes() const;
 
  private:
+  struct RowBlock;
+
+  [[nodiscard]] Status CheckQuery(std::span<const float> q, std::span<const float> weights) const;
+  [[nodiscard]] Status MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
+                                     std::vector<RowBlock>& blocks) const;
+  // Adds the mass of `blocks` to `mass` [pages()], over `scored` pages only.
+  void AddMass(std::span<const RowBlock> blocks, std::span<const int32_t> scored, std::span<float> mass) const;
+
   std::vector<RetrievalHead> heads_;
   std::vector<KeyHead> key_heads_;
-  std::vector<int32_t> head_to_key_;              // [heads] -> index into key_heads_
+  std::vector<int32_t> head_to_key_;  // [heads] -> index into key_heads_
   int32_t head_dim_;
-  std::vector<std::vector<uint16_t>> keys_;       // [key_heads][tokens * D] bf16
-  std::vector<int64_t> page_begin_{0};            // [pages + 1] token offsets
-  std::vector<int32_t> page_sinks_;               // [pages]
+  KeyTiles keys_;
+  std::vector<int32_t> page_sinks_;  // [pages]
 };
 
 }  // namespace everlong::index

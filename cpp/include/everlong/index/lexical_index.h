@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,11 +18,13 @@ class LexicalIndex {
   static Result<std::unique_ptr<LexicalIndex>> Create();
   virtual ~LexicalIndex() = default;
 
-  // The next page ordinal.
+  // The next page ordinal. kInvalidArgument on a negative id.
   virtual Status Add(std::span<const int32_t> token_ids) = 0;
-  // The k best pages by BM25 for any of the ids; ties by the older page. k >= 1.
+  // The k best pages by BM25 (k1 = 1.2, b = 0.75) for any of the distinct ids, best first, ties by the older page;
+  // fewer when fewer match. Scores are positive, larger is better. Where the ids occur in too many pages for a quick
+  // answer, the commonest are left out. No hits when no id occurs. kInvalidArgument on a negative id or k < 1.
   [[nodiscard]] virtual Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
-                                                       const PageFilter& filter) const = 0;
+                                                        const PageFilter& filter) const = 0;
   [[nodiscard]] virtual int32_t pages() const = 0;
 };
 

@@ -21,8 +21,8 @@ class PageFilter {
 };
 
 struct Hit {
-  int32_t page = 0;    // ordinal in the PageDirectory
-  float score = 0;     // larger is better; the unit is the index kind's
+  int32_t page = 0;  // ordinal in the PageDirectory
+  float score = 0;   // larger is better; the unit is the index kind's
 };
 
 }  // namespace everlong::index

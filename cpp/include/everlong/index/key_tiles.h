@@ -1,0 +1,61 @@
+// The keys of an archive, laid out for the scan of heads_index.h: pages in tiles of 32 tokens, dimension by dimension.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "everlong/base/status.h"
+
+namespace everlong::index {
+
+// A tile is [D][16] words of 32 bits: the low half of word i is token i in bf16, the high half token 16 + i. So one
+// load brings one dimension of many tokens, and a shift and a mask make them floats. A page's last tile is filled with
+// zeros.
+inline constexpr int32_t kTileTokens = 32;
+inline constexpr int32_t kTileWords = 16;
+
+// Pages never move once added, and growing copies nothing. Same locking as HeadsIndex.
+class KeyTiles {
+ public:
+  KeyTiles(int32_t key_heads, int32_t head_dim);
+
+  // The next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is no finite bf16.
+  Status Add(std::span<const float> keys, int32_t tokens);
+
+  [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
+  [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[static_cast<size_t>(page)].tokens; }
+  [[nodiscard]] int32_t tiles(int32_t page) const { return (tokens(page) + kTileTokens - 1) / kTileTokens; }
+  // [tiles(page)][D][kTileWords], at an address divisible by 64.
+  [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const;
+  // The largest |key| of a key head so far.
+  [[nodiscard]] float largest(int32_t key_head) const { return largest_[static_cast<size_t>(key_head)]; }
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  struct FreeAligned {
+    void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t(kAlignment)); }
+  };
+  struct Page {
+    uint32_t* keys = nullptr;  // in a slab
+    int32_t tokens = 0;
+  };
+
+  [[nodiscard]] size_t TileSize() const { return static_cast<size_t>(head_dim_) * kTileWords; }
+  uint32_t* Reserve(size_t words);
+
+  int32_t key_heads_;
+  int32_t head_dim_;
+  std::vector<std::unique_ptr<uint32_t[], FreeAligned>> slabs_;
+  size_t slab_words_ = 0;   // of the last slab
+  size_t slab_used_ = 0;    // of the last slab
+  size_t total_words_ = 0;  // of all slabs
+  std::vector<Page> pages_;
+  std::vector<float> largest_;  // [key_heads]
+};
+
+}  // namespace everlong::index

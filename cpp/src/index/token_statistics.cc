@@ -1,0 +1,30 @@
+#include "everlong/index/token_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace everlong::index {
+
+void TokenStatistics::AddPage(std::span<const int32_t> token_ids) {
+  std::vector<int32_t> distinct(token_ids.begin(), token_ids.end());
+  std::ranges::sort(distinct);
+  distinct.erase(std::ranges::unique(distinct).begin(), distinct.end());
+  for (const int32_t id : distinct) ++frequency_[id];
+  ++pages_;
+}
+
+int64_t TokenStatistics::DocumentFrequency(int32_t token_id) const {
+  const auto found = frequency_.find(token_id);
+  return found == frequency_.end() ? 0 : found->second;
+}
+
+std::vector<float> TokenStatistics::Idf(std::span<const int32_t> token_ids) const {
+  std::vector<float> idf(token_ids.size());
+  std::ranges::transform(token_ids, idf.begin(), [this](int32_t id) {
+    const auto frequency = static_cast<double>(std::max<int64_t>(1, DocumentFrequency(id)));
+    return static_cast<float>(std::log1p(static_cast<double>(pages_) / frequency));
+  });
+  return idf;
+}
+
+}  // namespace everlong::index
