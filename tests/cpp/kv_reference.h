@@ -1,6 +1,7 @@
 // What the kv tests compare with: the same maths in fp64, written from the formulas and sharing no code with the core.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -44,7 +45,16 @@ uint32_t NearestCode(double value, uint32_t codes, const ValueOf& value_of) {
   return best;
 }
 
-// Nearest element of the dtype to `value`, through the platform's own conversions (double -> float is IEEE).
+// The nearest binary16: a multiple of 2^-10 of its power of two, rounded in fp64. |value| below 65504.
+inline uint16_t RoundToFloat16(double value) {
+  if (value == 0) return 0;
+  const int exponent = std::max(std::ilogb(value), -14);
+  const double steps = std::nearbyint(std::ldexp(std::abs(value), 10 - exponent));  // ties to even
+  const auto magnitude = static_cast<uint32_t>((exponent + 14) * 1024 + static_cast<int>(steps));
+  return static_cast<uint16_t>(magnitude | (value < 0 ? 0x8000U : 0U));
+}
+
+// The nearer of the two bfloat16 around a float.
 inline uint16_t RoundToBFloat16(double value) {
   const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
   const uint32_t below = bits & 0xFFFF0000U;
@@ -133,9 +143,7 @@ struct Frame {
     } else if (dtype == DType::kBFloat16) {
       static_cast<uint16_t*>(base)[index] = RoundToBFloat16(value);
     } else {
-      const uint32_t code =
-          NearestCode(value, 0x7C00, [](uint32_t c) { return Float16Value(static_cast<uint16_t>(c)); });
-      static_cast<uint16_t*>(base)[index] = static_cast<uint16_t>(code | (value < 0 ? 0x8000U : 0U));
+      static_cast<uint16_t*>(base)[index] = RoundToFloat16(value);
     }
   }
 
