@@ -1,0 +1,13 @@
+// The parts of the module `everlong._core` (contract: python/everlong/_core.pyi).
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace everlong::bindings {
+
+void BindManifest(pybind11::module_& module);
+void BindPages(pybind11::module_& module);
+void BindMemory(pybind11::module_& module);
+void BindMemoryOs(pybind11::module_& module);
+
+}  // namespace everlong::bindings

@@ -1,0 +1,248 @@
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core_arrays.h"
+#include "core_bindings.h"
+#include "core_errors.h"
+#include "everlong/os/memory.h"
+
+namespace everlong::bindings {
+namespace {
+
+namespace py = pybind11;
+using os::Memory;
+using os::PageRef;
+using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
+
+// Runs `work` without the GIL; what it returns is looked at with it.
+template <class Work>
+auto Unlocked(const Work& work) {
+  const py::gil_scoped_release release;
+  return work();
+}
+
+// The Python object: a memory until it is closed. A call that is running in another thread while close() is called
+// finishes on the memory it began with, and the last one of them releases lock and files.
+class MemoryHandle {
+ public:
+  explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  // work(memory) without the GIL; ClosedError after Close.
+  template <class Work>
+  auto Call(const Work& work) const {
+    if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
+    const std::shared_ptr<Memory> memory = memory_;
+    return Unlocked([&] { return work(*memory); });
+  }
+  void Close() {
+    std::shared_ptr<Memory> closing = std::exchange(memory_, nullptr);
+    Unlocked([&closing] { closing.reset(); });
+  }
+
+ private:
+  std::shared_ptr<Memory> memory_;  // the GIL guards it
+};
+
+std::span<const std::byte> AsBytes(std::span<const uint8_t> bytes) { return std::as_bytes(bytes); }
+
+std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, const store::Manifest& manifest) {
+  auto memory = Unlocked([&] {
+    return Memory::Create(folder.has_value() ? std::optional<std::filesystem::path>(*folder) : std::nullopt, manifest);
+  });
+  return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
+}
+
+std::unique_ptr<MemoryHandle> Open(const std::string& folder, bool read_only) {
+  auto memory = Unlocked([&] { return Memory::Open(folder, read_only); });
+  return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
+}
+
+int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
+               std::string source, double created_at, std::vector<std::string> tags, const py::object& token_ids,
+               const py::object& payload) {
+  store::BlockDraft draft;
+  draft.stream = stream;
+  draft.span = {begin, end};
+  draft.sink_tokens = sink_tokens;
+  draft.source = std::move(source);
+  draft.created_at = created_at;
+  draft.tags = std::move(tags);
+  draft.token_ids = View<int32_t>(token_ids, "token_ids");
+  draft.payload = AsBytes(View<uint8_t>(payload, "payload"));
+  return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Append(draft); }));
+}
+
+void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& heads) {
+  std::vector<index::RetrievalHead> retrieval_heads;
+  for (const auto& [layer, query_head, kv_head] : heads) retrieval_heads.push_back({layer, query_head, kv_head});
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.SetRetrievalHeads(std::move(retrieval_heads)); }));
+}
+
+std::vector<HeadTuple> RetrievalHeads(const MemoryHandle& self) {
+  std::vector<HeadTuple> heads;
+  for (const index::RetrievalHead& head : self.Call([](Memory& memory) { return memory.retrieval_heads(); })) {
+    heads.emplace_back(head.layer, head.query_head, head.kv_head);
+  }
+  return heads;
+}
+
+uint32_t ParseKinds(const std::vector<std::string>& names) {
+  uint32_t kinds = 0;
+  for (const std::string& name : names) {
+    if (name == "heads") {
+      kinds |= static_cast<uint32_t>(os::IndexKind::kHeads);
+    } else if (name == "lexical") {
+      kinds |= static_cast<uint32_t>(os::IndexKind::kLexical);
+    } else if (name == "mean_pool") {
+      kinds |= static_cast<uint32_t>(os::IndexKind::kMeanPool);
+    } else {
+      throw py::value_error("kinds: \"" + name + "\", expected \"heads\", \"lexical\" or \"mean_pool\"");
+    }
+  }
+  if (kinds == 0) throw py::value_error("kinds: none, expected at least one");
+  return kinds;
+}
+
+os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
+                        const py::object& mean_query, const std::vector<std::string>& kinds, bool idf_weights,
+                        int32_t max_groups, int32_t neighbours, int64_t token_budget, int64_t stream,
+                        std::optional<int64_t> resident_from, std::string source) {
+  os::SearchRequest request;
+  request.token_ids = View<int32_t>(token_ids, "token_ids");
+  if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
+  if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
+  request.kinds = ParseKinds(kinds);
+  request.idf_weights = idf_weights;
+  request.max_groups = max_groups;
+  request.neighbours = neighbours;
+  request.token_budget = token_budget;
+  request.stream = stream;
+  if (resident_from.has_value()) request.resident_from = *resident_from;
+  request.source = std::move(source);
+  return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Search(request); }));
+}
+
+void ReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages, const py::object& out) {
+  const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.ReadPages(pages, std::as_writable_bytes(bytes)); }));
+}
+
+py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32_t layer) {
+  const kv::PayloadLayout layout = self.Call([](Memory& memory) { return memory.layout(); });
+  if (page.span.empty() || page.span.size() > layout.page_tokens) throw py::value_error("page: not a page's span");
+  const py::ssize_t tokens = page.span.size();
+  py::array_t<float> keys({py::ssize_t{layout.kv_heads}, tokens, py::ssize_t{layout.head_dim}});
+  const std::span<float> out(keys.mutable_data(), static_cast<size_t>(keys.size()));
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.ReadKeys(page, layer, out); }));
+  return keys;
+}
+
+int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
+  const kv::PayloadLayout layout = self.Call([](Memory& memory) { return memory.layout(); });
+  if (tokens < 1 || tokens > layout.page_tokens) {
+    throw py::value_error("tokens: " + std::to_string(tokens) + ", expected 1 to " +
+                          std::to_string(layout.page_tokens));
+  }
+  return layout.PageBytes(tokens);
+}
+
+}  // namespace
+
+void BindMemory(py::module_& module) {
+  py::class_<MemoryHandle>(module, "Memory")
+      .def_static("create", &Create, py::arg("folder"), py::arg("manifest"))
+      .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false)
+      .def("append", &Append, py::kw_only(), py::arg("stream"), py::arg("begin"), py::arg("end"),
+           py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
+           py::arg("payload"))
+      .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"))
+      .def("retrieval_heads", &RetrievalHeads)
+      .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
+           py::arg("mean_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
+           py::arg("idf_weights") = true, py::arg("max_groups") = 4, py::arg("neighbours") = 1,
+           py::arg("token_budget") = 1024, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
+           py::arg("source") = "")
+      .def(
+          "recent_pages",
+          [](const MemoryHandle& self, int64_t stream, int64_t before, int32_t blocks) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.RecentPages(stream, before, blocks); }));
+          },
+          py::arg("stream"), py::arg("before"), py::arg("blocks"))
+      .def(
+          "random_pages",
+          [](const MemoryHandle& self, int64_t stream, int64_t before, int32_t count, uint64_t seed) {
+            return ValueOrRaise(
+                self.Call([&](Memory& memory) { return memory.RandomPages(stream, before, count, seed); }));
+          },
+          py::arg("stream"), py::arg("before"), py::arg("count"), py::arg("seed"))
+      .def(
+          "pages_of",
+          [](const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.PagesOf(stream, {begin, end}); }));
+          },
+          py::arg("stream"), py::arg("begin"), py::arg("end"))
+      .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"))
+      .def("read_keys", &ReadKeys, py::arg("page"), py::arg("layer"))
+      .def("page_bytes", &PageBytes, py::arg("tokens"))
+      .def(
+          "token_ids",
+          [](const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end) {
+            return ToArray(ValueOrRaise(self.Call([&](Memory& memory) {
+              return memory.TokenIds(stream, {begin, end});
+            })));
+          },
+          py::arg("stream"), py::arg("begin"), py::arg("end"))
+      .def(
+          "idf",
+          [](const MemoryHandle& self, const py::object& token_ids) {
+            const auto ids = View<int32_t>(token_ids, "token_ids");
+            return ToArray(self.Call([&](Memory& memory) { return memory.Idf(ids); }));
+          },
+          py::arg("token_ids"))
+      .def("pages", [](const MemoryHandle& self) { return self.Call([&](Memory& memory) { return memory.Pages(); }); })
+      .def("blocks",
+           [](const MemoryHandle& self) {
+             return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Blocks(); }));
+           })
+      .def(
+          "forget",
+          [](const MemoryHandle& self, const std::vector<int64_t>& blocks) {
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.Forget(blocks); }));
+          },
+          py::arg("blocks"))
+      .def(
+          "stream_end",
+          [](const MemoryHandle& self, int64_t stream) {
+            return self.Call([&](Memory& memory) { return memory.StreamEnd(stream); });
+          },
+          py::arg("stream"))
+      .def("manifest",
+           [](const MemoryHandle& self) { return self.Call([&](Memory& memory) { return memory.manifest(); }); })
+      .def(
+          "set_attribute",
+          [](const MemoryHandle& self, const std::string& key, const std::string& value) {
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.SetAttribute(key, value); }));
+          },
+          py::arg("key"), py::arg("value"))
+      .def("stats",
+           [](const MemoryHandle& self) {
+             return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Stats(); }));
+           })
+      .def_property_readonly(
+          "read_only",
+          [](const MemoryHandle& self) { return self.Call([](Memory& memory) { return memory.read_only(); }); })
+      .def("close", &MemoryHandle::Close,
+           "Release lock and files. Every later call raises ClosedError; closing twice does nothing.");
+}
+
+}  // namespace everlong::bindings

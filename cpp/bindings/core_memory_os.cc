@@ -1,0 +1,177 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core_bindings.h"
+#include "core_errors.h"
+#include "everlong/os/memory_os.h"
+
+namespace everlong::bindings {
+namespace {
+
+namespace py = pybind11;
+using os::ArchiveAction;
+using os::EvictAction;
+using os::MemoryOs;
+using os::MemoryOsConfig;
+using os::Origin;
+using os::PageRef;
+using os::Placement;
+using os::RecallAction;
+
+const char* StateName(os::State state) {
+  switch (state) {
+    case os::State::kGenerating:
+      return "generating";
+    case os::State::kArchiving:
+      return "archiving";
+    case os::State::kRetrieving:
+      return "retrieving";
+  }
+  EVERLONG_CHECK(false);
+}
+
+Origin ParseOrigin(const std::string& name) {
+  if (name == "read") return Origin::kRead;
+  if (name == "prompt") return Origin::kPrompt;
+  if (name == "generated") return Origin::kGenerated;
+  throw py::value_error("origin: \"" + name + "\", expected \"read\", \"prompt\" or \"generated\"");
+}
+
+// The nested fields as one flat object, each a property.
+template <class T>
+void BindField(py::class_<MemoryOsConfig>& type, const char* name, T& (*field)(MemoryOsConfig&)) {
+  type.def_property(
+      name, [field](MemoryOsConfig& self) { return field(self); },
+      [field](MemoryOsConfig& self, T value) { field(self) = value; });
+}
+
+void BindConfig(py::module_& module) {
+  py::class_<MemoryOsConfig> type(module, "MemoryOsConfig");
+  type.def(py::init([](const py::kwargs& fields) {
+    auto config = std::make_unique<MemoryOsConfig>();
+    const py::object self = py::cast(config.get(), py::return_value_policy::reference);
+    const py::dict known = py::type::of(self).attr("__dict__");
+    for (const auto& [name, value] : fields) {
+      if (!known.contains(name)) {
+        throw py::type_error("MemoryOsConfig has no field \"" + std::string(py::str(name)) + "\"");
+      }
+      py::setattr(self, name, value);
+    }
+    return config;
+  }));
+  BindField<int64_t>(type, "stream", [](MemoryOsConfig& c) -> int64_t& { return c.stream; });
+  BindField<int32_t>(type, "frame_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.frame_tokens; });
+  BindField<int32_t>(type, "sink_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.sink_tokens; });
+  BindField<int32_t>(type, "recalled_tokens",
+                     [](MemoryOsConfig& c) -> int32_t& { return c.residency.recalled_tokens; });
+  BindField<int32_t>(type, "rolling_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.rolling_tokens; });
+  BindField<int32_t>(type, "evict_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.evict_tokens; });
+  BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
+  BindField<bool>(type, "recall_prompt", [](MemoryOsConfig& c) -> bool& { return c.recall.prompt; });
+  BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
+  BindField<int32_t>(type, "recent_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_every; });
+  BindField<int32_t>(type, "recent_blocks", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_blocks; });
+}
+
+void BindActions(py::module_& module) {
+  py::class_<ArchiveAction>(module, "Archive")
+      .def_property_readonly("begin", [](const ArchiveAction& self) { return self.span.begin; })
+      .def_property_readonly("end", [](const ArchiveAction& self) { return self.span.end; })
+      .def_readonly("sink_tokens", &ArchiveAction::sink_tokens);
+  py::class_<EvictAction>(module, "Evict")
+      .def_readonly("tokens", &EvictAction::tokens)
+      .def_readonly("delta", &EvictAction::delta);
+  py::class_<RecallAction>(module, "Recall")
+      .def_property_readonly(
+          "trigger",
+          [](const RecallAction& self) { return self.trigger == os::RecallTrigger::kPrompt ? "prompt" : "recent"; })
+      .def_readonly("blocks", &RecallAction::blocks);
+  py::class_<Placement>(module, "Placement")
+      .def_readonly("page", &Placement::page)
+      .def_readonly("first_token", &Placement::first_token)
+      .def_readonly("tokens", &Placement::tokens)
+      .def_readonly("position", &Placement::position);
+}
+
+// The core CHECKs what its host must keep to; Python gets an exception instead.
+std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin) {
+  if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
+  if (tokens > self.Room()) {
+    Raise(CapacityError("tokens: " + std::to_string(tokens) + ", and the frame has room for " +
+                        std::to_string(self.Room())));
+  }
+  return self.Observe(tokens, ParseOrigin(origin));
+}
+
+std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages) {
+  if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
+  int64_t previous = 0;
+  for (const PageRef& page : pages) {
+    if (page.stream != self.stream()) continue;
+    if (page.span.begin < previous || page.span.empty()) {
+      throw py::value_error("pages: expected the stream's pages in order of time");
+    }
+    previous = page.span.end;
+  }
+  return self.Resume(stream_end, pages);
+}
+
+py::list Trace(const MemoryOs& self) {
+  py::list events;
+  for (const os::Event& event : self.trace()) {
+    py::dict entry;
+    entry["stream_position"] = event.stream_position;
+    entry["state"] = StateName(event.state);
+    entry["what"] = event.what;
+    entry["begin"] = event.span.begin;
+    entry["end"] = event.span.end;
+    entry["tokens"] = event.tokens;
+    entry["blocks"] = event.blocks;
+    events.append(std::move(entry));
+  }
+  return events;
+}
+
+}  // namespace
+
+void BindMemoryOs(py::module_& module) {
+  BindConfig(module);
+  BindActions(module);
+  py::class_<MemoryOs>(module, "MemoryOs")
+      .def(py::init([](const MemoryOsConfig& config) {
+             RaiseIfError(Validate(config));
+             return MemoryOs(config);
+           }),
+           py::arg("config"))
+      .def("copy", [](const MemoryOs& self) { return MemoryOs(self); })
+      .def("room", &MemoryOs::Room)
+      .def("next_position", &MemoryOs::NextPosition)
+      .def("observe", &Observe, py::arg("tokens"), py::arg("origin"))
+      .def("end_of_text", &MemoryOs::EndOfText)
+      .def("begin_prompt", &MemoryOs::BeginPrompt, py::arg("other_streams") = false)
+      .def(
+          "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
+          py::arg("pages"))
+      .def("clear_recalled", &MemoryOs::ClearRecalled)
+      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"))
+      .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
+      .def_property_readonly("archiving", &MemoryOs::archiving)
+      .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
+      .def_property_readonly("stream", &MemoryOs::stream)
+      .def_property_readonly("stream_end", &MemoryOs::stream_end)
+      .def_property_readonly("archived_until", &MemoryOs::archived_until)
+      .def_property_readonly("rolling",
+                             [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
+      .def_property_readonly("sinks", &MemoryOs::sinks)
+      .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
+      .def("trace", &Trace);
+}
+
+}  // namespace everlong::bindings

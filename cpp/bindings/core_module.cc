@@ -1,0 +1,13 @@
+#include <pybind11/pybind11.h>
+
+#include "core_bindings.h"
+#include "everlong/store/manifest.h"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The native core: memories (store + index) and the Memory OS.";
+  module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
+  everlong::bindings::BindManifest(module);
+  everlong::bindings::BindPages(module);
+  everlong::bindings::BindMemory(module);
+  everlong::bindings::BindMemoryOs(module);
+}

@@ -1,0 +1,95 @@
+// What a memory answers with: pages, blocks, groups, counts.
+#include <pybind11/operators.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
+
+#include "core_bindings.h"
+#include "everlong/index/fusion.h"
+#include "everlong/os/memory.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::bindings {
+namespace {
+
+namespace py = pybind11;
+using os::FoundGroup;
+using os::PageRef;
+using os::SearchResult;
+using store::BlockInfo;
+using store::StoreStats;
+
+std::vector<std::string> PartNames(uint32_t found_by) {
+  std::vector<std::string> names;
+  if ((found_by & index::kFoundByHeads) != 0) names.emplace_back("heads");
+  if ((found_by & index::kFoundByLexical) != 0) names.emplace_back("lexical");
+  if ((found_by & index::kFoundByMeanPool) != 0) names.emplace_back("mean_pool");
+  return names;
+}
+
+// begin and end of the struct's span.
+template <class T>
+void BindSpan(py::class_<T>& type) {
+  type.def_property_readonly("begin", [](const T& self) { return self.span.begin; })
+      .def_property_readonly("end", [](const T& self) { return self.span.end; });
+}
+
+}  // namespace
+
+void BindPages(py::module_& module) {
+  py::class_<PageRef>(module, "PageRef")
+      .def(py::init([](int64_t block, int32_t page, int64_t stream, int64_t begin, int64_t end) {
+             return PageRef{block, page, stream, {begin, end}};
+           }),
+           py::arg("block"), py::arg("page"), py::arg("stream"), py::arg("begin"), py::arg("end"))
+      .def_readwrite("block", &PageRef::block)
+      .def_readwrite("page", &PageRef::page)
+      .def_readwrite("stream", &PageRef::stream)
+      .def_property(
+          "begin", [](const PageRef& self) { return self.span.begin; },
+          [](PageRef& self, int64_t value) { self.span.begin = value; })
+      .def_property(
+          "end", [](const PageRef& self) { return self.span.end; },
+          [](PageRef& self, int64_t value) { self.span.end = value; })
+      .def(py::self == py::self)
+      .def("__repr__", [](const PageRef& self) {
+        return "PageRef(block=" + std::to_string(self.block) + ", page=" + std::to_string(self.page) +
+               ", stream=" + std::to_string(self.stream) + ", begin=" + std::to_string(self.span.begin) +
+               ", end=" + std::to_string(self.span.end) + ")";
+      });
+
+  py::class_<BlockInfo> block(module, "BlockInfo");
+  BindSpan(block);
+  block.def_readonly("id", &BlockInfo::id)
+      .def_readonly("stream", &BlockInfo::stream)
+      .def_readonly("sink_tokens", &BlockInfo::sink_tokens)
+      .def_readonly("source", &BlockInfo::source)
+      .def_readonly("created_at", &BlockInfo::created_at)
+      .def_readonly("tags", &BlockInfo::tags)
+      .def_readonly("pages", &BlockInfo::pages)
+      .def_readonly("payload_bytes", &BlockInfo::payload_bytes);
+
+  py::class_<FoundGroup> group(module, "FoundGroup");
+  BindSpan(group);
+  group.def_readonly("pages", &FoundGroup::pages)
+      .def_readonly("stream", &FoundGroup::stream)
+      .def_readonly("source", &FoundGroup::source)
+      .def_readonly("score", &FoundGroup::score)
+      .def_property_readonly("found_by", [](const FoundGroup& self) { return PartNames(self.found_by); });
+
+  py::class_<SearchResult>(module, "SearchResult")
+      .def_readonly("groups", &SearchResult::groups)
+      .def_readonly("top_mass", &SearchResult::top_mass)
+      .def_readonly("decisiveness", &SearchResult::decisiveness);
+
+  py::class_<StoreStats>(module, "StoreStats")
+      .def_readonly("blocks", &StoreStats::blocks)
+      .def_readonly("pages", &StoreStats::pages)
+      .def_readonly("tokens", &StoreStats::tokens)
+      .def_readonly("payload_bytes", &StoreStats::payload_bytes)
+      .def_readonly("disk_bytes", &StoreStats::disk_bytes);
+}
+
+}  // namespace everlong::bindings
