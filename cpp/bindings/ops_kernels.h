@@ -1,0 +1,27 @@
+// The CPU kernels behind torch.ops.everlong.*; schemas in ops_library.cc, shapes and units in python/everlong/ops.py.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+namespace everlong::ops {
+
+using torch::stable::Tensor;
+
+std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                                      bool interleaved);
+std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
+                                      const Tensor& inv_freq, double attention_scaling, bool interleaved);
+void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source, int64_t target,
+             int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved);
+
+Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
+                 int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved);
+void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,
+               const Tensor& sin, int64_t page_tokens, const std::string& codec, const Tensor& inv_freq,
+               double attention_scaling, bool interleaved);
+
+}  // namespace everlong::ops

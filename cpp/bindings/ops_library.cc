@@ -1,0 +1,42 @@
+// Registration of torch.ops.everlong.* over torch's stable ABI. Fakes and typed wrappers: python/everlong/ops.py.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <cstdint>
+
+#include "everlong/base/parallel_for.h"
+#include "ops_kernels.h"
+
+namespace {
+
+// The core's loops on torch's own threads, so that a process has one pool.
+void TorchParallelFor(int64_t begin, int64_t end, int64_t grain, const void* context, everlong::ParallelBody body) {
+  torch::stable::parallel_for(begin, end, grain, [=](int64_t first, int64_t last) { body(context, first, last); });
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(everlong, m) {
+  everlong::SetParallelForHook(&TorchParallelFor);
+  m.def("derotate_kv(Tensor k, Tensor v, Tensor cos, Tensor sin, bool interleaved=False) -> (Tensor, Tensor)");
+  m.def(
+      "rerotate_kv(Tensor k, Tensor v, Tensor new_pos_ids, Tensor inv_freq, float attention_scaling=1.0, "
+      "bool interleaved=False) -> (Tensor, Tensor)");
+  m.def(
+      "shift_kv_(Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, int source, int target, int count, "
+      "int delta, Tensor inv_freq, bool interleaved=False) -> ()");
+  m.def(
+      "archive_kv(Tensor k, Tensor v, Tensor cos, Tensor sin, int first_slot, int tokens, int page_tokens, str codec, "
+      "bool interleaved=False) -> Tensor");
+  m.def(
+      "restore_kv(Tensor payload, Tensor placements, Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, "
+      "int page_tokens, str codec, Tensor inv_freq, float attention_scaling=1.0, bool interleaved=False) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
+  m.impl("derotate_kv", TORCH_BOX(&everlong::ops::DerotateKv));
+  m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::RerotateKv));
+  m.impl("shift_kv_", TORCH_BOX(&everlong::ops::ShiftKv));
+  m.impl("archive_kv", TORCH_BOX(&everlong::ops::ArchiveKv));
+  m.impl("restore_kv", TORCH_BOX(&everlong::ops::RestoreKv));
+}

@@ -1,0 +1,88 @@
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "everlong/kv/rotation.h"
+#include "ops_arguments.h"
+#include "ops_kernels.h"
+
+namespace everlong::ops {
+namespace {
+
+// A contiguous tensor of k's shape and type, uninitialised.
+Tensor EmptyContiguous(const Tensor& k) { return torch::stable::new_empty(k, k.sizes()); }
+
+// A contiguous copy that never shares storage with v.
+Tensor ContiguousCopy(const Tensor& v) {
+  Tensor copy = EmptyContiguous(v);
+  torch::stable::copy_(copy, v);
+  return copy;
+}
+
+// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`, which is contiguous.
+kv::KeyRows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
+  kv::KeyRows rows;
+  rows.in = k.const_data_ptr();
+  rows.out = out.mutable_data_ptr();
+  rows.dtype = ElementType(op, "k", k);
+  rows.batch = k.size(0);
+  rows.heads = k.size(1);
+  rows.tokens = k.size(2);
+  rows.head_dim = static_cast<int32_t>(k.size(3));
+  rows.stride_b = k.stride(0);
+  rows.stride_h = k.stride(1);
+  rows.stride_t = k.stride(2);
+  return rows;
+}
+
+Tensor WithContiguousRows(const Tensor& k) { return k.stride(3) == 1 ? k : torch::stable::contiguous(k); }
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                                      bool interleaved) {
+  constexpr std::string_view kOp = "derotate_kv";
+  RequireKeysAndValues(kOp, k, v);
+  const PairPhases c = PairPhasesOf(kOp, "cos", cos, k.size(0), k.size(2), k.size(3), interleaved);
+  const PairPhases s = PairPhasesOf(kOp, "sin", sin, k.size(0), k.size(2), k.size(3), interleaved);
+  if (s.batch != c.batch || s.half != c.half) Reject(kOp, "sin", Describe(sin), "the shape of cos, " + Describe(cos));
+
+  const Tensor keys = WithContiguousRows(k);
+  const Tensor out = EmptyContiguous(k);
+  kv::KeyRows rows = RowsOf(kOp, keys, out);
+  if (c.batch > 1) rows.batch = 1;  // each entry of the batch has its own positions
+  for (int64_t b = 0; b < c.batch; ++b) {
+    const int64_t first = b * rows.tokens * c.half;
+    kv::DerotateRows(rows, c.values.data() + first, s.values.data() + first, c.half, PairingOf(interleaved));
+    const auto element = static_cast<int64_t>(DTypeSize(rows.dtype));
+    rows.in = static_cast<const char*>(rows.in) + rows.stride_b * element;
+    rows.out = static_cast<char*>(rows.out) + rows.heads * rows.tokens * rows.head_dim * element;
+  }
+  return {out, ContiguousCopy(v)};
+}
+
+std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
+                                      const Tensor& inv_freq, double attention_scaling, bool interleaved) {
+  constexpr std::string_view kOp = "rerotate_kv";
+  RequireKeysAndValues(kOp, k, v);
+  const std::vector<int64_t> positions = Int64Values(kOp, "new_pos_ids", new_pos_ids, k.size(2));
+  const kv::RopeTable rope = RopeOf(kOp, inv_freq, attention_scaling, interleaved, k.size(3));
+  const Tensor keys = WithContiguousRows(k);
+  const Tensor out = EmptyContiguous(k);
+  kv::RerotateRows(RowsOf(kOp, keys, out), positions, rope);
+  return {out, ContiguousCopy(v)};
+}
+
+void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source, int64_t target,
+             int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved) {
+  constexpr std::string_view kOp = "shift_kv_";
+  const kv::FrameKv frame = FrameOf(kOp, k, v);
+  const kv::SlotPhase phase = PhaseOf(kOp, cos, sin, frame);
+  const kv::RopeTable rope = RopeOf(kOp, inv_freq, 1.0, interleaved, frame.head_dim);
+  ThrowIfError(kOp, kv::ShiftSlots(frame, phase, source, target, count, delta, rope));
+}
+
+}  // namespace everlong::ops

@@ -1,0 +1,202 @@
+"""`torch.ops.everlong.*` with types: taking the rotation off keys, putting it on, and the frame to and from bytes.
+
+Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
+k, v are float32, float16 or bfloat16, on the CPU; arithmetic is fp32, angles are fp64. Elements past R of a head pass
+through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops run on torch's
+threads and release the GIL; two calls may run at once on different tensors. They have no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from everlong import _native  # noqa: F401  importing it loads the operators
+
+_CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1}
+CODECS = tuple(_CODE_BYTES)
+
+
+def derotate_kv(
+    k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys as they were before RoPE: k = (K cos - rot(K) sin) / (cos^2 + sin^2), and a contiguous copy of v.
+
+    k, v [B, Hkv, T, D]; cos, sin [T, R] or [1 or B, T, R] as the model's `rotary_emb` returned them (attention scaling
+    included, both numbers of a pair present), any floating-point type. `interleaved`: pairs are (2i, 2i + 1), else
+    (i, i + R/2).
+    """
+    out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.derotate_kv(k, v, cos, sin, interleaved)
+    return out
+
+
+def rerotate_kv(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    new_pos_ids: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Un-rotated keys put at positions: attention_scaling * R(new_pos_ids[t]) k, and a contiguous copy of v.
+
+    k, v [B, Hkv, T, D]; new_pos_ids int64 [T]; inv_freq float64 [R/2], radians a position.
+    """
+    out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.rerotate_kv(
+        k, v, new_pos_ids, inv_freq, attention_scaling, interleaved
+    )
+    return out
+
+
+def shift_kv_(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    source: int,
+    target: int,
+    count: int,
+    delta: int,
+    inv_freq: torch.Tensor,
+    interleaved: bool = False,
+) -> None:
+    """Move slots [source, source + count) to [target, target + count) in place; their keys turn by `delta` positions.
+
+    k, v [L, Hkv, F, D], [F, D] contiguous; the ranges may overlap. cos, sin [F, R/2] float32, the rotation that each
+    slot's key carries, move along and turn with it. inv_freq float64 [R/2].
+    """
+    torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
+
+
+def archive_kv(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    first_slot: int,
+    tokens: int,
+    page_tokens: int,
+    codec: str,
+    interleaved: bool = False,
+) -> torch.Tensor:
+    """Slots [first_slot, first_slot + tokens) un-rotated and encoded as the payload of a block, uint8 [bytes].
+
+    k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec "fp32", "bf16" or "e4m3". The layout of the bytes is
+    that of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
+    """
+    payload: torch.Tensor = torch.ops.everlong.archive_kv(
+        k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
+    )
+    return payload
+
+
+def restore_kv(
+    payload: torch.Tensor,
+    placements: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    page_tokens: int,
+    codec: str,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> None:
+    """Decode runs of archived tokens, rotate them to frame positions and write k, v, cos, sin of their slots in place.
+
+    payload uint8 [bytes]; placements int64 [N, 6], one run of one page a row: byte offset of the page in the payload,
+    tokens the page holds, first token of the run within the page, tokens of the run, slot of the first, frame position
+    of the first. Runs may not overlap in slots. On an error nothing is written.
+    """
+    torch.ops.everlong.restore_kv(
+        payload,
+        placements,
+        k,
+        v,
+        cos,
+        sin,
+        page_tokens,
+        codec,
+        inv_freq,
+        attention_scaling,
+        interleaved,
+    )
+
+
+def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
+    """Bytes of a block of `tokens` tokens: codes, and for e4m3 a float32 scale a channel of a page and a token."""
+    if codec not in _CODE_BYTES:
+        raise ValueError(f'codec is "{codec}"; expected one of {CODECS}')
+    codes = 2 * tokens * head_dim * _CODE_BYTES[codec]
+    if codec == "e4m3":
+        pages = (tokens + page_tokens - 1) // page_tokens
+        codes += 4 * (pages * head_dim + tokens)
+    return layers * kv_heads * codes
+
+
+@torch.library.register_fake("everlong::derotate_kv")
+def _(
+    k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@torch.library.register_fake("everlong::rerotate_kv")
+def _(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    new_pos_ids: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@torch.library.register_fake("everlong::shift_kv_")
+def _(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    source: int,
+    target: int,
+    count: int,
+    delta: int,
+    inv_freq: torch.Tensor,
+    interleaved: bool = False,
+) -> None:
+    return None
+
+
+@torch.library.register_fake("everlong::archive_kv")
+def _(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    first_slot: int,
+    tokens: int,
+    page_tokens: int,
+    codec: str,
+    interleaved: bool = False,
+) -> torch.Tensor:
+    layers, kv_heads, _, head_dim = k.shape
+    return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
+
+
+@torch.library.register_fake("everlong::restore_kv")
+def _(
+    payload: torch.Tensor,
+    placements: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    page_tokens: int,
+    codec: str,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> None:
+    return None
