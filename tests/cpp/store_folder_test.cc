@@ -1,0 +1,385 @@
+// A memory in a folder: reopening, one writer and many readers, rights, full disks, what a crash leaves behind.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "store_fixture.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+// Runs `body` in a process of its own; true when it returned true.
+bool InChild(const std::function<bool()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body() ? 0 : 1);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+class StoreFolder : public StoreFolderTest {};
+
+TEST_F(StoreFolder, ReopensWithTheSameBytes) {
+  std::vector<TestBlock> blocks;
+  {
+    const auto store = Create();
+    for (uint64_t i = 0; i < 5; ++i) {
+      blocks.emplace_back(i, 10 + 17 * static_cast<int64_t>(i));
+      ASSERT_OK(store->Append(blocks.back().Draft()).status());
+    }
+    ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
+    ASSERT_OK(store->SetAttribute("profile", "new"));
+  }
+  for (const bool read_only : {true, false}) {
+    const auto store = Open(read_only);
+    EXPECT_EQ(store->read_only(), read_only);
+    EXPECT_EQ(store->folder(), folder_);
+    EXPECT_EQ(store->manifest().attributes.at("profile"), "new");
+    ASSERT_EQ(store->Blocks()->size(), 4U);
+    for (const int64_t id : {1, 3, 4, 5}) ExpectStored(*store, blocks[static_cast<size_t>(id - 1)], id);
+    EXPECT_EQ(store->Block(2).status().code(), StatusCode::kNotFound);
+  }
+  const auto store = Open();
+  EXPECT_EQ(store->Append(blocks[0].Draft()).value(), 6);
+  ExpectStored(*store, blocks[0], 6);
+  ExpectStored(*store, blocks[4], 5);
+}
+
+TEST_F(StoreFolder, AForgottenLastIdIsNotReusedAfterReopening) {
+  const TestBlock block(1, 20);
+  {
+    const auto store = Create();
+    ASSERT_OK(store->Append(block.Draft()).status());
+    ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
+  }
+  EXPECT_EQ(Open()->Append(block.Draft()).value(), 2);
+}
+
+TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
+  const mode_t before = ::umask(0);
+  {
+    const auto store = Create();
+    ASSERT_OK(store->Append(TestBlock(1, 20).Draft()).status());
+    ASSERT_OK(store->SetAttribute("a", "b"));
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+      struct stat status = {};
+      ASSERT_EQ(::stat(entry.path().c_str(), &status), 0);
+      EXPECT_EQ(status.st_mode & 0777, entry.is_directory() ? 0700U : 0600U) << entry.path();
+    }
+    struct stat status = {};
+    ASSERT_EQ(::stat(folder_.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700U);
+  }
+  ::umask(before);
+}
+
+TEST_F(StoreFolder, BeginsANewSegmentPastTheLimit) {
+  const TestBlock block(1, 40);
+  const StoreOptions options{.segment_bytes = 40 * 1024};  // a block's three records take 24 KiB
+  {
+    const auto store = Create(options);
+    for (int i = 0; i < 3; ++i) ASSERT_OK(store->Append(block.Draft()).status());
+  }
+  {
+    const auto store = Open(false, options);
+    for (int i = 0; i < 3; ++i) ASSERT_OK(store->Append(block.Draft()).status());
+    for (int64_t id = 1; id <= 6; ++id) ExpectStored(*store, block, id);
+  }
+  size_t segments = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "segments")) {
+    ++segments;
+    EXPECT_LE(entry.file_size(), 40U * 1024U) << entry.path();
+  }
+  EXPECT_EQ(segments, 6U);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "segments" / "000006.kvseg"));
+}
+
+TEST_F(StoreFolder, ABlockAboveTheLimitHasASegmentOfItsOwn) {
+  const auto store = Create({.segment_bytes = 1});
+  const TestBlock block(1, 40);
+  for (int64_t id = 1; id <= 3; ++id) {
+    ASSERT_EQ(store->Append(block.Draft()).value(), id);
+    ExpectStored(*store, block, id);
+  }
+}
+
+TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
+  const TestBlock block(1, 20);
+  {
+    const auto store = Create();
+    ASSERT_OK(store->Append(block.Draft()).status());
+    EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  }
+  EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  ExpectStored(*Open(), block, 1);
+  // Not even when the manifest got lost.
+  std::filesystem::remove(folder_ / "manifest.json");
+  EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(StoreFolder, CreateTakesOverWhatACrashedCreateLeft) {
+  { const auto store = Create(); }
+  std::filesystem::remove(folder_ / "manifest.json");
+  EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kNotFound);
+  const auto store = Create();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->Blocks()->empty());
+}
+
+TEST_F(StoreFolder, NoMemoryThere) {
+  for (const bool read_only : {false, true}) {
+    EXPECT_EQ(MemoryStore::Open(folder_, read_only).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(MemoryStore::Open(root_, read_only).status().code(), StatusCode::kNotFound);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(root_ / "LOCK"));
+}
+
+TEST_F(StoreFolder, ASecondWriterIsToldWhoWrites) {
+  auto store = Create();
+  const auto expect_busy = [this](pid_t owner) {
+    const Status busy = MemoryStore::Open(folder_, false).status();
+    EXPECT_EQ(busy.code(), StatusCode::kBusy);
+    EXPECT_NE(busy.message().find("pid " + std::to_string(owner) + " on host "), std::string::npos) << busy.message();
+    return busy.code() == StatusCode::kBusy;
+  };
+  EXPECT_TRUE(expect_busy(::getpid()));
+  const pid_t self = ::getpid();
+  EXPECT_TRUE(InChild([&] { return expect_busy(self); }));
+  store.reset();
+  EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(StoreFolder, ADeadOwnersLockIsTakenOver) {
+  ASSERT_TRUE(Create() != nullptr);
+  int opened[2];
+  ASSERT_EQ(::pipe(opened), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto store = MemoryStore::Open(folder_, false);
+    const char ok = store.ok() ? 1 : 0;
+    if (::write(opened[1], &ok, 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char ok = 0;
+  ASSERT_EQ(::read(opened[0], &ok, 1), 1);
+  EXPECT_EQ(ok, 1);
+  const Status busy = MemoryStore::Open(folder_, false).status();
+  EXPECT_EQ(busy.code(), StatusCode::kBusy);
+  EXPECT_NE(busy.message().find("pid " + std::to_string(child)), std::string::npos) << busy.message();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(opened[0]);
+  ::close(opened[1]);
+  EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(StoreFolder, ReadersBesideAWriterSeeWhatIsCommitted) {
+  const auto writer = Create();
+  const auto reader = Open(true);
+  const auto second = Open(true);
+  const TestBlock first(1, 40);
+  const TestBlock other(2, 20);
+  EXPECT_TRUE(reader->Blocks()->empty());
+  ASSERT_OK(writer->Append(first.Draft()).status());
+  ExpectStored(*reader, first, 1);
+  ASSERT_OK(writer->Append(other.Draft()).status());
+  ExpectStored(*second, other, 2);
+  EXPECT_EQ(reader->Blocks()->size(), 2U);
+  ASSERT_OK(writer->Forget(std::vector<int64_t>{1}));
+  EXPECT_EQ(reader->Block(1).status().code(), StatusCode::kNotFound);
+  std::vector<std::byte> out;
+  EXPECT_EQ(ReadBlock(*reader, first, 1, out).code(), StatusCode::kNotFound);
+  ASSERT_OK(writer->SetAttribute("profile", "seen"));
+  EXPECT_EQ(reader->manifest().attributes.at("profile"), "seen");
+}
+
+TEST_F(StoreFolder, AReaderRefusesToWrite) {
+  ASSERT_OK(Create()->Append(TestBlock(1, 20).Draft()).status());
+  const auto reader = Open(true);
+  EXPECT_EQ(reader->Append(TestBlock(2, 20).Draft()).status().code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->Forget(std::vector<int64_t>{1}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->SetAttribute("a", "b").code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->Blocks()->size(), 1U);
+  EXPECT_NE(Open(false), nullptr);  // a reader holds no lock
+}
+
+// A folder that may not be written, for a user who may not: closed cleanly, and with the log of a killed writer.
+TEST_F(StoreFolder, ReadsAFolderWithoutTheRightToWrite) {
+  const TestBlock block(1, 40);
+  const TestBlock logged(2, 20);
+  const auto protect = [this](bool on) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
+      ASSERT_EQ(::chmod(entry.path().c_str(), on ? (entry.is_directory() ? 0555 : 0444) : 0700), 0);
+    }
+    ASSERT_EQ(::chmod(root_.c_str(), on ? 0555 : 0700), 0);
+  };
+  const auto as_nobody = [this](const std::function<void(MemoryStore&)>& expect) {
+    return InChild([&] {
+      if (::geteuid() == 0 && ::setuid(kNobody) != 0) return false;
+      if (std::ofstream(folder_ / "probe").good()) return false;  // or this would test nothing
+      {
+        auto store = MemoryStore::Open(folder_, true);
+        EXPECT_OK(store.status());
+        if (store.ok()) expect(**store);
+      }
+      EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kIoError);
+      return !testing::Test::HasFailure();
+    });
+  };
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  protect(true);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "catalog.sqlite-wal"));
+  EXPECT_TRUE(as_nobody([&](MemoryStore& store) { ExpectStored(store, block, 1); }));
+  protect(false);
+
+  EXPECT_FALSE(InChild([&]() -> bool {
+    const auto store = Open();
+    EXPECT_OK(store->Append(logged.Draft()).status());
+    ::kill(::getpid(), SIGKILL);
+    return true;
+  }));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "catalog.sqlite-wal"));
+  protect(true);
+  EXPECT_TRUE(as_nobody([&](MemoryStore& store) {
+    ExpectStored(store, block, 1);
+    ExpectStored(store, logged, 2);
+  }));
+  protect(false);
+}
+
+// The owner of a folder that nobody may write to opens it as unchanging; when a writer comes after all, he sees it.
+TEST_F(StoreFolder, AReaderOfAnUnchangingFolderNoticesALaterWriter) {
+  const TestBlock block(1, 40);
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
+    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0555 : 0444), 0);
+  }
+  ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
+  int ready[2];
+  int go_on[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go_on), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
+    const auto store = MemoryStore::Open(folder_, true);
+    EXPECT_OK(store.status());
+    if (store.ok()) ExpectStored(**store, block, 1);
+    if (::write(ready[1], &byte, 1) != 1 || ::read(go_on[0], &byte, 1) != 1) ::_exit(2);
+    if (store.ok()) {
+      EXPECT_EQ((*store)->Blocks()->size(), 2U);
+    }
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
+    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0777 : 0666), 0);
+  }
+  ASSERT_OK(Open()->Append(TestBlock(2, 20).Draft()).status());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "segments")) {
+    ASSERT_EQ(::chmod(entry.path().c_str(), 0666), 0);
+  }
+  ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  for (const int fd : {ready[0], ready[1], go_on[0], go_on[1]}) ::close(fd);
+}
+
+TEST_F(StoreFolder, SkipsWhatACrashLeftBehindTheLastRecord) {
+  const TestBlock block(1, 40);
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  const std::filesystem::path segment = folder_ / "segments" / "000001.kvseg";
+  std::ofstream(segment, std::ios::binary | std::ios::app) << std::string(5'000, 'x');
+  WriteFile(folder_ / "manifest.json.tmp", "half a mani");
+  {
+    const auto store = Open();
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "manifest.json.tmp"));
+    EXPECT_EQ(store->Append(TestBlock(2, 40).Draft()).value(), 2);
+    ExpectStored(*store, block, 1);
+    ExpectStored(*store, TestBlock(2, 40), 2);
+  }
+  // A segment that was created, and no more.
+  WriteFile(folder_ / "segments" / "000002.kvseg", "");
+  const auto store = Open();
+  EXPECT_EQ(store->Append(TestBlock(3, 40).Draft()).value(), 3);
+  for (int64_t id = 1; id <= 3; ++id) ExpectStored(*store, TestBlock(static_cast<uint64_t>(id), 40), id);
+  EXPECT_GT(std::filesystem::file_size(folder_ / "segments" / "000002.kvseg"), 0U);
+}
+
+// A file-size limit makes the system write a part of what it was given and then refuse, as a full disk does.
+TEST_F(StoreFolder, AFullDiskIsAnErrorThatLosesNothing) {
+  const TestBlock block(1, 40);
+  EXPECT_TRUE(InChild([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto store = Create();
+    EXPECT_OK(store->Append(block.Draft()).status());
+    const std::filesystem::path segment = folder_ / "segments" / "000001.kvseg";
+    const uintmax_t size = std::filesystem::file_size(segment);
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit full = {.rlim_cur = size + 20'000, .rlim_max = limit.rlim_max};  // a block takes 24 KiB
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    const Status refused = store->Append(TestBlock(2, 40).Draft()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kIoError);
+    EXPECT_NE(refused.message().find(segment.string()), std::string::npos) << refused.message();
+    EXPECT_NE(refused.message().find("File too large"), std::string::npos) << refused.message();
+    EXPECT_EQ(std::filesystem::file_size(segment), size);  // the torn record's space is free again
+    EXPECT_EQ(store->Blocks()->size(), 1U);
+    ExpectStored(*store, block, 1);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_EQ(store->Append(TestBlock(3, 40).Draft()).value(), 2);
+    ExpectStored(*store, TestBlock(3, 40), 2);
+    return !testing::Test::HasFailure();
+  }));
+  const auto store = Open();
+  ExpectStored(*store, block, 1);
+  ExpectStored(*store, TestBlock(3, 40), 2);
+}
+
+// The same where the catalog is what does not fit.
+TEST_F(StoreFolder, AFullDiskUnderTheCatalogIsAnErrorThatLosesNothing) {
+  TestBlock large(2, 20);
+  large.source = std::string(300'000, 's');
+  EXPECT_TRUE(InChild([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto store = Create();
+    EXPECT_OK(store->Append(TestBlock(1, 20).Draft()).status());
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit full = {.rlim_cur = 200'000, .rlim_max = limit.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    const Status refused = store->Append(large.Draft()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused.ToString();
+    EXPECT_NE(refused.message().find("catalog.sqlite"), std::string::npos) << refused.message();
+    EXPECT_EQ(store->Blocks()->size(), 1U);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_EQ(store->Append(large.Draft()).value(), 2);
+    ExpectStored(*store, large, 2);
+    return !testing::Test::HasFailure();
+  }));
+  const auto store = Open();
+  ExpectStored(*store, TestBlock(1, 20), 1);
+  ExpectStored(*store, large, 2);
+}
+
+TEST_F(StoreFolder, RefusesAPlaceThatIsNoFolder) {
+  WriteFile(root_ / "file", "x");
+  EXPECT_EQ(MemoryStore::Create(root_ / "file", TestManifest()).status().code(), StatusCode::kIoError);
+  EXPECT_EQ(ReadFile(root_ / "file"), "x");
+}
+
+}  // namespace
+}  // namespace everlong::store

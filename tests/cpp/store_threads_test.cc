@@ -1,0 +1,94 @@
+// Threads beside each other; worth most under ThreadSanitizer.
+#include <atomic>
+#include <thread>
+
+#include "store_fixture.h"
+
+namespace everlong::store {
+namespace {
+
+enum class Place { kRam, kFolder };
+
+class StoreThreads : public StoreFolderTest, public testing::WithParamInterface<Place> {};
+
+INSTANTIATE_TEST_SUITE_P(Places, StoreThreads, testing::Values(Place::kRam, Place::kFolder),
+                         [](const auto& place) { return place.param == Place::kRam ? "Ram" : "Folder"; });
+
+TEST_P(StoreThreads, TwoReadersBesideAnAppenderSeeWholeBlocksOnly) {
+  constexpr int64_t kBlocks = 60;
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto made = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 256 * 1024});
+  ASSERT_OK(made.status());
+  MemoryStore& store = **made;
+  const auto block_of = [](int64_t id) { return TestBlock(static_cast<uint64_t>(id), 5 + id % 40); };
+  std::atomic<bool> done = false;
+  std::atomic<int64_t> checked = 0;
+  std::thread appender([&] {
+    for (int64_t id = 1; id <= kBlocks; ++id) {
+      EXPECT_EQ(store.Append(block_of(id).Draft()).value(), id);
+      if (id % 10 == 0) EXPECT_OK(store.Forget(std::vector<int64_t>{id}));
+      if (id % 9 == 0) EXPECT_OK(store.SetAttribute("last", std::to_string(id)));
+    }
+    done = true;
+  });
+  const auto read = [&](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    bool last_round = false;
+    while (!last_round) {
+      last_round = done;
+      const Result<std::vector<BlockInfo>> blocks = store.Blocks();
+      ASSERT_OK(blocks.status());
+      EXPECT_OK(store.Stats().status());
+      EXPECT_EQ(store.manifest().geometry, TestManifest().geometry);
+      if (blocks->empty()) continue;
+      const int64_t id = (*blocks)[random() % blocks->size()].id;
+      const TestBlock block = block_of(id);
+      std::vector<std::byte> bytes;
+      const Status status = ReadBlock(store, block, id, bytes);
+      if (status.ok()) {
+        EXPECT_TRUE(bytes == block.payload);
+        ++checked;
+      } else {  // it may have been forgotten since
+        EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.ToString();
+        EXPECT_EQ(id % 10, 0);
+      }
+    }
+  };
+  std::thread first(read, 1);
+  std::thread second(read, 2);
+  appender.join();
+  first.join();
+  second.join();
+  EXPECT_GT(checked, 2);
+  EXPECT_EQ(store.Blocks()->size(), static_cast<size_t>(kBlocks - kBlocks / 10));
+}
+
+TEST_P(StoreThreads, AppendersTakeTurns) {
+  constexpr int kEach = 15;
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto made = MemoryStore::Create(place, TestManifest());
+  ASSERT_OK(made.status());
+  MemoryStore& store = **made;
+  const auto append = [&store](uint64_t seed) {
+    for (int i = 0; i < kEach; ++i) {
+      TestBlock block(seed, 20);
+      block.stream = static_cast<int64_t>(seed);
+      EXPECT_OK(store.Append(block.Draft()).status());
+    }
+  };
+  std::thread first(append, 1);
+  std::thread second(append, 2);
+  first.join();
+  second.join();
+  const std::vector<BlockInfo> blocks = store.Blocks().value();
+  ASSERT_EQ(blocks.size(), size_t{2 * kEach});
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(blocks[i].id, static_cast<int64_t>(i + 1));
+    TestBlock block(static_cast<uint64_t>(blocks[i].stream), 20);
+    block.stream = blocks[i].stream;
+    ExpectStored(store, block, blocks[i].id);
+  }
+}
+
+}  // namespace
+}  // namespace everlong::store
