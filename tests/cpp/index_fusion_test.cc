@@ -1,0 +1,302 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "everlong/index/fusion.h"
+
+namespace everlong::index {
+namespace {
+
+TEST(ReciprocalRankFusion, SumsByHand) {
+  const std::vector<Ranking> rankings{
+      {kFoundByHeads, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
+      {kFoundByLexical, {{30, 0.5F}, {10, 0.4F}}},
+      {kFoundByMeanPool, {{40, 1.0F}}},
+  };
+  const auto fused = ReciprocalRankFusion(rankings, 10);
+  ASSERT_EQ(fused.size(), 4U);
+  EXPECT_EQ(fused[0].page, 10);  // 1/61 + 1/62
+  EXPECT_FLOAT_EQ(fused[0].score, 0.0325224749F);
+  EXPECT_EQ(fused[0].found_by, static_cast<uint32_t>(kFoundByHeads | kFoundByLexical));
+  EXPECT_EQ(fused[1].page, 30);  // 1/63 + 1/61
+  EXPECT_FLOAT_EQ(fused[1].score, 0.0322664585F);
+  EXPECT_EQ(fused[2].page, 40);  // 1/61
+  EXPECT_FLOAT_EQ(fused[2].score, 0.0163934426F);
+  EXPECT_EQ(fused[2].found_by, static_cast<uint32_t>(kFoundByMeanPool));
+  EXPECT_EQ(fused[3].page, 20);  // 1/62
+  EXPECT_FLOAT_EQ(fused[3].score, 0.0161290323F);
+}
+
+TEST(ReciprocalRankFusion, ConstantTiesAndK) {
+  const std::vector<Ranking> rankings{{kFoundByHeads, {{7, 1.0F}, {5, 1.0F}}},
+                                      {kFoundByLexical, {{5, 1.0F}, {7, 1.0F}}}};
+  const auto fused = ReciprocalRankFusion(rankings, 10, 0.0F);
+  ASSERT_EQ(fused.size(), 2U);
+  EXPECT_EQ(fused[0].page, 5);
+  EXPECT_FLOAT_EQ(fused[0].score, 1.5F);
+  EXPECT_EQ(fused[1].page, 7);
+  EXPECT_FLOAT_EQ(fused[1].score, 1.5F);
+  EXPECT_EQ(ReciprocalRankFusion(rankings, 1).size(), 1U);
+  EXPECT_TRUE(ReciprocalRankFusion(rankings, 0).empty());
+  EXPECT_TRUE(ReciprocalRankFusion(rankings, -1).empty());
+  EXPECT_TRUE(ReciprocalRankFusion({}, 5).empty());
+}
+
+TEST(ReciprocalRankFusion, APageCountsOnceInARanking) {
+  const std::vector<Ranking> rankings{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}}};
+  const auto fused = ReciprocalRankFusion(rankings, 10, 0.0F);
+  ASSERT_EQ(fused.size(), 2U);
+  EXPECT_FLOAT_EQ(fused[0].score, 1.0F);
+  EXPECT_FLOAT_EQ(fused[1].score, 1.0F / 3);
+}
+
+// Pages of 64 tokens of one stream and source, one block.
+PageDirectory Book(int32_t pages) {
+  PageDirectory directory;
+  for (int32_t page = 0; page < pages; ++page) {
+    directory.Add({.block = 1, .page = page, .stream = 1, .span = {page * 64, page * 64 + 64}, .source = "book"});
+  }
+  return directory;
+}
+
+std::vector<std::vector<int32_t>> PagesOf(const std::vector<PageGroup>& groups) {
+  std::vector<std::vector<int32_t>> pages;
+  for (const PageGroup& group : groups) pages.push_back(group.pages);
+  return pages;
+}
+
+using Grouping = std::vector<std::vector<int32_t>>;
+
+TEST(MakeGroups, NeighboursMergeAndBestComesFirst) {
+  const PageDirectory book = Book(40);
+  const PageFilter every(40, true);
+  const std::vector<FusedHit> hits{{20, 0.9F, 1}, {5, 0.8F, 2}, {23, 0.7F, 2}, {39, 0.6F, 1}};
+  const auto groups = MakeGroups(hits, book, every, 1, 10, 10'000);
+  EXPECT_EQ(PagesOf(groups), (Grouping{{19, 20, 21, 22, 23, 24}, {4, 5, 6}, {38, 39}}));
+  EXPECT_EQ(groups[0].span, (TokenSpan{19 * 64, 25 * 64}));
+  EXPECT_EQ(groups[0].stream, 1);
+  EXPECT_EQ(groups[0].score, 0.9F);
+  EXPECT_EQ(groups[0].found_by, 3U);
+  EXPECT_EQ(groups[1].found_by, 2U);
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 0, 10, 10'000)), (Grouping{{20}, {5}, {23}, {39}}));
+}
+
+TEST(MakeGroups, AHitMayJoinTwoGroups) {
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}, {14, 0.7F, 1}, {12, 0.6F, 2}};
+  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 0, 10, 10'000)),
+            (Grouping{{10}, {30}, {14}, {12}}));
+  const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 10, 10'000);
+  EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12, 13, 14, 15}, {29, 30, 31}}));
+  EXPECT_EQ(groups[0].found_by, 3U);
+}
+
+TEST(MakeGroups, EndsAtTheFirstHitThatNeedsOneGroupTooMany) {
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {11, 0.8F, 1}, {30, 0.7F, 1}, {13, 0.6F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 1, 10'000)), (Grouping{{9, 10, 11, 12}}));
+  EXPECT_TRUE(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 0, 10'000).empty());
+}
+
+TEST(MakeGroups, BudgetCutsToTheBestPagesSurroundings) {
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}};
+  const PageDirectory book = Book(40);
+  const PageFilter every(40, true);
+  EXPECT_TRUE(MakeGroups(hits, book, every, 2, 4, 63).empty());
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 64)), (Grouping{{10}}));
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 128)), (Grouping{{9, 10}}));
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 5 * 64)), (Grouping{{8, 9, 10, 11, 12}}));
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 7 * 64)), (Grouping{{8, 9, 10, 11, 12}, {29, 30}}));
+}
+
+TEST(MakeGroups, NothingIsTakenThatMayNotBe) {
+  PageDirectory directory;
+  for (int32_t page = 0; page < 12; ++page) {
+    directory.Add({.block = page / 3,
+                   .page = page % 3,
+                   .stream = 1,
+                   .span = {page * 64, page * 64 + 64},
+                   .source = page < 6 ? "a" : "b"});
+  }
+  directory.ForgetBlock(0);
+  PageFilter filter(12, true);
+  filter.Set(8, false);
+  const std::vector<FusedHit> hits{{5, 0.9F, 1}, {2, 0.8F, 1}, {8, 0.7F, 1}, {10, 0.6F, 1}, {3, 0.5F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(hits, directory, filter, 2, 9, 10'000)), (Grouping{{3, 4, 5}, {9, 10, 11}}));
+}
+
+// A library: streams written by turns, sources that change, holes, short pages, forgotten blocks.
+PageDirectory RandomLibrary(std::mt19937& random) {
+  PageDirectory directory;
+  std::map<int64_t, int64_t> ends;
+  std::map<int64_t, int32_t> sources;
+  for (int64_t block = 0; block < 25; ++block) {
+    const int64_t stream = 1 + random() % 3;
+    int64_t& end = ends[stream];
+    if (random() % 8 == 0) end += 64;
+    if (random() % 4 == 0) ++sources[stream];
+    const auto pages = static_cast<int32_t>(1 + random() % 6);
+    for (int32_t page = 0; page < pages; ++page) {
+      const int64_t tokens = page + 1 == pages ? 1 + random() % 64 : 64;
+      directory.Add({.block = block,
+                     .page = page,
+                     .stream = stream,
+                     .span = {end, end + tokens},
+                     .source = std::to_string(sources[stream])});
+      end += tokens;
+    }
+  }
+  for (int64_t block = 0; block < 25; ++block) {
+    if (random() % 8 == 0) directory.ForgetBlock(block);
+  }
+  return directory;
+}
+
+bool Follows(const PageEntry& page, const PageEntry& before) {
+  return page.stream == before.stream && page.source == before.source && page.span.begin == before.span.end;
+}
+
+// What a run of pages from `page` in one direction may take, by search through all pages.
+int32_t Step(const PageDirectory& directory, const PageFilter& filter, int32_t page, bool forward) {
+  for (int32_t other = 0; other < directory.size(); ++other) {
+    if (directory.at(other).forgotten || !filter.Allows(other)) continue;
+    const bool adjacent =
+        forward ? Follows(directory.at(other), directory.at(page)) : Follows(directory.at(page), directory.at(other));
+    if (adjacent) return other;
+  }
+  return -1;
+}
+
+// The pages of the first `count` hits with their neighbours, as runs; each with the rank of its best hit.
+std::map<size_t, std::set<int32_t>> Runs(const PageDirectory& directory, const PageFilter& filter,
+                                         const std::vector<FusedHit>& hits, size_t count, int32_t neighbours) {
+  std::set<int32_t> taken;
+  for (size_t i = 0; i < count; ++i) {
+    if (!filter.Allows(hits[i].page) || directory.at(hits[i].page).forgotten) continue;
+    taken.insert(hits[i].page);
+    for (const bool forward : {false, true}) {
+      int32_t page = hits[i].page;
+      for (int32_t distance = 0; distance < neighbours && page >= 0; ++distance) {
+        page = Step(directory, filter, page, forward);
+        if (page >= 0) taken.insert(page);
+      }
+    }
+  }
+  std::map<size_t, std::set<int32_t>> runs;
+  while (!taken.empty()) {
+    int32_t page = *taken.begin();
+    for (int32_t before = page; before >= 0 && taken.contains(before);) {
+      page = before;
+      before = Step(directory, filter, before, false);
+    }
+    std::set<int32_t> run;
+    while (page >= 0 && taken.erase(page) == 1) {
+      run.insert(page);
+      page = Step(directory, filter, page, true);
+    }
+    size_t best = 0;
+    while (!run.contains(hits[best].page)) ++best;
+    runs[best] = run;
+  }
+  return runs;
+}
+
+struct Question {
+  PageDirectory directory;
+  PageFilter filter;
+  std::vector<FusedHit> hits;
+  int32_t neighbours = 0;
+};
+
+Question RandomQuestion(uint32_t seed) {
+  std::mt19937 random(seed);
+  Question question;
+  question.directory = RandomLibrary(random);
+  const int32_t pages = question.directory.size();
+  question.filter = PageFilter(pages, true);
+  for (int32_t page = 0; page < pages; ++page) question.filter.Set(page, random() % 12 != 0);
+  std::vector<int32_t> order(static_cast<size_t>(pages));
+  for (int32_t page = 0; page < pages; ++page) order[static_cast<size_t>(page)] = page;
+  std::ranges::shuffle(order, random);
+  order.resize(std::min<size_t>(order.size(), 1 + random() % 20));
+  float score = 1.0F;
+  for (const int32_t page : order) question.hits.push_back({page, score *= 0.9F, 1U << (random() % 4)});
+  question.neighbours = static_cast<int32_t>(random() % 4);
+  return question;
+}
+
+TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    const Question question = RandomQuestion(seed);
+    const size_t max_groups = 1 + seed % 7;
+    // The longest beginning of the hits that never makes more than max_groups runs.
+    std::map<size_t, std::set<int32_t>> expected;
+    for (size_t count = 1; count <= question.hits.size(); ++count) {
+      auto runs = Runs(question.directory, question.filter, question.hits, count, question.neighbours);
+      if (runs.size() > max_groups) break;
+      expected = std::move(runs);
+    }
+    const auto groups = MakeGroups(question.hits, question.directory, question.filter, question.neighbours,
+                                   static_cast<int32_t>(max_groups), 1'000'000);
+    ASSERT_EQ(groups.size(), expected.size());
+    size_t at = 0;
+    for (const auto& [best, run] : expected) {
+      const PageGroup& group = groups[at++];
+      EXPECT_EQ(std::set<int32_t>(group.pages.begin(), group.pages.end()), run);
+      EXPECT_EQ(group.pages.size(), run.size());
+      EXPECT_EQ(group.score, question.hits[best].score);
+    }
+  }
+}
+
+TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    const Question question = RandomQuestion(seed);
+    const PageDirectory& directory = question.directory;
+    const int64_t budget = 1 + (seed * 37) % 900;
+    const auto groups = MakeGroups(question.hits, directory, question.filter, question.neighbours, 1000, budget);
+    std::map<int32_t, size_t> group_of;
+    int64_t used = 0;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const PageGroup& group = groups[g];
+      ASSERT_FALSE(group.pages.empty());
+      EXPECT_TRUE(g == 0 || group.score < groups[g - 1].score);
+      EXPECT_EQ(group.span.begin, directory.at(group.pages.front()).span.begin);
+      EXPECT_EQ(group.span.end, directory.at(group.pages.back()).span.end);
+      used += group.span.size();
+      for (size_t i = 0; i < group.pages.size(); ++i) {
+        const PageEntry& page = directory.at(group.pages[i]);
+        EXPECT_TRUE(group_of.emplace(group.pages[i], g).second) << "a page is in two groups";
+        EXPECT_TRUE(question.filter.Allows(group.pages[i]));
+        EXPECT_FALSE(page.forgotten);
+        EXPECT_EQ(page.stream, group.stream);
+        EXPECT_TRUE(i == 0 || Follows(page, directory.at(group.pages[i - 1])));
+      }
+    }
+    EXPECT_LE(used, budget);
+    std::vector<bool> scored(groups.size(), false);
+    for (const FusedHit& hit : question.hits) {
+      const PageEntry& page = directory.at(hit.page);
+      if (page.forgotten || !question.filter.Allows(hit.page)) continue;
+      const auto found = group_of.find(hit.page);
+      if (found == group_of.end()) {
+        EXPECT_GT(page.span.size(), budget - used) << "a hit was left out that fits";
+      } else if (!scored[found->second]) {
+        scored[found->second] = true;
+        EXPECT_EQ(groups[found->second].score, hit.score);
+      }
+    }
+    for (const auto& [page, g] : group_of) {
+      const auto next = group_of.find(Step(directory, question.filter, page, true));
+      EXPECT_TRUE(next == group_of.end() || next->second == g) << "two groups touch";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace everlong::index

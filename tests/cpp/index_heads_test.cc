@@ -1,0 +1,426 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "../../cpp/src/index/heads_kernel.h"
+#include "everlong/base/parallel_for.h"
+#include "everlong/index/heads_index.h"
+
+namespace everlong::index {
+namespace {
+
+// The nearest number of 8 significant bits, ties to even: what bf16 keeps of a normal float.
+double RoundToBf16(double value) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 8)), exponent - 8);
+}
+
+// An archive and a question beside the index that holds them.
+struct Case {
+  std::vector<RetrievalHead> heads;
+  int32_t dim = 0;
+  int32_t key_heads = 0;
+  std::vector<int32_t> key_of_head;
+  std::vector<std::vector<float>> pages;  // [key_heads, tokens, D] each
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> sinks;
+  std::vector<float> q;
+  std::vector<float> weights;
+  PageFilter filter;
+
+  [[nodiscard]] HeadsIndex Build() const {
+    HeadsIndex index(heads, dim);
+    for (size_t page = 0; page < pages.size(); ++page) {
+      EXPECT_TRUE(index.Add(pages[page], tokens[page], sinks[page]).ok());
+    }
+    return index;
+  }
+
+  // The definition, token by token in fp64.
+  [[nodiscard]] std::vector<double> Reference() const {
+    std::vector<double> mass(pages.size(), 0.0);
+    for (size_t t = 0; t < weights.size(); ++t) {
+      for (size_t h = 0; h < heads.size(); ++h) {
+        const float* query = q.data() + (t * heads.size() + h) * static_cast<size_t>(dim);
+        std::vector<std::vector<double>> scores(pages.size());
+        double largest = -std::numeric_limits<double>::infinity();
+        for (size_t p = 0; p < pages.size(); ++p) {
+          if (!filter.Allows(static_cast<int32_t>(p))) continue;
+          for (int32_t token = sinks[p]; token < tokens[p]; ++token) {
+            const float* key = pages[p].data() + static_cast<size_t>((key_of_head[h] * tokens[p] + token) * dim);
+            double dot = 0;
+            for (int32_t i = 0; i < dim; ++i) dot += static_cast<double>(query[i]) * RoundToBf16(key[i]);
+            scores[p].push_back(dot / std::sqrt(static_cast<double>(dim)));
+            largest = std::max(largest, scores[p].back());
+          }
+        }
+        double total = 0;
+        for (auto& page : scores) {
+          for (double& score : page) total += score = std::exp(score - largest);
+        }
+        if (total == 0) continue;
+        for (size_t p = 0; p < pages.size(); ++p) {
+          mass[p] += static_cast<double>(weights[t]) * std::accumulate(scores[p].begin(), scores[p].end(), 0.0) / total;
+        }
+      }
+    }
+    return mass;
+  }
+};
+
+struct Shape {
+  std::vector<RetrievalHead> heads;
+  int32_t dim = 64;
+  int32_t pages = 10;
+  int32_t page_tokens = 64;
+  int32_t question = 3;
+  float sharpness = 1.0F;  // of the attention: scales q
+};
+
+Case MakeCase(const Shape& shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Case made;
+  made.heads = shape.heads;
+  made.dim = shape.dim;
+  const HeadsIndex index(shape.heads, shape.dim);
+  made.key_heads = static_cast<int32_t>(index.key_heads().size());
+  for (const RetrievalHead& head : shape.heads) {
+    for (int32_t key = 0; key < made.key_heads; ++key) {
+      if (index.key_heads()[static_cast<size_t>(key)] == HeadsIndex::KeyHead{head.layer, head.kv_head}) {
+        made.key_of_head.push_back(key);
+      }
+    }
+  }
+  made.filter = PageFilter(shape.pages, true);
+  for (int32_t page = 0; page < shape.pages; ++page) {
+    // Every third page is shorter than the others.
+    const int32_t tokens = page % 3 == 2 ? 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(shape.page_tokens))
+                                         : shape.page_tokens;
+    std::vector<float> keys(static_cast<size_t>(made.key_heads * tokens * shape.dim));
+    std::ranges::generate(keys, [&] { return normal(random); });
+    made.pages.push_back(std::move(keys));
+    made.tokens.push_back(tokens);
+    made.sinks.push_back(0);
+  }
+  made.q.resize(static_cast<size_t>(shape.question) * shape.heads.size() * static_cast<size_t>(shape.dim));
+  std::ranges::generate(made.q, [&] { return shape.sharpness * normal(random); });
+  made.weights.resize(static_cast<size_t>(shape.question));
+  std::ranges::generate(made.weights, [&] { return 0.1F + std::abs(normal(random)); });
+  return made;
+}
+
+// A mass is as exact, relatively, as the scores are in fp32 absolutely.
+void ExpectMass(const Case& made, double tolerance = 2e-5) {
+  const HeadsIndex index = made.Build();
+  const auto mass = index.Mass(made.q, made.weights, made.filter);
+  ASSERT_TRUE(mass.ok()) << mass.status().ToString();
+  const std::vector<double> reference = made.Reference();
+  ASSERT_EQ(mass->size(), reference.size());
+  for (size_t page = 0; page < reference.size(); ++page) {
+    EXPECT_NEAR((*mass)[page], reference[page], tolerance * reference[page] + 1e-12) << "page " << page;
+  }
+}
+
+const std::vector<RetrievalHead> kOneHead{{3, 1, 0}};
+// Five query heads on two key heads, mixed up, of different layers with the same kv_head.
+const std::vector<RetrievalHead> kGroupedHeads{{1, 0, 2}, {4, 7, 2}, {1, 1, 2}, {4, 6, 2}, {1, 2, 2}};
+
+TEST(HeadsIndex, KeyHeadsAreDistinctInOrderOfUse) {
+  const HeadsIndex index(kGroupedHeads, 8);
+  EXPECT_EQ(index.key_heads(), (std::vector<HeadsIndex::KeyHead>{{1, 2}, {4, 2}}));
+  EXPECT_EQ(index.heads(), kGroupedHeads);
+}
+
+TEST(HeadsIndex, MassIsTheDefinition) {
+  uint32_t seed = 1;
+  for (const auto& heads : {kOneHead, kGroupedHeads}) {
+    for (const int32_t dim : {4, 20, 64, 128}) {
+      for (const int32_t page_tokens : {1, 16, 31, 64, 130}) {
+        SCOPED_TRACE(testing::Message() << heads.size() << " heads, D " << dim << ", pages of " << page_tokens);
+        ExpectMass(MakeCase({.heads = heads, .dim = dim, .page_tokens = page_tokens, .question = 5}, ++seed));
+      }
+    }
+  }
+}
+
+TEST(HeadsIndex, MassOverSeveralChunksOfPages) {
+  ExpectMass(MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 200, .page_tokens = 16, .question = 16}, 7));
+}
+
+TEST(HeadsIndex, MassOfALongQuestionTakesSeveralPasses) {
+  ExpectMass(MakeCase({.heads = kOneHead, .dim = 4, .pages = 700, .page_tokens = 2, .question = 6500}, 8));
+}
+
+TEST(HeadsIndex, MassOfSharpAttention) {
+  ExpectMass(MakeCase({.heads = kGroupedHeads, .pages = 70, .question = 4, .sharpness = 30.0F}, 9), 2e-4);
+}
+
+TEST(HeadsIndex, SinksFiltersAndZeroWeightsAreLeftOut) {
+  Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 90, .question = 6, .sharpness = 2.0F}, 10);
+  std::mt19937 random(11);
+  for (size_t page = 0; page < made.pages.size(); ++page) {
+    if (page % 2 == 0) made.sinks[page] = static_cast<int32_t>(random() % static_cast<uint32_t>(made.tokens[page] + 1));
+    if (page % 5 == 0) made.filter.Set(static_cast<int32_t>(page), false);
+    // A sink that would take all the mass if it were scored.
+    if (made.sinks[page] > 0) std::fill_n(made.pages[page].begin(), made.dim, 50.0F);
+  }
+  made.sinks[4] = made.tokens[4];
+  made.weights[1] = 0;
+  made.weights[4] = 0;
+  ExpectMass(made);
+  const auto mass = made.Build().Mass(made.q, made.weights, made.filter);
+  EXPECT_EQ((*mass)[0], 0.0F);
+  EXPECT_EQ((*mass)[4], 0.0F);
+}
+
+TEST(HeadsIndex, MassSumsToWeightsTimesHeads) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .pages = 40, .question = 7}, 12);
+  const auto mass = made.Build().Mass(made.q, made.weights, made.filter);
+  const double sum = std::accumulate(mass->begin(), mass->end(), 0.0);
+  const double expected = std::accumulate(made.weights.begin(), made.weights.end(), 0.0) * 5;
+  EXPECT_NEAR(sum, expected, 1e-5 * expected);
+}
+
+TEST(HeadsIndex, PagesFarBelowTheBestHaveNoMass) {
+  Case made = MakeCase({.heads = kOneHead, .dim = 4, .pages = 2, .page_tokens = 1, .question = 1}, 13);
+  made.q = {100, 0, 0, 0};
+  made.pages = {{100, 0, 0, 0}, {-100, 0, 0, 0}};
+  made.weights = {1};
+  const HeadsIndex index = made.Build();
+  EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), (std::vector<float>{1, 0}));
+  const auto hits = index.Search(made.q, made.weights, 2, made.filter);
+  ASSERT_EQ(hits->size(), 1U);
+  EXPECT_EQ(hits->front().page, 0);
+}
+
+TEST(HeadsIndex, NothingToScoreIsNoMass) {
+  const Case made = MakeCase({.heads = kOneHead, .pages = 3, .question = 2}, 14);
+  const HeadsIndex empty(kOneHead, 64);
+  EXPECT_TRUE(empty.Mass(made.q, made.weights, made.filter)->empty());
+  EXPECT_TRUE(empty.Search(made.q, made.weights, 5, made.filter)->empty());
+  const HeadsIndex index = made.Build();
+  const std::vector<float> zeros(3, 0.0F);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter(3, false)), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter()), zeros);
+  EXPECT_EQ(*index.Mass(made.q, std::vector<float>(2, 0.0F), made.filter), zeros);
+  EXPECT_EQ(*index.Mass({}, {}, made.filter), zeros);
+  EXPECT_TRUE(index.Search(made.q, made.weights, 5, PageFilter(3, false))->empty());
+  const HeadsIndex headless({}, 64);
+  EXPECT_TRUE(headless.Mass({}, made.weights, made.filter)->empty());
+}
+
+TEST(HeadsIndex, HeadlessPagesCount) {
+  HeadsIndex headless({}, 64);
+  ASSERT_TRUE(headless.Add({}, 64, 0).ok());
+  EXPECT_EQ(headless.pages(), 1);
+  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageFilter(1, true)), std::vector<float>{0.0F});
+}
+
+TEST(HeadsIndex, SearchRanksMassAndTiesByTheOlderPage) {
+  Case made = MakeCase({.heads = kGroupedHeads, .pages = 30, .question = 3, .sharpness = 2.0F}, 15);
+  for (const size_t copy : {3U, 17U, 28U}) {
+    made.pages[copy] = made.pages[9];
+    made.tokens[copy] = made.tokens[9];
+  }
+  const HeadsIndex index = made.Build();
+  const auto mass = index.Mass(made.q, made.weights, made.filter);
+  std::vector<int32_t> order(30);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(
+      order, [&](int32_t a, int32_t b) { return (*mass)[static_cast<size_t>(a)] > (*mass)[static_cast<size_t>(b)]; });
+  for (const int32_t k : {1, 7, 30, 1000}) {
+    const auto hits = index.Search(made.q, made.weights, k, made.filter);
+    ASSERT_EQ(hits->size(), static_cast<size_t>(std::min(k, 30)));
+    for (size_t i = 0; i < hits->size(); ++i) {
+      EXPECT_EQ((*hits)[i].page, order[i]);
+      EXPECT_EQ((*hits)[i].score, (*mass)[static_cast<size_t>(order[i])]);
+    }
+  }
+  EXPECT_EQ((*mass)[3], (*mass)[28]);
+}
+
+TEST(HeadsIndex, RefusesWhatItCannotScore) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .pages = 3, .question = 2}, 16);
+  HeadsIndex index = made.Build();
+  const auto code = [&](std::vector<float> q, std::vector<float> weights, int32_t k = 1) {
+    const auto hits = index.Search(q, weights, k, made.filter);
+    return hits.status().code();
+  };
+  const auto with = [](std::vector<float> values, size_t at, float value) {
+    values[at] = value;
+    return values;
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(code(made.q, made.weights), StatusCode::kOk);
+  EXPECT_EQ(code(with(made.q, 5, kNan), made.weights), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(with(made.q, 5, kInfinity), made.weights), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(with(made.q, 5, 3e38F), made.weights), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(made.q, with(made.weights, 1, kNan)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(made.q, with(made.weights, 1, -1.0F)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(made.q, {1.0F}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({1.0F}, made.weights), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(made.q, made.weights, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(made.q, made.weights, -3), StatusCode::kInvalidArgument);
+
+  const std::vector<float>& keys = made.pages[0];
+  EXPECT_EQ(index.Add(keys, 63, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add({}, 0, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add(keys, 64, -1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add(keys, 64, 65).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add(with(keys, 100, kNan), 64, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add(with(keys, 100, -kInfinity), 64, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Add(with(keys, 100, std::numeric_limits<float>::max()), 64, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.pages(), 3);
+}
+
+TEST(HeadsIndex, BytesAreThoseOfTheKeys) {
+  HeadsIndex index(kGroupedHeads, 64);
+  std::mt19937 random(17);
+  const std::vector<float> keys(2 * 64 * 64, 1.0F);
+  for (int page = 0; page < 2000; ++page) ASSERT_TRUE(index.Add(keys, 64, 0).ok());
+  const int64_t needed = int64_t{2000} * 64 * 2 * 64 * 2;
+  EXPECT_GE(index.bytes(), needed);
+  EXPECT_LE(index.bytes(), needed + needed / 2);
+}
+
+// One real thread for every two chunks, however unlike the parts are.
+void ManyThreads(int64_t begin, int64_t end, int64_t, const void* context, ParallelBody body) {
+  std::vector<std::thread> threads;
+  for (int64_t first = begin; first < end;) {
+    const int64_t last = std::min(end, first + 1 + (first - begin) % 3);
+    threads.emplace_back([=] { body(context, first, last); });
+    first = last;
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class HookedThreads {
+ public:
+  HookedThreads() { SetParallelForHook(&ManyThreads); }
+  ~HookedThreads() { SetParallelForHook(nullptr); }
+  HookedThreads(const HookedThreads&) = delete;
+  HookedThreads& operator=(const HookedThreads&) = delete;
+};
+
+TEST(HeadsIndex, ResultDoesNotDependOnThreads) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 32, .pages = 333, .page_tokens = 40, .question = 9}, 18);
+  const HeadsIndex index = made.Build();
+  const auto serial = index.Mass(made.q, made.weights, made.filter);
+  const HookedThreads hooked;
+  EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), *serial);
+}
+
+TEST(HeadsIndex, SearchesRunBesideEachOther) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 100, .page_tokens = 32, .question = 4}, 19);
+  const HeadsIndex index = made.Build();
+  const auto expected = index.Mass(made.q, made.weights, made.filter);
+  std::vector<std::vector<float>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& mass : found) {
+    threads.emplace_back([&] { mass = index.Mass(made.q, made.weights, made.filter).value(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& mass : found) EXPECT_EQ(mass, *expected);
+}
+
+// Every instruction set of this CPU against fp64.
+class HeadsKernelTest : public testing::TestWithParam<int32_t> {
+ protected:
+  [[nodiscard]] static const HeadsKernel& kernel() { return SupportedHeadsKernels().kernels[GetParam()]; }
+};
+
+TEST_P(HeadsKernelTest, ScoresAPage) {
+  std::mt19937 random(20);
+  std::normal_distribution<float> normal;
+  for (const int32_t dim : {1, 7, 64}) {
+    for (const int32_t tokens : {1, 15, 32, 33, 64, 100}) {
+      for (const int32_t first : {0, tokens / 2, tokens - 1}) {
+        KeyTiles tiles(1, dim);
+        std::vector<float> keys(static_cast<size_t>(tokens * dim));
+        std::ranges::generate(keys, [&] { return normal(random); });
+        ASSERT_TRUE(tiles.Add(keys, tokens).ok());
+        std::vector<float> rows(static_cast<size_t>(dim * kBlockRows));
+        std::ranges::generate(rows, [&] { return normal(random); });
+        std::vector<float> scores(static_cast<size_t>(tiles.tiles(0) * kTileTokens * kBlockRows));
+        float maxima[kBlockRows];
+        float sums[kBlockRows];
+        kernel().score_page({tiles.keys(0, 0), tiles.tiles(0), dim, first, tokens}, rows.data(), scores.data(), maxima,
+                            sums);
+        for (int32_t row = 0; row < kBlockRows; ++row) {
+          double largest = -std::numeric_limits<double>::infinity();
+          double sum = 0;
+          for (int32_t token = first; token < tokens; ++token) {
+            double dot = 0;
+            for (int32_t i = 0; i < dim; ++i) {
+              dot += RoundToBf16(keys[static_cast<size_t>(token * dim + i)]) *
+                     static_cast<double>(rows[static_cast<size_t>(i * kBlockRows + row)]);
+            }
+            largest = std::max(largest, dot);
+            sum += std::exp2(dot);
+          }
+          EXPECT_NEAR(maxima[row], largest, 1e-5 + 1e-5 * std::abs(largest));
+          EXPECT_NEAR(sums[row] * std::exp2(static_cast<double>(maxima[row])), sum, 2e-5 * sum);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(HeadsKernelTest, Exp2IsAccurate) {
+  // Two pages, maxima 0 and x: the combined sum less 0's is 2^x; one page's mass is 2^x alone.
+  constexpr int32_t kRows = kRowMultiple;
+  std::vector<float> zeros(kRows, 0.0F);
+  std::vector<float> ones(kRows, 1.0F);
+  ones.assign(kRows, 0.0F);
+  ones[3] = 1.0F;
+  for (float x = 0.0F; x > -125.9F; x -= 0.0137F) {
+    std::vector<float> maxima(kRows, x);
+    const float mass = kernel().page_mass(maxima.data(), ones.data(), kRows, zeros.data(), ones.data());
+    const double exact = std::exp2(static_cast<double>(x));
+    ASSERT_NEAR(mass, exact, 3e-7 * exact) << x;
+  }
+  for (const float x : {-126.5F, -1000.0F, -std::numeric_limits<float>::max()}) {
+    const std::vector<float> maxima(kRows, x);
+    EXPECT_EQ(kernel().page_mass(maxima.data(), ones.data(), kRows, zeros.data(), ones.data()), 0.0F);
+  }
+}
+
+TEST_P(HeadsKernelTest, CombinesPages) {
+  std::mt19937 random(21);
+  std::uniform_real_distribution<float> uniform(-20.0F, 20.0F);
+  constexpr int64_t kRows = 2 * kRowMultiple;
+  for (const int64_t pages : {1, 2, 64}) {
+    std::vector<float> maxima(static_cast<size_t>(pages * kRows));
+    std::vector<float> sums(maxima.size());
+    std::ranges::generate(maxima, [&] { return uniform(random); });
+    std::ranges::generate(sums, [&] { return 21.0F + uniform(random); });
+    std::vector<float> maximum(kRows);
+    std::vector<float> sum(kRows);
+    kernel().combine_pages(maxima.data(), sums.data(), pages, kRows, maximum.data(), sum.data());
+    for (int64_t row = 0; row < kRows; ++row) {
+      float largest = maxima[static_cast<size_t>(row)];
+      double total = 0;
+      for (int64_t page = 0; page < pages; ++page) {
+        const auto at = static_cast<size_t>(page * kRows + row);
+        largest = std::max(largest, maxima[at]);
+        total += sums[at] * std::exp2(static_cast<double>(maxima[at]));
+      }
+      EXPECT_EQ(maximum[static_cast<size_t>(row)], largest);
+      EXPECT_NEAR(sum[static_cast<size_t>(row)] * std::exp2(static_cast<double>(largest)), total, 1e-5 * total);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Supported, HeadsKernelTest, testing::Range(0, SupportedHeadsKernels().count));
+
+}  // namespace
+}  // namespace everlong::index

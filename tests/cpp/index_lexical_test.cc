@@ -1,0 +1,191 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "everlong/index/lexical_index.h"
+
+namespace everlong::index {
+namespace {
+
+using Pages = std::vector<std::vector<int32_t>>;
+
+std::unique_ptr<LexicalIndex> Build(const Pages& pages) {
+  auto index = LexicalIndex::Create();
+  EXPECT_TRUE(index.ok());
+  for (const auto& page : pages) EXPECT_TRUE((*index)->Add(page).ok());
+  return std::move(index).value();
+}
+
+// "The bm25() function" of SQLite's FTS5 documentation, in fp64, as a positive number: k1 = 1.2, b = 0.75, IDF =
+// log((N - n + 1/2) / (n + 1/2)), at least 1e-6. Only pages that hold one of the ids.
+std::map<int32_t, double> Bm25(const Pages& pages, const std::set<int32_t>& ids) {
+  double mean_length = 0;
+  for (const auto& page : pages) mean_length += static_cast<double>(page.size()) / static_cast<double>(pages.size());
+  std::map<int32_t, double> scores;
+  for (const int32_t id : ids) {
+    double holding = 0;
+    for (const auto& page : pages) holding += std::ranges::find(page, id) != page.end() ? 1 : 0;
+    const double idf = std::max(1e-6, std::log((static_cast<double>(pages.size()) - holding + 0.5) / (holding + 0.5)));
+    for (size_t page = 0; page < pages.size(); ++page) {
+      const auto frequency = static_cast<double>(std::ranges::count(pages[page], id));
+      if (frequency == 0) continue;
+      const double length = static_cast<double>(pages[page].size()) / mean_length;
+      scores[static_cast<int32_t>(page)] +=
+          idf * frequency * (1.2 + 1) / (frequency + 1.2 * (1 - 0.75 + 0.75 * length));
+    }
+  }
+  return scores;
+}
+
+void ExpectBm25(const LexicalIndex& index, const Pages& pages, const std::vector<int32_t>& query, int32_t k,
+                const PageFilter& filter) {
+  std::map<int32_t, double> reference = Bm25(pages, {query.begin(), query.end()});
+  std::erase_if(reference, [&](const auto& entry) { return !filter.Allows(entry.first); });
+  std::vector<double> ranked;
+  for (const auto& [page, score] : reference) ranked.push_back(score);
+  std::ranges::sort(ranked, std::greater<>());
+  const auto hits = index.Search(query, k, filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  ASSERT_EQ(hits->size(), std::min(ranked.size(), static_cast<size_t>(k)));
+  for (size_t i = 0; i < hits->size(); ++i) {
+    const Hit& hit = (*hits)[i];
+    ASSERT_TRUE(reference.contains(hit.page));
+    EXPECT_NEAR(hit.score, reference[hit.page], 1e-6 * reference[hit.page] + 1e-12);
+    EXPECT_NEAR(hit.score, ranked[i], 1e-6 * ranked[i] + 1e-12) << "rank " << i;
+    if (i > 0) {
+      const Hit& before = (*hits)[i - 1];
+      EXPECT_TRUE(before.score > hit.score || (before.score == hit.score && before.page < hit.page));
+    }
+  }
+}
+
+// Ids as unevenly spread as words are.
+Pages RandomPages(int32_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::exponential_distribution<double> id(0.02);
+  Pages pages(static_cast<size_t>(count));
+  for (auto& page : pages) {
+    page.resize(1 + random() % 64);
+    std::ranges::generate(page, [&] { return static_cast<int32_t>(id(random)); });
+  }
+  return pages;
+}
+
+TEST(LexicalIndex, RanksByBm25) {
+  for (const int32_t count : {1, 2, 7, 300}) {
+    const Pages pages = RandomPages(count, static_cast<uint32_t>(count));
+    const auto index = Build(pages);
+    EXPECT_EQ(index->pages(), count);
+    std::mt19937 random(5);
+    PageFilter every(count, true);
+    PageFilter some(count, true);
+    for (int32_t page = 0; page < count; page += 3) some.Set(page, false);
+    for (const size_t length : {1U, 3U, 20U}) {
+      std::vector<int32_t> query(length);
+      std::ranges::generate(query, [&] { return static_cast<int32_t>(random() % 200); });
+      for (const int32_t k : {1, 5, 1000}) {
+        SCOPED_TRACE(testing::Message() << count << " pages, query of " << length << ", k " << k);
+        ExpectBm25(*index, pages, query, k, every);
+        ExpectBm25(*index, pages, query, k, some);
+      }
+    }
+  }
+}
+
+TEST(LexicalIndex, AnswersBetweenAdds) {
+  Pages pages;
+  auto index = Build(pages);
+  for (const auto& page : RandomPages(40, 3)) {
+    pages.push_back(page);
+    ASSERT_TRUE(index->Add(page).ok());
+    ExpectBm25(*index, pages, {0, 1, 2, 30}, 10, PageFilter(40, true));
+  }
+}
+
+TEST(LexicalIndex, TiesGoToTheOlderPage) {
+  const auto index = Build({{9, 9}, {1, 2}, {3, 4}, {2, 1}, {7, 1}, {1, 8}});
+  const auto hits = index->Search(std::vector<int32_t>{1}, 3, PageFilter(6, true));
+  ASSERT_EQ(hits->size(), 3U);
+  EXPECT_EQ((*hits)[0].page, 1);
+  EXPECT_EQ((*hits)[1].page, 3);
+  EXPECT_EQ((*hits)[2].page, 4);
+}
+
+TEST(LexicalIndex, FilterIsAppliedBeforeK) {
+  Pages pages(50, {1, 1, 1, 2});  // the better match of 1 ...
+  pages.push_back({1, 2, 2, 3});  // ... but not allowed
+  pages.push_back({5, 5, 5, 5});
+  const auto index = Build(pages);
+  PageFilter filter(52, false);
+  filter.Set(50, true);
+  filter.Set(51, true);
+  const auto hits = index->Search(std::vector<int32_t>{1}, 1, filter);
+  ASSERT_EQ(hits->size(), 1U);
+  EXPECT_EQ(hits->front().page, 50);
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageFilter(52, false))->empty());
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageFilter())->empty());
+}
+
+TEST(LexicalIndex, NoKnownIdNoHits) {
+  const auto index = Build({{1, 2}, {3}});
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{4, 12, 33}, 5, PageFilter(2, true))->empty());
+  EXPECT_TRUE(index->Search({}, 5, PageFilter(2, true))->empty());
+  EXPECT_TRUE(Build({})->Search(std::vector<int32_t>{1}, 5, PageFilter())->empty());
+}
+
+TEST(LexicalIndex, RefusesBadArguments) {
+  const auto index = Build({{1, 2}});
+  const std::vector<int32_t> negative{1, -2};
+  EXPECT_EQ(index->Search(std::vector<int32_t>{1}, 0, PageFilter(1, true)).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(negative, 1, PageFilter(1, true)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Add(negative).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->pages(), 1);
+}
+
+TEST(LexicalIndex, LeavesOutCommonIdsOfALargeArchive) {
+  Pages pages(13'000, {1, 7});
+  for (const size_t page : {100U, 5'000U, 12'999U}) pages[page].push_back(2);
+  const auto index = Build(pages);
+  const PageFilter every(13'000, true);
+  const auto rare = index->Search(std::vector<int32_t>{1, 2, 7}, 10, every);
+  ASSERT_EQ(rare->size(), 3U);
+  EXPECT_EQ((*rare)[0].page, 100);
+  EXPECT_EQ((*rare)[2].page, 12'999);
+  // But an id that stands alone is asked for, however common.
+  EXPECT_EQ(index->Search(std::vector<int32_t>{1}, 10, every)->size(), 10U);
+}
+
+TEST(LexicalIndex, TakesLongQuestions) {
+  Pages pages;
+  for (int32_t page = 0; page < 300; ++page) pages.push_back({page, page, 1'000'000 + page % 10});
+  const auto index = Build(pages);
+  std::vector<int32_t> query(5'000);
+  for (size_t i = 0; i < query.size(); ++i) query[i] = static_cast<int32_t>(i);
+  const auto hits = index->Search(query, 1'000, PageFilter(300, true));
+  ASSERT_TRUE(hits.ok());
+  EXPECT_GE(hits->size(), 60U);
+}
+
+TEST(LexicalIndex, SearchesRunBesideEachOther) {
+  const Pages pages = RandomPages(200, 8);
+  const auto index = Build(pages);
+  std::vector<std::thread> threads;
+  for (int32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int32_t id = 0; id < 20; ++id) {
+        ExpectBm25(*index, pages, {id, id * 3 + thread}, 10, PageFilter(200, true));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace everlong::index
