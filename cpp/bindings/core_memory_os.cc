@@ -171,6 +171,7 @@ void BindMemoryOs(py::module_& module) {
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)
       .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
+      .def_property_readonly("evicted", &MemoryOs::evicted)
       .def("trace", &Trace);
 }
 

@@ -195,6 +195,7 @@ int64_t MemoryOs::archived_until() const { return archived_until_; }
 TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
+bool MemoryOs::evicted() const { return residency_.evicted(); }
 const MemoryOsConfig& MemoryOs::config() const { return config_; }
 const std::vector<Event>& MemoryOs::trace() const { return trace_; }
 

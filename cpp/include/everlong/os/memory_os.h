@@ -132,6 +132,7 @@ class MemoryOs {
   [[nodiscard]] TokenSpan rolling() const;        // span of the stream in the rolling zone
   [[nodiscard]] int64_t sinks() const;            // sink tokens in the frame
   [[nodiscard]] int64_t recalled_tokens() const;  // in the recalled zone now
+  [[nodiscard]] bool evicted() const;             // whether anything has left the frame: there is a recalled zone
   [[nodiscard]] const MemoryOsConfig& config() const;
   [[nodiscard]] const std::vector<Event>& trace() const;
 
