@@ -1,0 +1,494 @@
+"""The kv operators against transformers' own rotation in float64, and as citizens of torch: schema, fake, compile."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_glm
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate_llama
+
+from everlong import ops
+
+ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
+LAST_POSITION = 10_000_000
+PLACEMENT_FIELDS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope:
+    """A rotation as a test wants it; frequencies as RoFormer, llama3's and YaRN's differ from them by a factor each."""
+
+    rotary_dim: int
+    theta: float
+    factor: float
+    attention_scaling: float
+    layout: str  # "half", "glm" or "cohere": how the pairs lie in a head, and how rotary_emb repeats cos and sin
+
+    @property
+    def interleaved(self) -> bool:
+        return self.layout != "half"
+
+    @property
+    def inv_freq(self) -> torch.Tensor:
+        exponents = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64) / self.rotary_dim
+        slow = torch.linspace(1.0, 1.0 / self.factor, self.rotary_dim // 2, dtype=torch.float64)
+        return self.theta**-exponents * slow
+
+    def cos_sin(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos, sin [1, T, R] float64 as the model's rotary_emb repeats them."""
+        angles = positions.double()[:, None] * self.inv_freq
+        full = angles.repeat_interleave(2, dim=-1) if self.layout == "cohere" else torch.cat((angles, angles), dim=-1)
+        return full.cos()[None] * self.attention_scaling, full.sin()[None] * self.attention_scaling
+
+    def rotated(self, k: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Transformers' rotation of k [B, Hkv, T, D] in float64."""
+        cos, sin = self.cos_sin(positions)
+        rotary, rest = k.double().split([self.rotary_dim, k.shape[-1] - self.rotary_dim], dim=-1)
+        if self.layout == "cohere":  # its function rounds to float32 inside
+            pairs = torch.stack((-rotary[..., 1::2], rotary[..., ::2]), dim=-1).flatten(-2)
+            turned = rotary * cos[:, None] + pairs * sin[:, None]
+        else:
+            apply = rotate_glm if self.layout == "glm" else rotate_llama
+            turned = apply(rotary, rotary, cos, sin)[1]
+        return torch.cat((turned, rest), dim=-1)
+
+
+ropes = st.builds(
+    Rope,
+    rotary_dim=st.sampled_from([2, 8, 30, 64]),
+    theta=st.sampled_from([1e4, 1e6]),
+    factor=st.sampled_from([1.0, 8.0, 32.0]),
+    attention_scaling=st.sampled_from([1.0, 1.1386294, 1.3465736]),
+    layout=st.sampled_from(["half", "glm", "cohere"]),
+)
+positions_lists = st.lists(st.integers(0, LAST_POSITION), min_size=1, max_size=80)
+seeds = st.integers(0, 2**31)
+
+
+def keys(seed: int, batch: int, heads: int, tokens: int, dim: int) -> torch.Tensor:
+    return torch.randn(batch, heads, tokens, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def assert_within(got: torch.Tensor, want: torch.Tensor, tolerance: torch.Tensor | float) -> None:
+    excess = (got.double() - want).abs() - tolerance
+    assert bool((excess <= 0).all()), f"off by {excess.max().item():.3e} more than allowed"
+
+
+def row_norm(k: torch.Tensor) -> torch.Tensor:
+    return k.norm(dim=-1, keepdim=True)
+
+
+@given(ropes, positions_lists, seeds, st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 2, 18]))
+def test_rerotated_derotated_keys_are_the_keys_of_the_new_position(
+    rope: Rope, positions: list[int], seed: int, batch: int, heads: int, rest: int
+) -> None:
+    old = torch.tensor(positions)
+    new = old.flip(0) // 3 + 7
+    plain = keys(seed, batch, heads, len(positions), rope.rotary_dim + rest)
+    cos, sin = rope.cos_sin(old)
+    rotated = rope.rotated(plain, old).float()
+    values = keys(seed + 1, batch, heads, len(positions), rope.rotary_dim + rest).float()
+
+    un_rotated, same_values = ops.derotate_kv(rotated, values, cos, sin, rope.interleaved)
+    assert_within(un_rotated, plain, 2e-6 * row_norm(plain))
+    assert torch.equal(same_values, values)
+    again, same_values = ops.rerotate_kv(
+        un_rotated, values, new, rope.inv_freq, rope.attention_scaling, rope.interleaved
+    )
+    want = rope.rotated(plain, new)
+    assert_within(again, want, 2e-6 * row_norm(want))
+    assert torch.equal(same_values, values)
+
+
+@given(ropes, positions_lists, seeds, st.sampled_from([torch.bfloat16, torch.float16]))
+def test_half_precision_keys_are_rounded_once(rope: Rope, positions: list[int], seed: int, dtype: torch.dtype) -> None:
+    """Of the stored number as it is: one unit in the last place, and fp32's error where a pair's terms cancel."""
+    at = torch.tensor(positions)
+    given_keys = keys(seed, 1, 2, len(positions), rope.rotary_dim + 4).to(dtype)
+
+    turned, _ = ops.rerotate_kv(given_keys, given_keys, at, rope.inv_freq, rope.attention_scaling, rope.interleaved)
+    assert turned.dtype == dtype
+    want = rope.rotated(given_keys, at)
+    assert_within(turned, want, ULP[dtype] * want.abs() + 2e-6 * row_norm(want) + 2.0**-24)
+
+    cos, sin = rope.cos_sin(at)
+    back, _ = ops.derotate_kv(given_keys, given_keys, cos, sin, rope.interleaved)
+    # The inverse rotation is the rotation by the opposite angle, over m twice.
+    want = rope.rotated(given_keys, -at)
+    want[..., : rope.rotary_dim] /= rope.attention_scaling**2
+    assert_within(back, want, ULP[dtype] * want.abs() + 2e-6 * row_norm(want) + 2.0**-24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_cos_and_sin_of_any_type_and_shape(dtype: torch.dtype) -> None:
+    rope = Rope(8, 1e4, 1.0, 1.25, "half")
+    at = torch.arange(5)
+    k = keys(0, 2, 3, 5, 12).float()
+    cos, sin = (x.to(dtype) for x in rope.cos_sin(at))
+    whole = ops.derotate_kv(k, k, cos, sin)[0]
+    assert torch.equal(ops.derotate_kv(k, k, cos[0], sin[0])[0], whole)
+    assert torch.equal(ops.derotate_kv(k, k, cos.expand(2, 5, 8), sin.expand(2, 5, 8))[0], whole)
+    c, s = cos[0, :, :4].double(), sin[0, :, :4].double()
+    x, y = k[..., :4].double(), k[..., 4:8].double()
+    want = torch.cat(((x * c + y * s) / (c * c + s * s), (y * c - x * s) / (c * c + s * s), k[..., 8:].double()), -1)
+    assert_within(whole, want, 1e-6 * row_norm(want))
+
+
+def test_each_entry_of_a_batch_has_its_own_positions() -> None:
+    rope = Rope(8, 1e4, 1.0, 1.0, "half")
+    plain = keys(1, 2, 3, 5, 8)
+    at = torch.tensor([[0, 1, 2, 3, 4], [70, 71, 72, 90, 91]])
+    rotated = torch.cat([rope.rotated(plain[b : b + 1], at[b]) for b in range(2)]).float()
+    cos, sin = (torch.cat(parts) for parts in zip(*(rope.cos_sin(at[b]) for b in range(2)), strict=True))
+    assert_within(ops.derotate_kv(rotated, rotated, cos, sin)[0], plain, 1e-6 * row_norm(plain))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda k: k[:, :, 3:, :],
+        lambda k: k[:, ::2],
+        lambda k: k.transpose(1, 2).contiguous().transpose(1, 2),  # [B, T, H, D] in memory, as projections leave it
+        lambda k: k[..., ::2],
+        lambda k: k[:, :1].expand(-1, 4, -1, -1),
+        lambda k: k[:, :, :0],
+    ],
+)
+def test_any_strides(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    k = view(keys(2, 2, 4, 6, 16).float())
+    rope = Rope(8, 1e4, 1.0, 1.0, "half")
+    at = torch.arange(k.shape[2]) + 100
+    cos, sin = rope.cos_sin(at)
+    for strided, plain in (
+        (ops.derotate_kv(k, k, cos, sin), ops.derotate_kv(k.contiguous(), k.contiguous(), cos, sin)),
+        (ops.rerotate_kv(k, k, at, rope.inv_freq), ops.rerotate_kv(k.contiguous(), k.contiguous(), at, rope.inv_freq)),
+    ):
+        assert torch.equal(strided[0], plain[0])
+        assert torch.equal(strided[1], k)
+        assert strided[0].is_contiguous()
+        assert strided[1].is_contiguous()
+
+
+# --- the frame
+
+
+@dataclasses.dataclass
+class Frame:
+    """Buffers [L, Hkv, F, D] whose slot t carries the key of position first + t; `plain`: un-rotated, float64."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+    plain: torch.Tensor
+
+    @property
+    def buffers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.k, self.v, self.cos, self.sin
+
+    def clone(self) -> Frame:
+        return Frame(*(t.clone() for t in (*self.buffers, self.plain)))
+
+
+def phase(rope: Rope, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = positions.double()[:, None] * rope.inv_freq
+    return (angles.cos() * rope.attention_scaling).float(), (angles.sin() * rope.attention_scaling).float()
+
+
+def make_frame(rope: Rope, seed: int, *, slots: int, dim: int, first: int = 0, dtype: torch.dtype) -> Frame:
+    plain = keys(seed, 3, 2, slots, dim)
+    at = torch.arange(slots) + first
+    values = keys(seed + 1, 3, 2, slots, dim)
+    return Frame(rope.rotated(plain, at).to(dtype), values.to(dtype), *phase(rope, at), plain)
+
+
+def placements_of_block(tokens: int, page_tokens: int, codec: str, dim: int, slot: int, position: int) -> torch.Tensor:
+    rows, offset = [], 0
+    for first in range(0, tokens, page_tokens):
+        held = min(page_tokens, tokens - first)
+        rows.append([offset, held, 0, held, slot + first, position + first])
+        offset += ops.payload_bytes(held, page_tokens, 3, 2, dim, codec)
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, PLACEMENT_FIELDS)
+
+
+@given(
+    ropes,
+    seeds,
+    st.sampled_from(["fp32", "bf16", "e4m3"]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.integers(1, 90),
+    st.sampled_from([16, 64]),
+)
+def test_restore_gives_back_what_was_archived(
+    rope: Rope, seed: int, codec: str, dtype: torch.dtype, tokens: int, page_tokens: int
+) -> None:
+    dim = rope.rotary_dim + 6
+    source = make_frame(rope, seed, slots=100, dim=dim, first=1_000_000, dtype=dtype)
+    target = make_frame(rope, seed + 2, slots=120, dim=dim, dtype=dtype)
+    before = target.clone()
+    payload = ops.archive_kv(*source.buffers, 5, tokens, page_tokens, codec, rope.interleaved)
+    assert payload.dtype == torch.uint8
+    assert payload.shape == (ops.payload_bytes(tokens, page_tokens, 3, 2, dim, codec),)
+    places = placements_of_block(tokens, page_tokens, codec, dim, slot=20, position=333)
+    ops.restore_kv(
+        payload,
+        places,
+        *target.buffers,
+        page_tokens,
+        codec,
+        rope.inv_freq,
+        rope.attention_scaling,
+        rope.interleaved,
+    )
+
+    placed = slice(20, 20 + tokens)
+    plain, values = source.plain[:, :, 5 : 5 + tokens], source.v[:, :, 5 : 5 + tokens].double()
+    at = torch.arange(tokens) + 333
+    want = rope.rotated(plain, at)
+    # Two roundings of the frame's type (into the source, into the target), one of the codec.
+    rounding = row_norm(want) * (3 * ULP[dtype] / 2 + 2e-6)
+    if codec == "bf16":
+        rounding = rounding + row_norm(want) * ULP[torch.bfloat16] / 2
+    if (
+        codec == "e4m3"
+    ):  # half a step: 1/16 of a number, 2^-10 of its group's largest / 448 where the format is subnormal
+        largest = torch.cat([p.abs().amax(2, keepdim=True).expand_as(p) for p in plain.split(page_tokens, 2)], 2)
+        error = torch.maximum(plain.abs() / 16, largest / 448 / 1024) * 1.05
+        rounding = rounding + 2 * rope.attention_scaling * error.amax(-1, keepdim=True)
+    assert_within(target.k[:, :, placed], want, rounding)
+    if codec == "e4m3":
+        largest = values.abs().amax(-1, keepdim=True)
+        bound = torch.maximum(values.abs() / 16, largest / 448 / 1024) * 1.001 + ULP[dtype] * values.abs() + 2.0**-24
+        assert_within(target.v[:, :, placed], values, bound)
+    elif codec == "fp32" or dtype == torch.bfloat16:
+        assert torch.equal(target.v[:, :, placed].double(), values)
+    else:
+        assert_within(target.v[:, :, placed], values, values.abs() * ULP[torch.bfloat16] / 2)
+    for got, want_phase in zip((target.cos, target.sin), phase(rope, at), strict=True):
+        assert_within(got[placed], want_phase.double(), 2e-7)
+
+    untouched = torch.ones(120, dtype=torch.bool)
+    untouched[placed] = False
+    assert torch.equal(target.k[:, :, untouched], before.k[:, :, untouched])
+    assert torch.equal(target.v[:, :, untouched], before.v[:, :, untouched])
+    assert torch.equal(target.cos[untouched], before.cos[untouched])
+
+
+@given(ropes, seeds, st.integers(0, 100), st.integers(0, 100), st.integers(0, 100), st.integers(-3000, 3000))
+def test_shift_equals_rotation_from_scratch(
+    rope: Rope, seed: int, source: int, target: int, count: int, delta: int
+) -> None:
+    count = min(count, 100 - max(source, target))
+    frame = make_frame(rope, seed, slots=100, dim=rope.rotary_dim + 2, first=4000, dtype=torch.float32)
+    old = frame.clone()
+    ops.shift_kv_(*frame.buffers, source, target, count, delta, rope.inv_freq, rope.interleaved)
+
+    origin, at = torch.arange(100), torch.arange(100) + 4000
+    origin[target : target + count] = torch.arange(source, source + count)
+    at[target : target + count] = torch.arange(source, source + count) + 4000 + delta
+    want = rope.rotated(old.plain[:, :, origin], at)
+    assert_within(frame.k, want, 2e-6 * row_norm(want))
+    assert torch.equal(frame.v, old.v[:, :, origin])
+    for got, want_phase in zip((frame.cos, frame.sin), phase(rope, at), strict=True):
+        assert_within(got, want_phase.double(), 5e-7)
+
+
+def test_shifting_again_and_again_keeps_the_phase_of_the_key() -> None:
+    """The key and its phase drift together: what matters is that un-rotating still gives the key before RoPE."""
+    rope = Rope(64, 1e4, 1.0, 1.1386294, "half")
+    frame = make_frame(rope, 0, slots=80, dim=64, first=30_000, dtype=torch.float32)
+    for _ in range(30):
+        ops.shift_kv_(*frame.buffers, 0, 0, 80, -999, rope.inv_freq)
+    payload = ops.archive_kv(*frame.buffers, 0, 80, 80, "fp32")
+    stored = payload.view(torch.float32).view(3, 2, 2, 80, 64)[:, 0]  # [L, K or V, Hkv, T, D]
+    assert_within(stored, frame.plain, 1e-5 * row_norm(frame.plain))
+
+
+def test_a_window_of_larger_buffers_is_a_frame() -> None:
+    rope = Rope(8, 1e4, 1.0, 1.0, "half")
+    whole = make_frame(rope, 3, slots=40, dim=8, dtype=torch.float32)
+    window = (whole.k[1:, :, 10:30], whole.v[1:, :, 10:30], whole.cos[10:30], whole.sin[10:30])
+    copied = tuple(t.contiguous() for t in window)
+    assert torch.equal(ops.archive_kv(*window, 2, 17, 16, "e4m3"), ops.archive_kv(*copied, 2, 17, 16, "e4m3"))
+    before = whole.clone()
+    ops.shift_kv_(*window, 5, 0, 15, -5, rope.inv_freq)
+    assert torch.equal(whole.k[:1], before.k[:1])
+    assert torch.equal(whole.k[:, :, 30:], before.k[:, :, 30:])
+    assert torch.equal(whole.v[1:, :, 10:25], before.v[1:, :, 15:30])
+
+
+# --- as operators of torch
+
+
+def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    rope = Rope(8, 1e4, 1.0, 1.25, "half")
+    frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
+    at = torch.arange(40)
+    payload = ops.archive_kv(*frame.buffers, 0, 20, 16, "e4m3")
+    places = placements_of_block(20, 16, "e4m3", 10, slot=4, position=9)
+    kv = torch.ops.everlong
+    return {
+        "derotate_kv": (kv.derotate_kv.default, (frame.k, frame.v, *rope.cos_sin(at))),
+        "derotate_kv, strided": (
+            kv.derotate_kv.default,
+            (frame.k[:, :, ::2], frame.v[:, :, ::2], *rope.cos_sin(at[:20])),
+        ),
+        "rerotate_kv": (kv.rerotate_kv.default, (frame.k, frame.v, at, rope.inv_freq, 1.25)),
+        "shift_kv_": (kv.shift_kv_.default, (*frame.clone().buffers, 3, 1, 20, -2, rope.inv_freq)),
+        "archive_kv": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "bf16")),
+        "archive_kv, e4m3": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e4m3")),
+        "restore_kv": (
+            kv.restore_kv.default,
+            (payload, places, *frame.clone().buffers, 16, "e4m3", rope.inv_freq, 1.25),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(examples()))
+def test_operator_is_well_formed(name: str) -> None:
+    operator, args = examples()[name]
+    assert set(torch.library.opcheck(operator, args).values()) == {"SUCCESS"}
+
+
+def test_all_operators_compile_into_one_graph() -> None:
+    rope = Rope(8, 1e4, 1.0, 1.25, "half")
+    inv_freq = rope.inv_freq
+
+    def round_trip(
+        k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, at: torch.Tensor, places: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        payload = ops.archive_kv(k, v, cos, sin, 0, 20, 16, "bf16")
+        ops.shift_kv_(k, v, cos, sin, 10, 0, 20, -10, inv_freq)
+        ops.restore_kv(payload, places, k, v, cos, sin, 16, "bf16", inv_freq, 1.25)
+        full_cos, full_sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+        plain, values = ops.derotate_kv(k * 2, v, full_cos, full_sin)
+        return ops.rerotate_kv(plain, values, at, inv_freq, 1.25)
+
+    frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
+    at = torch.arange(40) + 5
+    places = placements_of_block(20, 16, "bf16", 10, slot=18, position=77)
+    eager_frame, compiled_frame = frame.clone(), frame.clone()
+    eager = round_trip(*eager_frame.buffers, at, places)
+    compiled = torch.compile(round_trip, fullgraph=True, backend="aot_eager")(*compiled_frame.buffers, at, places)
+    for got, want in zip((*compiled, *compiled_frame.buffers), (*eager, *eager_frame.buffers), strict=True):
+        assert torch.equal(got, want)
+    assert not torch.equal(eager_frame.k, frame.k)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    rope = Rope(64, 1e4, 1.0, 1.0, "half")
+    frame = make_frame(rope, 0, slots=600, dim=64, dtype=torch.bfloat16)
+    threads = torch.get_num_threads()
+    try:
+        payloads = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            payloads.append(ops.archive_kv(*frame.buffers, 0, 600, 64, "e4m3"))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*payloads)
+
+
+# --- what does not fit
+
+
+def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]:
+    rope = Rope(8, 1e4, 1.0, 1.0, "half")
+    frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
+    k, v, cos, sin = frame.buffers
+    at = torch.arange(40)
+    full = rope.cos_sin(at)
+    freq = rope.inv_freq
+    payload = ops.archive_kv(*frame.buffers, 0, 20, 16, "e4m3")
+    places = placements_of_block(20, 16, "e4m3", 10, slot=4, position=9)
+
+    def changed(row: int, column: int, value: int) -> torch.Tensor:
+        copy = places.clone()
+        copy[row, column] = value
+        return copy
+
+    def restore(places: torch.Tensor) -> tuple[Any, ...]:
+        return payload, places, *frame.buffers, 16, "e4m3", freq
+
+    not_finite = k.clone()
+    not_finite[1, 0, 7, 3] = float("nan")
+    derotate, rerotate, shift, archive = ops.derotate_kv, ops.rerotate_kv, ops.shift_kv_, ops.archive_kv
+    return {
+        "k of integers": (derotate, (k.int(), v.int(), *full), "k is Int"),
+        "k of float64": (rerotate, (k.double(), v.double(), at, freq), "k is Double"),
+        "k of three dimensions": (derotate, (k[0], v[0], *full), "4 dimensions"),
+        "v of another shape": (derotate, (k, v[:, :, 1:], *full), "v is Float"),
+        "v of another type": (derotate, (k, v.half(), *full), "v is Half"),
+        "cos of fewer tokens": (derotate, (k, v, full[0][:, 1:], full[1][:, 1:]), "cos is Double"),
+        "cos of an odd width": (derotate, (k, v, full[0][..., :7], full[1][..., :7]), "even rotary_dim"),
+        "cos wider than a head": (derotate, (k, v, torch.ones(40, 12), torch.zeros(40, 12)), "<= D = 10"),
+        "cos of integers": (derotate, (k, v, full[0].int(), full[1].int()), "cos is Int"),
+        "sin of another width": (derotate, (k, v, full[0], torch.zeros(40, 6)), "sin is Float"),
+        "cos of another batch": (derotate, (k, v, full[0].expand(2, -1, -1), full[1].expand(2, -1, -1)), "B = 3"),
+        "cos in pairs, half-split": (derotate, (k, v, *Rope(8, 1e4, 1.0, 1.0, "cohere").cos_sin(at)), "cat(x, x)"),
+        "positions as floats": (rerotate, (k, v, at.float(), freq), "new_pos_ids is Float"),
+        "too few positions": (rerotate, (k, v, at[1:], freq), "int64 [40]"),
+        "frequencies of float32": (rerotate, (k, v, at, freq.float()), "inv_freq is Float"),
+        "too many frequencies": (rerotate, (k, v, at, torch.ones(6, dtype=torch.float64)), "rotary_dim is 12"),
+        "a frequency that is inf": (rerotate, (k, v, at, freq / 0), "inv_freq[0]"),
+        "no attention scaling": (rerotate, (k, v, at, freq, 0.0), "attention_scaling"),
+        "a source outside": (shift, (*frame.buffers, 30, 0, 11, 0, freq), "source"),
+        "a target outside": (shift, (*frame.buffers, 0, -1, 3, 0, freq), "target"),
+        "a negative count": (shift, (*frame.buffers, 0, 0, -3, 0, freq), "count -3"),
+        "frequencies of another width": (shift, (*frame.buffers, 0, 0, 3, 1, freq[1:]), "phase"),
+        "phases of float64": (shift, (k, v, cos.double(), sin.double(), 0, 0, 3, 1, freq), "cos is Double"),
+        "phases of fewer slots": (shift, (k, v, cos[1:], sin[1:], 0, 0, 3, 1, freq), "F = 40"),
+        "phases of one dimension": (shift, (k, v, cos[:, 0], sin[:, 0], 0, 0, 3, 1, freq), "cos is Float [40]"),
+        "cos without dimensions": (shift, (k, v, cos[0, 0], sin, 0, 0, 3, 1, freq), "cos is Float []"),
+        "one buffer for k and v": (shift, (k, k, cos, sin, 0, 0, 3, 1, freq), "k itself"),
+        "one buffer for cos and sin": (shift, (k, v, cos, cos, 0, 0, 3, 1, freq), "cos itself"),
+        "transposed rows": (shift, (k.mT, v.mT, cos, sin, 0, 0, 3, 1, freq), "strides"),
+        "rows that are one row": (
+            shift,
+            (k[:, :1].expand(-1, 2, -1, -1), v[:, :1].expand(-1, 2, -1, -1), cos, sin, 0, 0, 3, 1, freq),
+            "no row twice",
+        ),
+        "too many tokens": (archive, (*frame.buffers, 30, 11, 16, "bf16"), "span to archive"),
+        "more tokens than slots": (archive, (*frame.buffers, 0, 41, 16, "bf16"), "tokens is 41"),
+        "negative tokens": (archive, (*frame.buffers, 0, -1, 16, "bf16"), "tokens is -1"),
+        "no such codec": (archive, (*frame.buffers, 0, 8, 16, "int4"), '"int4"'),
+        "pages of no tokens": (archive, (*frame.buffers, 0, 8, 0, "bf16"), "page_tokens is 0"),
+        "a NaN": (archive, (not_finite, v, cos, sin, 0, 40, 16, "e4m3"), "layer 1, head 0, token 7 "),
+        "placements of floats": (ops.restore_kv, restore(places.double()), "placements is Double"),
+        "placements of five fields": (ops.restore_kv, restore(places[:, 1:]), "int64 [N, 6]"),
+        "a page outside the payload": (ops.restore_kv, restore(changed(1, 0, payload.numel())), "placement 1"),
+        "a page too long": (ops.restore_kv, restore(changed(0, 1, 17)), "placement 0"),
+        "a page of 2^40 tokens": (ops.restore_kv, restore(changed(0, 1, 2**40)), "placements[0, 1]"),
+        "a run outside its page": (ops.restore_kv, restore(changed(0, 2, 1)), "placement 0"),
+        "a slot outside": (ops.restore_kv, restore(changed(1, 4, 37)), "placement 1"),
+        "overlapping runs": (ops.restore_kv, restore(changed(1, 4, 19)), "overlap"),
+        "a payload of floats": (
+            ops.restore_kv,
+            (payload.float(), places, *frame.buffers, 16, "e4m3", freq),
+            "payload is Float",
+        ),
+        "a payload with gaps": (
+            ops.restore_kv,
+            (payload[::2], places, *frame.buffers, 16, "e4m3", freq),
+            "contiguous uint8",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bad_calls()))
+def test_wrong_argument_is_named(name: str) -> None:
+    function, args, message = bad_calls()[name]
+    with pytest.raises(RuntimeError) as error:
+        function(*args)
+    assert message in str(error.value)
+
+
+def test_payload_bytes_names_a_wrong_codec() -> None:
+    with pytest.raises(ValueError, match="int4"):
+        ops.payload_bytes(1, 16, 1, 1, 8, "int4")
