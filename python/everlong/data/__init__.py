@@ -1,0 +1,78 @@
+"""Text to read: the books shipped with the package, and any corpus of a user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import lzma
+import pathlib
+import tarfile
+from collections.abc import Iterator
+
+# The shipped books come to about 295,000 tokens of SmolLM2's tokenizer; English prose has about 4 characters a token.
+CHARACTERS_PER_TOKEN = 4.0
+
+_SHIPPED = pathlib.Path(__file__).parent / "books"
+
+
+@dataclasses.dataclass(frozen=True)
+class Book:
+    name: str  # "author--title", as the file is called
+    text: str
+
+
+def shipped_books() -> list[Book]:
+    """The public-domain books of this package (LICENSE-books.md), in the order of their names."""
+    return [
+        Book(file.name.removesuffix(".txt.xz"), lzma.decompress(file.read_bytes()).decode("utf-8"))
+        for file in sorted(_SHIPPED.glob("*.txt.xz"))
+    ]
+
+
+def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
+    """Books of a corpus: a folder of .txt files, by their names, or a .tar.xz of them, in its own order.
+
+    `characters` stops after the book that makes that many. Raises FileNotFoundError when there is no text at `corpus`.
+    """
+    books: list[Book] = []
+    found = 0
+    for book in _folder_books(corpus) if corpus.is_dir() else _archive_books(corpus):
+        books.append(book)
+        found += len(book.text)
+        if characters is not None and found >= characters:
+            break
+    if not books:
+        raise FileNotFoundError(f"no .txt files in {corpus}")
+    return books
+
+
+def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Book]:
+    """The shipped books and, where they do not come to `characters`, books of `corpus`.
+
+    Raises ValueError when both together are too short; the message says what is needed.
+    """
+    books = shipped_books()
+    have = sum(len(book.text) for book in books)
+    if have < characters and corpus is not None:
+        names = {book.name for book in books}
+        books += [book for book in books_in(corpus, characters - have) if book.name not in names]
+        have = sum(len(book.text) for book in books)
+    if have < characters:
+        place = f"{corpus} adds too little" if corpus is not None else "name more with --corpus"
+        raise ValueError(
+            f"this needs about {characters / 1e6:.1f} million characters of text and there are {have / 1e6:.1f} "
+            f"(books shipped with everlong included): {place}; a corpus is a folder of .txt files or a .tar.xz of them"
+        )
+    return books
+
+
+def _folder_books(folder: pathlib.Path) -> Iterator[Book]:
+    for file in sorted(folder.rglob("*.txt")):
+        yield Book(file.stem, file.read_text(encoding="utf-8"))
+
+
+def _archive_books(archive: pathlib.Path) -> Iterator[Book]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isfile() and member.name.endswith(".txt") else None
+            if content is not None:
+                yield Book(pathlib.PurePosixPath(member.name).stem, content.read().decode("utf-8"))

@@ -1,0 +1,1 @@
+"""Measuring a memory: needle in a haystack, perplexity, and pictures of both. Seeded, offline."""

@@ -1,0 +1,174 @@
+"""Facts to plant in a haystack: what is stated, what is asked, and what counts as the right answer.
+
+Many facts of a kind stand in one haystack, so every fact has a key of its own and its question names it. A reply that
+lists several candidates is judged by the first one: an answer among guesses is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
+
+from everlong.eval import words
+
+Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Those that SmolLM2-135M answers with the fact in front of it; it fails the others even then.
+DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
+
+_NUMBER = re.compile(r"\d[\d,]*")
+_UUID = re.compile(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)+", re.IGNORECASE)
+_CITY = re.compile(r"\b(" + "|".join(words.CITIES) + r")\b", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    kind: Kind
+    key: str  # what the question names
+    statement: str  # a paragraph of its own
+    question: str
+    answer: str
+    max_new_tokens: int  # room for the answer in a whole sentence
+
+    def accept(self, reply: str) -> bool:
+        """Whether a reply gives this fact's answer."""
+        if self.kind == "pass-key":
+            return _first(_NUMBER, reply).replace(",", "") == self.answer
+        if self.kind == "uuid":
+            return _first(_UUID, reply) == self.answer
+        if self.kind == "name":
+            return _first(_CITY, reply.replace(self.key, "")) == self.answer.lower()
+        return f" {_plain(self.answer)} " in f" {_plain(reply)} "
+
+
+def _first(pattern: re.Pattern[str], reply: str) -> str:
+    match = pattern.search(reply)
+    return match.group(0).lower() if match else ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact]:
+    """`per_kind` facts of every kind, kind after kind; all keys are distinct, and the same seed gives the same facts.
+
+    Words are not shared between keys while the lists last. Raises ValueError when a kind runs out of keys.
+    """
+    rng = random.Random(f"facts {seed}")
+    draw = _Draw(rng)
+    makers: dict[Kind, Callable[[], Fact]] = {
+        "pass-key": draw.pass_key,
+        "uuid": draw.uuid,
+        "name": draw.name,
+        "best-thing": draw.best_thing,
+        "quote": draw.quote,
+    }
+    for kind in kinds:
+        if kind not in makers:
+            raise ValueError(f"no fact kind {kind!r}; there are {', '.join(KINDS)}")
+    facts = []
+    for kind in kinds:
+        for number in range(per_kind):
+            try:
+                facts.append(makers[kind]())
+            except StopIteration:
+                raise ValueError(f"only {number} facts of kind {kind!r} have distinct keys") from None
+    return facts
+
+
+class _Draw:
+    """The pools that keys and answers are drawn from, one after the other."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._things = _pairs(rng, words.ADJECTIVES, words.NOUNS)
+        self._people = _pairs(rng, words.FIRST_NAMES, words.LAST_NAMES)
+        cities = rng.sample(words.CITIES, len(words.CITIES))
+        # A city that somebody lives in is no key of another question.
+        self._visited = iter(cities[::2])
+        self._homes = itertools.cycle(cities[1::2])
+        self._numbers: set[str] = set()
+
+    def pass_key(self) -> Fact:
+        key = next(self._things)
+        number = self._number()
+        return Fact(
+            kind="pass-key",
+            key=key,
+            statement=f"The pass key for the {key} is {number}.",
+            question=f"What is the pass key for the {key}?",
+            answer=number,
+            max_new_tokens=24,
+        )
+
+    def uuid(self) -> Fact:
+        key = next(self._things)
+        value = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        return Fact(
+            kind="uuid",
+            key=key,
+            statement=f"The UUID of the {key} is {value}.",
+            question=f"What is the UUID of the {key}?",
+            answer=value,
+            max_new_tokens=56,
+        )
+
+    def name(self) -> Fact:
+        person = next(self._people)
+        city = next(self._homes)
+        return Fact(
+            kind="name",
+            key=person,
+            statement=f"{person} lives in {city}.",
+            question=f"In which city does {person} live?",
+            answer=city,
+            max_new_tokens=24,
+        )
+
+    def best_thing(self) -> Fact:
+        city = next(self._visited)
+        thing = f"{self._rng.choice(words.PASTIMES)} {self._rng.choice(words.SPOTS)}"
+        return Fact(
+            kind="best-thing",
+            key=city,
+            statement=f"The best thing to do in {city} is to {thing}.",
+            question=f"What is the best thing to do in {city}?",
+            answer=thing,
+            max_new_tokens=40,
+        )
+
+    def quote(self) -> Fact:
+        person = next(self._people)
+        subject, verb, thing = (
+            self._rng.choice(part) for part in (words.SAYING_SUBJECTS, words.SAYING_VERBS, words.SAYING_OBJECTS)
+        )
+        saying = f"{subject} {verb} {thing}"
+        return Fact(
+            kind="quote",
+            key=person,
+            statement=f'{person} always used to say: "{saying[0].upper()}{saying[1:]}."',
+            question=f"What did {person} always use to say?",
+            answer=saying,
+            max_new_tokens=40,
+        )
+
+    def _number(self) -> str:
+        while True:
+            number = str(self._rng.randrange(10_000, 100_000))
+            if number not in self._numbers:
+                self._numbers.add(number)
+                return number
+
+
+def _pairs(rng: random.Random, first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
+    """Every pair once; a first word comes back only after all the others."""
+    left, right = rng.sample(first, len(first)), rng.sample(second, len(second))
+    for shift in range(len(right)):
+        for index, word in enumerate(left):
+            yield f"{word} {right[(index + shift) % len(right)]}"

@@ -1,0 +1,26 @@
+"""The model's own rate: the same question with the passage that answers it, in its own window, without everlong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+@torch.inference_mode()
+def answer_from_passage(model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int) -> str:
+    """Greedy answer of plain transformers to passage and question, as one user turn where there is a chat template."""
+    text = f"{passage.strip()}\n\n{question}"
+    if getattr(tokenizer, "chat_template", None):
+        turn = [{"role": "user", "content": text}]
+        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"].to(model.device)
+    output = model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+    )
+    answer: str = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
+    return answer

