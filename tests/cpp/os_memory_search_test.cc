@@ -1,0 +1,294 @@
+// What a memory finds, against masses and cosines computed from their definitions.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "everlong/kv/archive.h"
+#include "everlong/kv/rope_table.h"
+#include "everlong/os/memory.h"
+#include "os_memory_blocks.h"
+
+namespace everlong::os {
+namespace {
+
+std::vector<double> ReferenceMass(const std::vector<Block>& blocks, const std::vector<PageRef>& pages,
+                                  const Question& question, const std::vector<float>& weights) {
+  std::vector<double> mass(pages.size(), 0.0);
+  for (size_t t = 0; t < question.ids.size(); ++t) {
+    for (size_t h = 0; h < kHeads.size(); ++h) {
+      const float* q = &question.head_queries[(t * kHeads.size() + h) * kDim];
+      std::vector<double> of_page(pages.size(), 0.0);
+      double sum = 0;
+      for (size_t p = 0; p < pages.size(); ++p) {
+        const Block& block = blocks[static_cast<size_t>(pages[p].block - 1)];
+        for (int64_t token = pages[p].span.begin - block.span.begin; token < pages[p].span.end - block.span.begin;
+             ++token) {
+          if (token < block.sink_tokens) continue;
+          const float* k = block.Key(kHeads[h].layer, kHeads[h].kv_head, token);
+          double dot = 0;
+          for (int32_t d = 0; d < kDim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+          of_page[p] += std::exp(dot / std::sqrt(static_cast<double>(kDim)));
+        }
+        sum += of_page[p];
+      }
+      for (size_t p = 0; p < pages.size(); ++p) mass[p] += static_cast<double>(weights[t]) * of_page[p] / sum;
+    }
+  }
+  return mass;
+}
+
+TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
+  const Filled filled = FilledInRam(4);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok()) << "over what is stored already";
+  const std::vector<PageRef> pages = filled.memory->Pages();
+  int searched = 0;
+  for (const Block& block : filled.blocks) {
+    const int64_t token = block.span.size() - 1;
+    if (token < block.sink_tokens) continue;
+    Question question = QuestionFor(block, token, 4.0F);
+    const Question other = QuestionFor(filled.blocks[0], filled.blocks[0].span.size() - 1, 0.1F);
+    question.ids.push_back(other.ids[0]);
+    question.head_queries.insert(question.head_queries.end(), other.head_queries.begin(), other.head_queries.end());
+    SearchRequest request = question.Request();
+    request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+    request.neighbours = 0;
+    request.max_groups = 100;
+    request.token_budget = 10000;
+    const auto result = filled.memory->Search(request);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    ASSERT_FALSE(result->groups.empty());
+    const FoundGroup& best = result->groups[0];
+    EXPECT_LE(best.span.begin, block.span.begin + token);
+    EXPECT_GT(best.span.end, block.span.begin + token);
+    EXPECT_EQ(best.stream, block.stream);
+    EXPECT_EQ(best.source, block.source);
+    EXPECT_EQ(best.found_by, static_cast<uint32_t>(index::kFoundByHeads));
+
+    const std::vector<float> weights = filled.memory->Idf(question.ids);
+    std::vector<double> mass = ReferenceMass(filled.blocks, pages, question, weights);
+    std::ranges::sort(mass, std::greater<>());
+    // The index keeps keys in bf16: 8 bits, and scores up to about 40 go through exp.
+    const double all = (static_cast<double>(weights[0]) + static_cast<double>(weights[1])) * 3;
+    EXPECT_NEAR(result->top_mass, mass[0] / all, 0.02);
+    EXPECT_NEAR(result->decisiveness, mass[0] / mass[1], 0.1 * mass[0] / mass[1]);
+    ++searched;
+  }
+  EXPECT_GT(searched, 10);
+  const Question question = QuestionFor(filled.blocks[0], 0, 1.0F);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads({}).ok());
+  EXPECT_TRUE(filled.memory->retrieval_heads().empty());
+  EXPECT_EQ(filled.memory->Search(question.Request()).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(OsMemorySearchTest, HeadsSetBeforeAndAfterAppendingAgree) {
+  auto before = Memory::Create(std::nullopt, TestManifest()).value();
+  ASSERT_TRUE(before->SetRetrievalHeads(kHeads).ok());
+  const Filled a = Fill(std::move(before), 5, 12);
+  const Filled b = FilledInRam(5, 12);
+  ASSERT_TRUE(b.memory->SetRetrievalHeads(kHeads).ok());
+  for (const Block& block : a.blocks) {
+    const Question question = QuestionFor(block, 0, 1.0F);
+    ExpectSame(*a.memory->Search(question.Request()), *b.memory->Search(question.Request()));
+  }
+}
+
+TEST(OsMemorySearchTest, LexicalFindsTheRareToken) {
+  auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  std::mt19937_64 random(6);
+  for (int64_t i = 0; i < 6; ++i) {
+    Block block = RandomBlock(random, 0, i * 8, 8);
+    if (i == 3) block.ids[5] = 777;
+    ASSERT_TRUE(Append(*memory, block).ok());
+  }
+  const std::vector<int32_t> ids{777, 5};
+  SearchRequest request;
+  request.token_ids = ids;
+  request.neighbours = 1;
+  request.max_groups = 1;
+  const auto result = memory->Search(request);
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->groups.size(), 1U);
+  EXPECT_EQ(result->groups[0].span, (TokenSpan{24, 36})) << "page [28, 32) and its neighbours, also of the next block";
+  EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(index::kFoundByLexical));
+  EXPECT_EQ(result->top_mass, 0);
+  EXPECT_EQ(result->decisiveness, 0);
+  const std::vector<float> idf = memory->Idf(ids);
+  EXPECT_FLOAT_EQ(idf[0], std::log(1.0F + 12.0F / 1.0F));
+}
+
+TEST(OsMemorySearchTest, FusionNamesEveryPartThatFoundThePage) {
+  const Filled filled = FilledInRam(7);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const Block& block = filled.blocks[9];
+  const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
+  SearchRequest request = question.Request();
+  request.neighbours = 0;
+  const auto result = filled.memory->Search(request);
+  ASSERT_TRUE(result.ok());
+  ASSERT_FALSE(result->groups.empty());
+  const FoundGroup& best = result->groups[0];
+  EXPECT_LE(best.score, 2.0F / 61.0F + 1e-6F) << "first of both rankings at most";
+  uint32_t found_by = 0;
+  for (const FoundGroup& group : result->groups) found_by |= group.found_by;
+  EXPECT_EQ(found_by, static_cast<uint32_t>(index::kFoundByHeads | index::kFoundByLexical));
+}
+
+TEST(OsMemorySearchTest, MeanPoolRanksBlocksByCosine) {
+  Filled filled = FilledInRam(8);
+  const auto mean_of = [](const Block& block) {
+    std::vector<double> mean(static_cast<size_t>(kKvHeads * kDim), 0.0);
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      for (int64_t t = 0; t < block.span.size(); ++t) {
+        for (int32_t d = 0; d < kDim; ++d) {
+          mean[static_cast<size_t>(head * kDim + d)] += static_cast<double>(block.Key(kLayers - 1, head, t)[d]);
+        }
+      }
+    }
+    return mean;
+  };
+  const auto check = [&](const Block& wanted) {
+    const std::vector<double> mean = mean_of(wanted);
+    const std::vector<float> query(mean.begin(), mean.end());
+    SearchRequest request;
+    request.mean_query = query;
+    request.kinds = static_cast<uint32_t>(IndexKind::kMeanPool);
+    request.neighbours = 0;
+    request.max_groups = 1;
+    const auto result = filled.memory->Search(request);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    ASSERT_EQ(result->groups.size(), 1U);
+    EXPECT_EQ(result->groups[0].pages.front().block, wanted.id);
+    EXPECT_NEAR(result->groups[0].score, 1.0, 1e-5);
+    EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(index::kFoundByMeanPool));
+  };
+  check(filled.blocks[4]);
+  std::mt19937_64 random(80);
+  Block late = RandomBlock(random, 5, 0, 9);
+  late.id = Append(*filled.memory, late).value();
+  check(late);
+  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{late.id}).ok());
+  check(filled.blocks[11]);
+}
+
+TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
+  const Filled filled = FilledInRam(9, 30);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const std::vector<int64_t> forgotten{5, 6, 17};
+  ASSERT_TRUE(filled.memory->Forget(forgotten).ok());
+  for (const Block& block : filled.blocks) {
+    const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
+    SearchRequest request = question.Request();
+    request.stream = 1;
+    request.resident_from = 20;
+    request.source = "book";
+    request.max_groups = 100;
+    request.token_budget = 10000;
+    const auto result = filled.memory->Search(request);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    std::set<int64_t> seen;
+    for (const FoundGroup& group : result->groups) {
+      EXPECT_EQ(group.source, "book");
+      for (const PageRef& page : group.pages) {
+        EXPECT_FALSE(page.stream == 1 && page.span.end > 20);
+        EXPECT_EQ(std::ranges::count(forgotten, page.block), 0);
+        EXPECT_GT(page.span.end, 3) << "only sinks";
+        seen.insert(page.block);
+      }
+    }
+    EXPECT_GT(seen.size(), 3U);
+  }
+}
+
+TEST(OsMemorySearchTest, SearchRefusesNonsense) {
+  const Filled filled = FilledInRam(10, 3);
+  const std::vector<int32_t> ids{1};
+  const auto refuses = [&](auto change) {
+    SearchRequest request;
+    request.token_ids = ids;
+    change(request);
+    EXPECT_EQ(filled.memory->Search(request).status().code(), StatusCode::kInvalidArgument);
+  };
+  refuses([](SearchRequest& r) { r.kinds = 0; });
+  refuses([](SearchRequest& r) { r.kinds = 8; });
+  refuses([](SearchRequest& r) { r.max_groups = 0; });
+  refuses([](SearchRequest& r) { r.neighbours = -1; });
+  refuses([](SearchRequest& r) { r.token_budget = 0; });
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const std::vector<float> wrong_size(7);
+  refuses([&](SearchRequest& r) { r.head_queries = wrong_size; });
+  refuses([&](SearchRequest& r) {
+    r.mean_query = wrong_size;
+    r.kinds = static_cast<uint32_t>(IndexKind::kMeanPool);
+  });
+  const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->Search({});
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_TRUE(nothing->groups.empty());
+}
+
+TEST(OsMemorySearchTest, FindsWhatArchiveSpanWrote) {
+  constexpr int64_t kTokens = 24;
+  const kv::RopeTable rope{{1.0, 0.3, 0.1, 0.01}, 1.0, kv::Pairing::kHalfSplit};
+  for (const std::string codec : {"fp32", "bf16", "e4m3"}) {
+    auto memory = Memory::Create(std::nullopt, TestManifest(codec)).value();
+    std::mt19937_64 random(18);
+    Block block = RandomBlock(random, 0, 0, kTokens);
+    block.sink_tokens = 0;
+    // Rotated by hand, pair (d, d + D/2).
+    std::vector<float> rotated = block.keys;
+    std::vector<float> cos(static_cast<size_t>(kTokens * kDim / 2));
+    std::vector<float> sin(cos.size());
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int32_t d = 0; d < kDim / 2; ++d) {
+        const double angle = static_cast<double>(100 + t) * rope.inv_freq[static_cast<size_t>(d)];
+        cos[static_cast<size_t>(t * kDim / 2 + d)] = static_cast<float>(std::cos(angle));
+        sin[static_cast<size_t>(t * kDim / 2 + d)] = static_cast<float>(std::sin(angle));
+        for (int32_t row = 0; row < kLayers * kKvHeads; ++row) {
+          const size_t at = static_cast<size_t>((row * kTokens + t) * kDim + d);
+          const double x = block.keys[at];
+          const double y = block.keys[at + kDim / 2];
+          rotated[at] = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
+          rotated[at + kDim / 2] = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
+        }
+      }
+    }
+    const kv::FrameKv frame{.k = rotated.data(),
+                            .v = block.values.data(),
+                            .dtype = DType::kFloat32,
+                            .layers = kLayers,
+                            .kv_heads = kKvHeads,
+                            .head_dim = kDim,
+                            .slots = kTokens,
+                            .layer_stride = kKvHeads * kTokens * kDim,
+                            .head_stride = kTokens * kDim};
+    std::vector<std::byte> payload(static_cast<size_t>(memory->layout().BlockBytes(kTokens)));
+    ASSERT_TRUE(kv::ArchiveSpan(frame, {cos.data(), sin.data(), kDim / 2}, kv::Pairing::kHalfSplit, 0, kTokens,
+                                memory->layout(), payload)
+                    .ok());
+    store::BlockDraft draft;
+    draft.span = {0, kTokens};
+    draft.token_ids = block.ids;
+    draft.payload = payload;
+    ASSERT_TRUE(memory->Append(draft).ok());
+    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    for (int64_t token = 0; token < kTokens; token += 5) {
+      const Question question = QuestionFor(block, token, 4.0F);
+      SearchRequest request = question.Request();
+      request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+      request.neighbours = 0;
+      request.max_groups = 1;
+      const auto result = memory->Search(request);
+      ASSERT_TRUE(result.ok());
+      ASSERT_EQ(result->groups.size(), 1U);
+      EXPECT_EQ(result->groups[0].pages.front().page, token / kPageTokens) << codec;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace everlong::os

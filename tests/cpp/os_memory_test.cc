@@ -1,0 +1,364 @@
+// What a memory keeps and gives back: blocks, pages, spans, tokens; refusals, reopening, threads.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "everlong/os/memory.h"
+#include "os_memory_blocks.h"
+
+namespace everlong::os {
+namespace {
+
+// A new folder's name, removed with all it holds at the end of the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("everlong_os_memory_test_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {}
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  static inline int count_ = 0;
+  std::filesystem::path path_;
+};
+
+TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
+  const Filled filled = FilledInRam(1);
+  const auto infos = filled.memory->Blocks();
+  ASSERT_TRUE(infos.ok());
+  ASSERT_EQ(infos->size(), filled.blocks.size());
+  std::vector<PageRef> pages;
+  for (size_t i = 0; i < infos->size(); ++i) {
+    const store::BlockInfo& info = (*infos)[i];
+    const Block& block = filled.blocks[i];
+    EXPECT_EQ(info.id, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(info.span, block.span);
+    EXPECT_EQ(info.sink_tokens, block.sink_tokens);
+    EXPECT_EQ(info.source, block.source);
+    EXPECT_EQ(info.tags, (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(info.payload_bytes, static_cast<int64_t>(block.Payload().size()));
+    const auto of_block = block.Pages();
+    EXPECT_EQ(info.pages, static_cast<int32_t>(of_block.size()));
+    pages.insert(pages.end(), of_block.begin(), of_block.end());
+  }
+  EXPECT_EQ(filled.memory->Pages(), pages);
+}
+
+TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
+  const Filled filled = FilledInRam(2);
+  std::vector<PageRef> wanted;
+  std::vector<std::byte> expected;
+  for (auto block = filled.blocks.rbegin(); block != filled.blocks.rend(); ++block) {
+    const std::vector<PageRef> pages = block->Pages();
+    wanted.insert(wanted.end(), pages.begin(), pages.end());
+    const std::vector<std::byte> payload = block->Payload();
+    expected.insert(expected.end(), payload.begin(), payload.end());
+  }
+  std::vector<std::byte> got(expected.size());
+  ASSERT_TRUE(filled.memory->ReadPages(wanted, got).ok());
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(filled.memory->ReadPages(wanted, std::span(got).first(got.size() - 1)).code(),
+            StatusCode::kInvalidArgument);
+
+  for (const Block& block : filled.blocks) {
+    for (const PageRef& page : block.Pages()) {
+      const auto tokens = page.span.size();
+      std::vector<float> keys(static_cast<size_t>(kKvHeads * tokens * kDim));
+      for (int32_t layer = 0; layer < kLayers; ++layer) {
+        ASSERT_TRUE(filled.memory->ReadKeys(page, layer, keys).ok());
+        for (int32_t head = 0; head < kKvHeads; ++head) {
+          const float* expected_keys = block.Key(layer, head, page.span.begin - block.span.begin);
+          EXPECT_TRUE(std::equal(expected_keys, expected_keys + tokens * kDim, keys.data() + head * tokens * kDim));
+        }
+      }
+      EXPECT_EQ(filled.memory->ReadKeys(page, kLayers, keys).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(filled.memory->ReadKeys(page, -1, keys).code(), StatusCode::kInvalidArgument);
+    }
+  }
+  PageRef wrong = wanted[0];
+  wrong.span.begin -= 1;
+  std::vector<float> keys(64);
+  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
+  wrong = wanted[0];
+  wrong.block = 1000;
+  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kNotFound);
+}
+
+TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
+  auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  std::mt19937_64 random(3);
+  const Block good = RandomBlock(random, 0, 10, 6);
+  const auto refuses = [&](auto change) {
+    Block block = good;
+    change(block);
+    const auto id = Append(*memory, block);
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
+  };
+  refuses([](Block& b) { b.keys[static_cast<size_t>(3 * 6 * kDim)] = std::numeric_limits<float>::quiet_NaN(); });
+  refuses([](Block& b) { b.ids.pop_back(); });
+  refuses([](Block& b) { b.ids[2] = -1; });
+  refuses([](Block& b) { b.stream = -1; });
+  refuses([](Block& b) { b.sink_tokens = 7; });
+  refuses([](Block& b) { b.sink_tokens = -1; });
+  refuses([](Block& b) { b.span = {-6, 0}; });
+  store::BlockDraft short_payload;
+  short_payload.span = good.span;
+  short_payload.token_ids = good.ids;
+  const std::vector<std::byte> payload = good.Payload();
+  short_payload.payload = std::span(payload).first(payload.size() - 4);
+  EXPECT_EQ(memory->Append(short_payload).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(memory->Blocks()->empty());
+  EXPECT_TRUE(memory->Pages().empty());
+
+  ASSERT_TRUE(Append(*memory, good).ok());
+  EXPECT_EQ(memory->StreamEnd(0), 16);
+  EXPECT_EQ(memory->StreamEnd(1), 0);
+  refuses([](Block&) {});
+  refuses([](Block& b) { b.span = {4, 10}; });
+  EXPECT_EQ(memory->Blocks()->size(), 1U);
+
+  EXPECT_EQ(memory->SetRetrievalHeads({{kLayers, 0, 0}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory->SetRetrievalHeads({{0, 0, kKvHeads}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory->retrieval_heads(), kHeads);
+  store::Manifest manifest = TestManifest();
+  manifest.geometry.codec = "int3";
+  EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
+}
+
+// Softmax mass of every page in fp64, from its definition (findings.md "The index: retrieval heads").
+// Spans, recent and random pages against the plain list of what was appended.
+TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
+  Filled filled = FilledInRam(11, 40);
+  std::mt19937_64 random(12);
+  const std::vector<int64_t> forgotten{3, 11, 12, 30};
+  ASSERT_TRUE(filled.memory->Forget(forgotten).ok());
+  EXPECT_EQ(filled.memory->Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
+  std::erase_if(filled.blocks, [&](const Block& block) { return std::ranges::count(forgotten, block.id) > 0; });
+
+  std::map<int64_t, std::map<int64_t, std::pair<int32_t, PageRef>>> tokens;  // stream -> token -> id, page
+  for (const Block& block : filled.blocks) {
+    for (const PageRef& page : block.Pages()) {
+      for (int64_t t = page.span.begin; t < page.span.end; ++t) {
+        tokens[block.stream][t] = {block.ids[static_cast<size_t>(t - block.span.begin)], page};
+      }
+    }
+  }
+  int found = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const auto stream = static_cast<int64_t>(random() % 4);
+    const auto begin = static_cast<int64_t>(random() % 110);
+    const TokenSpan span{begin, begin + static_cast<int64_t>(random() % 30)};
+    std::vector<PageRef> pages;
+    std::vector<int32_t> ids;
+    bool complete = true;
+    for (int64_t t = span.begin; t < span.end; ++t) {
+      const auto token = tokens[stream].find(t);
+      complete &= token != tokens[stream].end();
+      if (!complete) break;
+      ids.push_back(token->second.first);
+      if (pages.empty() || pages.back() != token->second.second) pages.push_back(token->second.second);
+    }
+    const auto got = filled.memory->PagesOf(stream, span);
+    const auto got_ids = filled.memory->TokenIds(stream, span);
+    if (!complete) {
+      EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
+      EXPECT_EQ(got_ids.status().code(), StatusCode::kNotFound);
+      continue;
+    }
+    ++found;
+    ASSERT_TRUE(got.ok() && got_ids.ok());
+    EXPECT_EQ(*got, pages);
+    EXPECT_EQ(*got_ids, ids);
+  }
+  EXPECT_GT(found, 200);
+  EXPECT_EQ(filled.memory->PagesOf(0, {5, 4}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->PagesOf(0, {-1, 4}).status().code(), StatusCode::kInvalidArgument);
+
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto stream = static_cast<int64_t>(random() % 4);
+    const auto before = static_cast<int64_t>(random() % 120);
+    const auto count = static_cast<int32_t>(random() % 6);
+    std::vector<const Block*> recent;
+    for (const Block& block : filled.blocks) {
+      if (block.stream == stream && block.span.end <= before) recent.push_back(&block);
+    }
+    if (std::ssize(recent) > count) recent.erase(recent.begin(), recent.end() - count);
+    std::vector<PageRef> pages;
+    for (const Block* block : recent) {
+      const auto of_block = block->Pages();
+      pages.insert(pages.end(), of_block.begin(), of_block.end());
+    }
+    EXPECT_EQ(*filled.memory->RecentPages(stream, before, count), pages);
+  }
+  for (int64_t stream = 0; stream < 4; ++stream) {
+    EXPECT_EQ(filled.memory->StreamEnd(stream), tokens[stream].empty() ? 0 : tokens[stream].rbegin()->first + 1);
+  }
+}
+
+TEST(OsMemoryTest, RandomPagesAreADrawWithoutReplacement) {
+  const Filled filled = FilledInRam(13, 12);
+  std::vector<PageRef> allowed;
+  for (const PageRef& page : filled.memory->Pages()) {
+    const Block& block = filled.blocks[static_cast<size_t>(page.block - 1)];
+    const bool only_sinks = page.span.end - block.span.begin <= block.sink_tokens;
+    if (!only_sinks && !(page.stream == 1 && page.span.end > 12)) allowed.push_back(page);
+  }
+  ASSERT_GT(allowed.size(), 10U);
+  const auto all = filled.memory->RandomPages(1, 12, 1000, 1);
+  ASSERT_EQ(all->size(), allowed.size());
+  EXPECT_TRUE(std::ranges::is_permutation(*all, allowed));
+  EXPECT_EQ(*filled.memory->RandomPages(1, 12, 1000, 1), *all) << "the same seed, the same draw";
+  EXPECT_NE(*filled.memory->RandomPages(1, 12, 1000, 2), *all);
+
+  std::vector<int> drawn(allowed.size(), 0);
+  constexpr int kDraws = 4000;
+  for (uint64_t seed = 0; seed < kDraws; ++seed) {
+    const auto pages = filled.memory->RandomPages(1, 12, 4, seed);
+    ASSERT_EQ(pages->size(), 4U);
+    for (const PageRef& page : *pages) ++drawn[static_cast<size_t>(std::ranges::find(allowed, page) - allowed.begin())];
+  }
+  const double expected = 4.0 * kDraws / static_cast<double>(allowed.size());
+  for (const int count : drawn) EXPECT_NEAR(count, expected, 6 * std::sqrt(expected)) << "every page alike";
+  EXPECT_EQ(filled.memory->RandomPages(1, 12, -1, 0).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(OsMemoryTest, ForgottenBlocksAreGoneAndTheRestIsFoundStill) {
+  const Filled filled = FilledInRam(14);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const Block& gone = filled.blocks[7];
+  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{gone.id}).ok());
+  for (const PageRef& page : filled.memory->Pages()) EXPECT_NE(page.block, gone.id);
+  std::vector<std::byte> out(gone.Payload().size());
+  EXPECT_EQ(filled.memory->ReadPages(gone.Pages(), out).code(), StatusCode::kNotFound);
+
+  // New heads are read from what is left; the numbering of pages stays in step.
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const Block& kept = filled.blocks[15];
+  const int64_t token = kept.span.size() - 1;
+  const Question question = QuestionFor(kept, token, 4.0F);
+  SearchRequest request = question.Request();
+  request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+  request.neighbours = 0;
+  const auto result = filled.memory->Search(request);
+  ASSERT_TRUE(result.ok());
+  ASSERT_FALSE(result->groups.empty());
+  EXPECT_EQ(result->groups[0].stream, kept.stream);
+  EXPECT_TRUE(result->groups[0].span.Overlaps({kept.span.begin + token, kept.span.end}));
+}
+
+TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
+  const TemporaryFolder folder;
+  std::vector<SearchResult> answers;
+  std::vector<Question> questions;
+  std::vector<PageRef> pages;
+  std::vector<std::byte> bytes;
+  {
+    const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 15, 25);
+    ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+    for (const Block& block : filled.blocks) {
+      questions.push_back(QuestionFor(block, 0, 1.0F));
+      answers.push_back(filled.memory->Search(questions.back().Request()).value());
+      bytes.resize(bytes.size() + block.Payload().size());
+    }
+    pages = filled.memory->Pages();
+    ASSERT_TRUE(filled.memory->ReadPages(pages, bytes).ok());
+    ASSERT_TRUE(filled.memory->SetAttribute("profile", "{}").ok());
+    EXPECT_EQ(Memory::Open(folder.path(), false).status().code(), StatusCode::kBusy);
+    EXPECT_EQ(Memory::Create(folder.path(), TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  }
+  for (const bool read_only : {false, true}) {
+    auto opened = Memory::Open(folder.path(), read_only);
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    Memory& memory = **opened;
+    EXPECT_EQ(memory.read_only(), read_only);
+    EXPECT_EQ(memory.manifest().attributes.at("profile"), "{}");
+    EXPECT_EQ(memory.layout().page_tokens, kPageTokens);
+    ASSERT_TRUE(memory.SetRetrievalHeads(kHeads).ok());
+    EXPECT_EQ(memory.Pages(), pages);
+    std::vector<std::byte> again(bytes.size());
+    ASSERT_TRUE(memory.ReadPages(pages, again).ok());
+    EXPECT_EQ(again, bytes);
+    for (size_t i = 0; i < questions.size(); ++i) ExpectSame(*memory.Search(questions[i].Request()), answers[i]);
+    EXPECT_GT(memory.Stats()->disk_bytes, static_cast<int64_t>(bytes.size()));
+  }
+  auto reader = Memory::Open(folder.path(), true).value();
+  std::mt19937_64 random(16);
+  EXPECT_EQ(Append(*reader, RandomBlock(random, 8, 0, 4)).status().code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->Forget(std::vector<int64_t>{1}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(Memory::Open(folder.path() / "none", false).status().code(), StatusCode::kNotFound);
+}
+
+TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 17, 10);
+  auto reader = Memory::Open(folder.path(), true).value();
+  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{4}).ok());
+  ASSERT_TRUE(reader->SetRetrievalHeads(kHeads).ok());
+  const Block& kept = filled.blocks[8];
+  const Question question = QuestionFor(kept, kept.span.size() - 1, 4.0F);
+  SearchRequest request = question.Request();
+  const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
+  request.mean_query = mean_query;
+  request.kinds |= static_cast<uint32_t>(IndexKind::kMeanPool);
+  const auto result = reader->Search(request);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_FALSE(result->groups.empty());
+  std::vector<std::byte> out(filled.blocks[3].Payload().size());
+  EXPECT_EQ(reader->ReadPages(filled.blocks[3].Pages(), out).code(), StatusCode::kNotFound);
+}
+
+// The way a real payload takes: rotated keys of a frame, archived in each codec, found by their un-rotated queries.
+TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
+  auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  std::mt19937_64 random(19);
+  const Block first = RandomBlock(random, 0, 0, 12);
+  ASSERT_TRUE(Append(*memory, first).ok());
+  std::atomic<bool> stop = false;
+  std::atomic<int> wrong = 0;
+  const Question question = QuestionFor(first, 11, 4.0F);
+  const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      while (!stop) {
+        SearchRequest request = question.Request();
+        request.mean_query = mean_query;
+        request.kinds |= static_cast<uint32_t>(IndexKind::kMeanPool);
+        const auto result = memory->Search(request);
+        const auto ids = memory->TokenIds(0, {0, 12});
+        const auto end = memory->StreamEnd(0);
+        const auto pages = memory->PagesOf(0, {0, end});
+        if (!result.ok() || result->groups.empty() || !ids.ok() || *ids != first.ids || !pages.ok()) ++wrong;
+      }
+    });
+  }
+  for (int i = 1; i < 60; ++i) {
+    ASSERT_TRUE(Append(*memory, RandomBlock(random, 0, 12 * i, 12)).ok());
+    if (i % 20 == 0) {
+      ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    }
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(memory->Pages().size(), 180U);
+}
+
+}  // namespace
+}  // namespace everlong::os
