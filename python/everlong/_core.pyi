@@ -1,4 +1,4 @@
-"""The native core: memories (store + index) and the Memory OS. Arrays are numpy, C-contiguous; nothing here knows torch.
+"""The native core: memories (store + index) and the Memory OS. Arrays are numpy, C-contiguous; nothing knows torch.
 
 Failures are the exceptions of `everlong.errors`. Long calls release the GIL.
 """
@@ -12,6 +12,8 @@ import numpy.typing as npt
 FORMAT_VERSION: int
 
 class Manifest:
+    """`attributes` is handed out as a copy: assign a whole dict, or use Memory.set_attribute."""
+
     weights: str
     rope: str
     tokenizer: str
@@ -45,6 +47,7 @@ class PageRef:
     begin: int
     end: int
     def __init__(self, block: int, page: int, stream: int, begin: int, end: int) -> None: ...
+    def __eq__(self, other: object) -> bool: ...
 
 class BlockInfo:
     @property
@@ -169,6 +172,7 @@ class Memory:
 class MemoryOsConfig:
     """The defaults of every field stand in the C++ headers of the os layer and nowhere else."""
 
+    stream: int
     frame_tokens: int
     sink_tokens: int
     recalled_tokens: int
@@ -179,7 +183,8 @@ class MemoryOsConfig:
     recall_recent: bool
     recent_every: int
     recent_blocks: int
-    def __init__(self, **fields: int) -> None: ...
+    def __init__(self, **fields: int) -> None:
+        """TypeError for a field that is not one of those above."""
 
 class Archive:
     @property
@@ -220,9 +225,10 @@ class MemoryOs:
     def room(self) -> int: ...
     def next_position(self) -> int: ...
     def observe(self, tokens: int, origin: str) -> list[Archive | Evict | Recall]:
-        """origin: "read", "prompt" or "generated"."""
+        """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens."""
     def end_of_text(self) -> list[Archive | Evict | Recall]: ...
-    def begin_prompt(self) -> list[Archive | Evict | Recall]: ...
+    def begin_prompt(self, other_streams: bool = False) -> list[Archive | Evict | Recall]:
+        """other_streams: open the recalled zone (an Evict of 0 tokens) while all of this stream is still resident."""
     def recall(self, pages: Sequence[PageRef]) -> list[Placement]: ...
     def clear_recalled(self) -> None: ...
     def resume(self, stream_end: int, pages: Sequence[PageRef]) -> list[Placement]: ...
@@ -247,4 +253,5 @@ class MemoryOs:
     @property
     def evicted(self) -> bool:
         """Whether anything has left the frame: only then there is a recalled zone."""
-    def trace(self) -> list[dict[str, Any]]: ...
+    def trace(self) -> list[dict[str, Any]]:
+        """Dicts of stream_position, state, what, begin, end, tokens, blocks; oldest first."""

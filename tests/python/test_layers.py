@@ -32,15 +32,15 @@ BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
 # The kernels share the arithmetic of one element with the core, and nothing that allocates, locks or fails.
 HIP_BELOW = {"everlong/kv/element.h", "everlong/base/dtype.h"}
 
-SYSTEM_HEADERS = re.compile(
-    r"[a-z_0-9]+|(sys|linux)/[a-z_0-9]+\.h|(fcntl|unistd|dirent|cpuid|[a-z]*mmintrin|immintrin)\.h"
-)
+STANDARD_HEADER = re.compile(r"[a-z_0-9]+")
+POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|fcntl|poll|signal|unistd)\.h")
+INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 
 # The Python package from the bottom up: a module imports from the rows above its own in this list only.
 PYTHON_LAYERS = (
     {"errors", "_native"},
     {"_core"},
-    {"rope", "ops", "config", "progress", "prompt"},
+    {"rope", "ops", "config", "progress", "prompt", "data"},
     {"attach", "fingerprint"},
     {"memory", "cache", "queries"},
     {"frame"},
@@ -71,9 +71,12 @@ def forbidden_includes(path: Path, layers: set[str], libraries: set[str]) -> Ite
         if bracket == '"' and first == "everlong":
             allowed = header.split("/")[1] in layers and (ROOT / "cpp" / "include" / header).is_file()
         elif bracket == '"':
-            allowed = (path.parent / header).is_file() and "/" not in header
+            folders = {ROOT / "cpp" / "src" / layer for layer in layers} | {path.parent}
+            target = (path.parent / header).resolve()
+            allowed = target.is_file() and target.parent in folders
         else:
-            allowed = first in libraries or SYSTEM_HEADERS.fullmatch(header) is not None
+            kinds = (STANDARD_HEADER, POSIX_HEADER, INTRINSICS_HEADER)
+            allowed = first in libraries or any(kind.fullmatch(header) for kind in kinds)
         if not allowed:
             yield f"{path.relative_to(ROOT)}: {header}"
 
