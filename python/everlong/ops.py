@@ -134,15 +134,13 @@ def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, hea
     return layers * kv_heads * codes
 
 
-@torch.library.register_fake("everlong::derotate_kv")
-def _(
+def _fake_derotate_kv(
     k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-@torch.library.register_fake("everlong::rerotate_kv")
-def _(
+def _fake_rerotate_kv(
     k: torch.Tensor,
     v: torch.Tensor,
     new_pos_ids: torch.Tensor,
@@ -153,8 +151,7 @@ def _(
     return k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-@torch.library.register_fake("everlong::shift_kv_")
-def _(
+def _fake_shift_kv_(
     k: torch.Tensor,
     v: torch.Tensor,
     cos: torch.Tensor,
@@ -169,8 +166,7 @@ def _(
     return None
 
 
-@torch.library.register_fake("everlong::archive_kv")
-def _(
+def _fake_archive_kv(
     k: torch.Tensor,
     v: torch.Tensor,
     cos: torch.Tensor,
@@ -185,8 +181,7 @@ def _(
     return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
 
 
-@torch.library.register_fake("everlong::restore_kv")
-def _(
+def _fake_restore_kv(
     payload: torch.Tensor,
     placements: torch.Tensor,
     k: torch.Tensor,
@@ -200,3 +195,11 @@ def _(
     interleaved: bool = False,
 ) -> None:
     return None
+
+
+# Shapes and types without data, for torch.compile and meta tensors.
+torch.library.register_fake("everlong::derotate_kv", _fake_derotate_kv)
+torch.library.register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
+torch.library.register_fake("everlong::shift_kv_", _fake_shift_kv_)
+torch.library.register_fake("everlong::archive_kv", _fake_archive_kv)
+torch.library.register_fake("everlong::restore_kv", _fake_restore_kv)

@@ -21,12 +21,12 @@ Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing
 
 // Where a run of tokens of one page goes.
 struct PagePlacement {
-  int64_t byte_offset = 0;   // of the page in `payload`
-  int32_t page_tokens = 0;   // tokens the page holds (its layout)
-  int32_t first_token = 0;   // first token of the page to restore
-  int32_t tokens = 0;        // how many
-  int64_t slot = 0;          // slot of the first
-  int64_t position = 0;      // frame position of the first; the others follow
+  int64_t byte_offset = 0;  // of the page in `payload`
+  int32_t page_tokens = 0;  // tokens the page holds (its layout)
+  int32_t first_token = 0;  // first token of the page to restore
+  int32_t tokens = 0;       // how many
+  int64_t slot = 0;         // slot of the first
+  int64_t position = 0;     // frame position of the first; the others follow
 };
 
 // Decodes, rotates to frame positions and writes k, v and phase of the placed slots of every layer, in place.

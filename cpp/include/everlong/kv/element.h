@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #if defined(__HIPCC__) || defined(__CUDACC__)
 #define EVERLONG_HD __host__ __device__
@@ -20,17 +19,9 @@ namespace everlong::kv {
 
 // --- bits
 
-EVERLONG_HD inline uint32_t FloatBits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-EVERLONG_HD inline float FloatFromBits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+// The builtin behind std::bit_cast: the standard function is not device code for every compiler.
+EVERLONG_HD inline uint32_t FloatBits(float value) { return __builtin_bit_cast(uint32_t, value); }
+EVERLONG_HD inline float FloatFromBits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 inline constexpr uint32_t kFloatSignMask = 0x80000000U;
 inline constexpr uint32_t kFloatInfinityBits = 0x7F800000U;

@@ -1,5 +1,6 @@
 // Rotary position embedding as one value: everything that decides how a key is rotated.
-// Source: Su et al., RoFormer (2021), eq. 15; the attention scaling m is YaRN's and LongRoPE's (HF multiplies cos, sin by it).
+// Source: Su et al., RoFormer (2021), eq. 15; the attention scaling m is that of YaRN and LongRoPE (HF multiplies cos
+// and sin by it).
 #pragma once
 
 #include <cstdint>
