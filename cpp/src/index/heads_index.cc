@@ -9,7 +9,7 @@
 
 #include "best_first.h"
 #include "everlong/base/parallel_for.h"
-#include "heads_kernel.h"
+#include "everlong/index/heads_kernel.h"
 
 namespace everlong::index {
 namespace {

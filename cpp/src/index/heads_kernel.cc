@@ -1,4 +1,4 @@
-#include "heads_kernel.h"
+#include "everlong/index/heads_kernel.h"
 
 #include <limits>
 

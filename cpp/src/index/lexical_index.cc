@@ -128,7 +128,7 @@ class Fts5Index final : public LexicalIndex {
       if (frequency > 0) by_frequency.emplace_back(frequency, id);
     }
     std::ranges::sort(by_frequency);
-    by_frequency.erase(std::ranges::unique(by_frequency).begin(), by_frequency.end());
+    by_frequency.erase(std::unique(by_frequency.begin(), by_frequency.end()), by_frequency.end());
     std::vector<int32_t> ids;
     int64_t rows = 0;
     for (const auto& [frequency, id] : by_frequency) {

@@ -88,7 +88,7 @@ class GroupBuilder {
     for (const int32_t page : run) touch(page);
     touch(directory_.Next(run.back()));
     std::ranges::sort(touched);
-    touched.erase(std::ranges::unique(touched).begin(), touched.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
     return touched;
   }
 

@@ -8,7 +8,7 @@ namespace everlong::index {
 void TokenStatistics::AddPage(std::span<const int32_t> token_ids) {
   std::vector<int32_t> distinct(token_ids.begin(), token_ids.end());
   std::ranges::sort(distinct);
-  distinct.erase(std::ranges::unique(distinct).begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   for (const int32_t id : distinct) ++frequency_[id];
   ++pages_;
 }
