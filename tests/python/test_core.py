@@ -1,0 +1,477 @@
+"""The native core's Python face: what python/everlong/_core.pyi promises, against plain numpy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import everlong
+from everlong import _core, errors
+
+LAYERS, KV_HEADS, DIM, PAGE = 2, 2, 8, 4
+HEADS = [(1, 3, 1), (0, 0, 0), (1, 2, 1)]
+
+
+def manifest(**changes: Any) -> _core.Manifest:
+    fields: dict[str, Any] = {
+        "weights": "w",
+        "rope": "r",
+        "tokenizer": "t",
+        "layers": LAYERS,
+        "kv_heads": KV_HEADS,
+        "head_dim": DIM,
+        "page_tokens": PAGE,
+        "codec": "fp32",
+    }
+    return _core.Manifest(**(fields | changes))
+
+
+class Written:
+    """A block as it was written: ids [T], keys and values [layers, Hkv, T, D], keys of length 5."""
+
+    def __init__(self, rng: np.random.Generator, stream: int, begin: int, tokens: int, source: str) -> None:
+        self.stream, self.begin, self.end, self.source = stream, begin, begin + tokens, source
+        self.ids = rng.integers(0, 50, tokens).astype(np.int32)
+        keys = rng.standard_normal((LAYERS, KV_HEADS, tokens, DIM))
+        self.keys = (5 * keys / np.linalg.norm(keys, axis=-1, keepdims=True)).astype(np.float32)
+        self.values = rng.standard_normal(self.keys.shape).astype(np.float32)
+
+    def payload(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The layout of cpp/include/everlong/kv/payload.h for codec fp32."""
+        parts = []
+        for page in range(0, self.end - self.begin, PAGE):
+            for layer in range(LAYERS):
+                parts += [x[layer, :, page : page + PAGE].tobytes() for x in (self.keys, self.values)]
+        return np.frombuffer(b"".join(parts), dtype=np.uint8)
+
+    def append_to(self, memory: _core.Memory, **changes: Any) -> int:
+        fields: dict[str, Any] = {
+            "stream": self.stream,
+            "begin": self.begin,
+            "end": self.end,
+            "sink_tokens": 0,
+            "source": self.source,
+            "created_at": 12.5,
+            "tags": ["x"],
+            "token_ids": self.ids,
+            "payload": self.payload(),
+        }
+        return memory.append(**(fields | changes))
+
+
+def fill(memory: _core.Memory, blocks: int = 8, tokens: int = 10) -> list[Written]:
+    rng = np.random.default_rng(1)
+    written = [Written(rng, i % 2, i // 2 * tokens, tokens, "even" if i % 2 == 0 else "odd") for i in range(blocks)]
+    assert [block.append_to(memory) for block in written] == list(range(1, blocks + 1))
+    return written
+
+
+@pytest.fixture
+def memory():
+    opened = _core.Memory.create(None, manifest())
+    yield opened
+    opened.close()
+
+
+def test_the_stub_names_what_there_is() -> None:
+    stub = ast.parse((Path(everlong.__file__).parent / "_core.pyi").read_text())
+    classes = [node for node in stub.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in stub.body if isinstance(node, ast.FunctionDef)]
+    assert {node.name for node in classes} | set(functions) | {"FORMAT_VERSION"} == {
+        name for name in vars(_core) if not name.startswith("_")
+    }
+    for node in classes:
+        named = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        named |= {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)}
+        there = {name for name in vars(getattr(_core, node.name)) if not name.startswith("_")}
+        assert {name for name in named if not name.startswith("_")} == there, node.name
+
+
+# --- Memory
+
+
+def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
+    written = fill(memory)
+    infos = memory.blocks()
+    assert [(b.id, b.stream, b.begin, b.end, b.source) for b in infos] == [
+        (i + 1, w.stream, w.begin, w.end, w.source) for i, w in enumerate(written)
+    ]
+    assert (infos[0].pages, infos[0].payload_bytes) == (3, len(written[0].payload()))
+    assert (infos[0].created_at, infos[0].tags, infos[0].sink_tokens) == (12.5, ["x"], 0)
+    assert memory.stats().tokens == 80
+    assert memory.stats().pages == len(memory.pages()) == 24
+    assert memory.page_bytes(PAGE) * 2 + memory.page_bytes(2) == len(written[0].payload())
+
+    for stream in (0, 1):
+        of_stream = [w for w in written if w.stream == stream]
+        ids = np.concatenate([w.ids for w in of_stream])
+        assert memory.stream_end(stream) == len(ids) == 40
+        np.testing.assert_array_equal(memory.token_ids(stream, 7, 33), ids[7:33])
+        pages = memory.pages_of(stream, 0, 40)
+        out = np.empty(sum(memory.page_bytes(p.end - p.begin) for p in pages), dtype=np.uint8)
+        memory.read_pages(pages, out)
+        np.testing.assert_array_equal(out, np.concatenate([w.payload() for w in of_stream]))
+        for page in pages:
+            block = written[page.block - 1]
+            for layer in range(LAYERS):
+                np.testing.assert_array_equal(
+                    memory.read_keys(page, layer),
+                    block.keys[layer, :, page.begin - block.begin : page.end - block.begin],
+                )
+    assert memory.recent_pages(0, 35, 1) == memory.pages_of(0, 20, 30)
+    assert memory.stream_end(9) == 0
+    with pytest.raises(errors.MemoryNotFoundError, match="token 40 of stream 0"):
+        memory.pages_of(0, 39, 41)
+
+
+def test_search_finds_the_page_of_the_key(memory) -> None:
+    written = fill(memory)
+    memory.set_retrieval_heads(HEADS)
+    assert memory.retrieval_heads() == HEADS
+    for block in written:
+        q = np.stack([4 * block.keys[layer, kv_head, 6] for layer, _, kv_head in HEADS])[None]
+        result = memory.search(
+            token_ids=block.ids[6:7], head_queries=np.ascontiguousarray(q), kinds=["heads"], max_groups=1, neighbours=0
+        )
+        (group,) = result.groups
+        assert (group.stream, group.begin, group.end) == (block.stream, block.begin + 4, block.begin + 8)
+        assert group.pages == memory.pages_of(block.stream, block.begin + 4, block.begin + 8)
+        assert group.found_by == ["heads"]
+        assert group.source == block.source
+        assert 0 < result.top_mass <= 1
+        assert result.decisiveness >= 1
+
+
+def test_search_by_word_filter_and_mean(memory) -> None:
+    written = fill(memory)
+    written_ids = np.array([7777], dtype=np.int32)
+    rare = Written(np.random.default_rng(2), 5, 0, 10, "rare")
+    rare.ids[9] = 7777
+    rare.append_to(memory)
+    (group,) = memory.search(token_ids=written_ids, neighbours=1).groups
+    assert (group.stream, group.begin, group.end, group.found_by) == (5, 4, 10, ["lexical"])
+    assert memory.search(token_ids=written_ids, stream=5, resident_from=9).groups == []
+    assert memory.search(token_ids=written_ids, source="odd").groups == []
+
+    mean = written[3].keys[-1].mean(axis=1).reshape(-1)
+    (group,) = memory.search(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
+    assert {page.block for page in group.pages} & {4}
+    assert group.found_by == ["mean_pool"]
+    assert group.score == pytest.approx(1, abs=1e-5)
+
+
+def test_idf(memory) -> None:
+    written = fill(memory)
+    pages = [w.ids[i : i + PAGE] for w in written for i in range(0, 10, PAGE)]
+    ids = np.arange(50, dtype=np.int32)
+    expected = [math.log(1 + len(pages) / max(1, sum(token in page for page in pages))) for token in ids]
+    np.testing.assert_allclose(memory.idf(ids), expected, rtol=1e-6)
+
+
+def test_random_pages_are_drawn_by_seed(memory) -> None:
+    fill(memory)
+    draw = memory.random_pages(0, 40, 5, 3)
+    assert draw == memory.random_pages(0, 40, 5, 3)
+    assert len({(p.block, p.page) for p in draw}) == 5
+    assert all(p.stream != 0 or p.end <= 12 for p in memory.random_pages(0, 12, 100, 1))
+
+
+def test_forget(memory) -> None:
+    fill(memory)
+    memory.forget([2, 5])
+    assert {page.block for page in memory.pages()} == {1, 3, 4, 6, 7, 8}
+    assert [block.id for block in memory.blocks()] == [1, 3, 4, 6, 7, 8]
+    with pytest.raises(errors.MemoryNotFoundError):
+        memory.forget([1, 99])
+    with pytest.raises(errors.MemoryNotFoundError):
+        memory.pages_of(1, 0, 5)
+
+
+def test_a_folder_comes_back(tmp_path) -> None:
+    folder = str(tmp_path / "m")
+    memory = _core.Memory.create(folder, manifest(attributes={"a": "b"}))
+    fill(memory)
+    question = np.array([3, 4], dtype=np.int32)
+    found = [(g.pages, g.score) for g in memory.search(token_ids=question).groups]
+    assert found
+    memory.set_attribute("c", "d")
+    with pytest.raises(errors.MemoryBusyError):
+        _core.Memory.open(folder)
+    with pytest.raises(errors.MemoryExistsError):
+        _core.Memory.create(folder, manifest())
+    memory.close()
+    reader = _core.Memory.open(folder, read_only=True)
+    assert reader.read_only
+    assert reader.manifest().attributes == {"a": "b", "c": "d"}
+    assert [(g.pages, g.score) for g in reader.search(token_ids=question).groups] == found
+    block = Written(np.random.default_rng(2), 3, 0, 4, "")
+    with pytest.raises(errors.ReadOnlyMemoryError):
+        block.append_to(reader)
+    reader.close()
+
+
+def test_fingerprint() -> None:
+    _core.check_fingerprint(manifest(), weights="w", rope="r", tokenizer="t")
+    with pytest.raises(errors.ModelMismatchError, match=r"(?s)rope.*tokenizer"):
+        _core.check_fingerprint(manifest(), weights="w", rope="R", tokenizer="T")
+
+
+def test_missing_and_damaged_folders(tmp_path) -> None:
+    with pytest.raises(errors.MemoryNotFoundError) as caught:
+        _core.Memory.open(str(tmp_path / "none"))
+    assert isinstance(caught.value, FileNotFoundError)
+
+    folder = tmp_path / "m"
+    memory = _core.Memory.create(str(folder), manifest())
+    written = fill(memory)
+    memory.close()
+    (segment,) = (folder / "segments").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[data.index(written[0].payload()[:64].tobytes())] ^= 1
+    segment.write_bytes(data)
+    memory = _core.Memory.open(str(folder))
+    with pytest.raises(errors.CorruptMemoryError, match="block 1"):
+        memory.read_keys(memory.pages()[0], 0)
+    memory.close()
+
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text[: len(text) // 2])
+    with pytest.raises(errors.CorruptMemoryError, match=r"manifest\.json"):
+        _core.Memory.open(str(folder))
+
+
+def test_closed_memories_say_so(memory) -> None:
+    memory.close()
+    memory.close()
+    calls = [
+        memory.pages,
+        memory.blocks,
+        memory.manifest,
+        memory.stats,
+        memory.retrieval_heads,
+        lambda: memory.read_only,
+        lambda: memory.search(token_ids=np.array([1], dtype=np.int32)),
+        lambda: memory.page_bytes(4),
+        lambda: memory.stream_end(0),
+    ]
+    for call in calls:
+        with pytest.raises(errors.ClosedError):
+            call()
+
+
+def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
+    block = Written(np.random.default_rng(2), 0, 0, 10, "")
+    ids, payload = block.ids, block.payload()
+    for name, value, error in [
+        ("token_ids", ids.astype(np.int64), TypeError),
+        ("token_ids", ids.tolist(), TypeError),
+        ("token_ids", np.repeat(ids, 2)[::2], ValueError),
+        ("token_ids", ids.reshape(2, 5), ValueError),
+        ("token_ids", ids[:9], ValueError),
+        ("payload", payload.view(np.int8), TypeError),
+        ("payload", payload[:-1], ValueError),
+        ("payload", payload.tobytes(), TypeError),
+    ]:
+        with pytest.raises(error, match=name):
+            block.append_to(memory, **{name: value})
+    assert memory.blocks() == []
+    block.append_to(memory)
+    memory.set_retrieval_heads(HEADS)
+    q = np.zeros((1, 3, DIM), dtype=np.float32)
+    for queries, error in [
+        (q.astype(np.float64), TypeError),
+        (q[0], ValueError),
+        (q[:, :2].copy(), ValueError),
+        (np.full_like(q, np.nan), ValueError),
+        (np.asfortranarray(np.zeros((2, 3, DIM), dtype=np.float32)), ValueError),
+    ]:
+        with pytest.raises(error):
+            memory.search(token_ids=ids[:1], head_queries=queries)
+    with pytest.raises(ValueError, match="kinds"):
+        memory.search(token_ids=ids[:1], kinds=["guess"])
+    with pytest.raises(ValueError, match="kinds"):
+        memory.search(token_ids=ids[:1], kinds=[])
+    page = memory.pages()[0]
+    out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out"):
+        memory.read_pages([page], out)
+    with pytest.raises(ValueError, match="out"):
+        memory.read_pages([page], np.empty(3, dtype=np.uint8))
+    with pytest.raises(ValueError, match="tokens"):
+        memory.page_bytes(PAGE + 1)
+    page.end -= 1
+    with pytest.raises(ValueError, match="block 1 page 0"):
+        memory.read_keys(page, 0)
+
+
+def test_threads_share_a_memory(memory) -> None:
+    first = Written(np.random.default_rng(3), 0, 0, 10, "")
+    first.append_to(memory)
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                assert memory.search(token_ids=first.ids).groups
+                np.testing.assert_array_equal(memory.token_ids(0, 0, 10), first.ids)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    rng = np.random.default_rng(4)
+    for i in range(1, 40):
+        Written(rng, 0, 10 * i, 10, "").append_to(memory)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert memory.stream_end(0) == 400
+
+
+# --- MemoryOs
+
+
+def os_config(**changes: int) -> _core.MemoryOsConfig:
+    fields = {
+        "frame_tokens": 100,
+        "sink_tokens": 4,
+        "recalled_tokens": 20,
+        "rolling_tokens": 40,
+        "evict_tokens": 8,
+        "block_tokens": 16,
+    }
+    return _core.MemoryOsConfig(**(fields | changes))
+
+
+def test_config_has_the_cores_defaults_and_takes_only_fields() -> None:
+    config = _core.MemoryOsConfig()
+    assert config.frame_tokens > config.rolling_tokens + config.recalled_tokens + config.sink_tokens
+    assert config.recall_prompt is True
+    assert config.recall_recent is False
+    _core.MemoryOs(config)
+    config.rolling_tokens = 7
+    assert config.rolling_tokens == 7
+    assert os_config(stream=3).stream == 3
+    with pytest.raises(TypeError, match="rolling"):
+        _core.MemoryOsConfig(rolling=7)
+    with pytest.raises(TypeError, match=r"rolling_tokens.*'7'"):
+        _core.MemoryOsConfig(rolling_tokens="7")
+    with pytest.raises(ValueError, match="rolling_tokens is 15"):
+        _core.MemoryOs(os_config(rolling_tokens=15))
+
+
+def test_actions_in_order() -> None:
+    os = _core.MemoryOs(os_config(recall_recent=True, recent_every=10, recent_blocks=2))
+    assert (os.room(), os.next_position(), os.state, os.stream_end) == (76, 0, "generating", 0)
+    assert not os.evicted
+    archive, *rest = os.observe(60, "generated")
+    assert isinstance(archive, _core.Archive)
+    assert (archive.begin, archive.end, archive.sink_tokens) == (0, 16, 4)
+    assert [type(action).__name__ for action in rest] == ["Archive", "Archive", "Evict", "Recall"]
+    evict, recall = rest[-2:]
+    assert (evict.tokens, evict.delta) == (16, 4)
+    assert (recall.trigger, recall.blocks) == ("recent", 2)
+    assert (os.rolling, os.sinks, os.archived_until, os.evicted) == ((20, 60), 4, 48, True)
+    (tail,) = os.end_of_text()
+    assert (tail.begin, tail.end) == (48, 60)
+
+
+def test_recall_and_its_trace() -> None:
+    os = _core.MemoryOs(os_config())
+    os.observe(60, "read")
+    (ask,) = os.begin_prompt()
+    assert (ask.trigger, os.state) == ("prompt", "retrieving")
+    pages = [_core.PageRef(1, 0, 0, 0, 8), _core.PageRef(1, 1, 0, 8, 16), _core.PageRef(9, 0, 6, 0, 8)]
+    placements = os.recall(pages)
+    assert [(p.page, p.first_token, p.tokens, p.position) for p in placements] == [
+        (pages[0], 4, 4, 4),
+        (pages[1], 0, 8, 8),
+        (pages[2], 0, 8, 16),
+    ]
+    assert (os.state, os.recalled_tokens) == ("generating", 20)
+    os.clear_recalled()
+    assert os.recalled_tokens == 0
+    events = os.trace()
+    assert [e["what"] for e in events] == ["archive", "archive", "archive", "evict", "recall", "restore", "clear"]
+    assert events[0] == {
+        "stream_position": 60,
+        "state": "archiving",
+        "what": "archive",
+        "begin": 0,
+        "end": 16,
+        "tokens": 16,
+        "blocks": [],
+    }
+    assert events[5]["blocks"] == [1, 9]
+    assert json.loads(json.dumps(events)) == events
+
+
+def test_other_streams_open_the_zone() -> None:
+    os = _core.MemoryOs(os_config(stream=2))
+    os.observe(10, "read")
+    other = [_core.PageRef(1, 0, 0, 0, 8)]
+    assert os.recall(other) == []
+    evict, _ = os.begin_prompt(other_streams=True)
+    assert (evict.tokens, evict.delta, os.next_position()) == (0, 20, 30)
+    (placement,) = os.recall(other)
+    assert placement.position == 16
+
+
+def test_misuse_raises_instead_of_aborting() -> None:
+    os = _core.MemoryOs(os_config())
+    with pytest.raises(errors.CapacityError, match="room for 76"):
+        os.observe(77, "read")
+    with pytest.raises(ValueError, match="tokens"):
+        os.observe(-1, "read")
+    with pytest.raises(ValueError, match="origin"):
+        os.observe(1, "heard")
+    with pytest.raises(ValueError, match="stream_end"):
+        os.resume(-1, [])
+    with pytest.raises(ValueError, match="order of time"):
+        os.resume(16, [_core.PageRef(1, 1, 0, 8, 16), _core.PageRef(1, 0, 0, 0, 8)])
+    assert os.stream_end == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 36), st.sampled_from(["read", "prompt", "generated"])), max_size=60))
+def test_a_stream_is_archived_whole_and_a_resumed_frame_is_its_end(steps: list[tuple[int, str]]) -> None:
+    os = _core.MemoryOs(os_config())
+    archived: list[tuple[int, int]] = []
+    for tokens, origin in steps:
+        before = os.copy()
+        actions = os.observe(min(tokens, os.room()), origin)
+        archived += [(a.begin, a.end) for a in actions if isinstance(a, _core.Archive)]
+        assert os.room() >= 1
+        assert os.next_position() <= 100
+        assert before.stream_end < os.stream_end
+    archived += [(a.begin, a.end) for a in os.end_of_text() if isinstance(a, _core.Archive)]
+    end = os.stream_end
+    assert [t for span in archived for t in range(*span)] == list(range(end))
+
+    pages = [
+        _core.PageRef(block + 1, page, 0, first, min(first + 4, span[1]))
+        for block, span in enumerate(archived)
+        for page, first in enumerate(range(*span, 4))
+    ]
+    resumed = _core.MemoryOs(os_config())
+    frame = {
+        p.position + i: p.page.begin + p.first_token + i for p in resumed.resume(end, pages) for i in range(p.tokens)
+    }
+    sinks, newest = range(min(4, end)), range(max(4, end - 40), end)
+    assert list(frame.values()) == [*sinks, *newest]
+    offset = 0 if end <= 44 else 24 - newest.start
+    assert list(frame) == [*sinks, *(t + offset for t in newest)]
+    assert resumed.next_position() == max([*frame, -1]) + 1
+    assert resumed.archived_until == end
