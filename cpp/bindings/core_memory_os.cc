@@ -62,7 +62,14 @@ void BindConfig(py::module_& module) {
       if (!known.contains(name)) {
         throw py::type_error("MemoryOsConfig has no field \"" + std::string(py::str(name)) + "\"");
       }
-      py::setattr(self, name, value);
+      try {
+        py::setattr(self, name, value);
+      } catch (py::error_already_set& error) {
+        py::raise_from(
+            error, PyExc_TypeError,
+            ("MemoryOsConfig." + std::string(py::str(name)) + ": unfit value " + std::string(py::repr(value))).c_str());
+        throw py::error_already_set();
+      }
     }
     return config;
   }));
@@ -110,7 +117,8 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
   return self.Observe(tokens, ParseOrigin(origin));
 }
 
-std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages) {
+std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
+                              std::optional<int64_t> rolling_from) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   int64_t previous = 0;
   for (const PageRef& page : pages) {
@@ -120,7 +128,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
     }
     previous = page.span.end;
   }
-  return self.Resume(stream_end, pages);
+  return self.Resume(stream_end, pages, rolling_from);
 }
 
 py::list Trace(const MemoryOs& self) {
@@ -160,7 +168,7 @@ void BindMemoryOs(py::module_& module) {
           "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
           py::arg("pages"))
       .def("clear_recalled", &MemoryOs::ClearRecalled)
-      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"))
+      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none())
       .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -17,6 +18,7 @@ from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
 from everlong.memory import Memory
 
+_CLOSED_FRAME = "closed_frame"  # manifest attribute: where a frame stood when it was closed
 Zone = Literal["front", "rolling"]  # front: sinks and recalled
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 
@@ -48,8 +50,14 @@ class Frame:
         self._resume()
 
     def close(self) -> None:
-        """Take the hook off the model."""
-        self._hook.remove()
+        """Archive what is not archived yet, note where rolling began, and take the hook off the model."""
+        try:
+            if not self.memory.core.read_only:
+                self.end_of_text()
+                closed = {"stream_end": self.os.stream_end, "rolling_from": self.os.rolling[0]}
+                self.memory.core.set_attribute(_CLOSED_FRAME, json.dumps(closed))
+        finally:
+            self._hook.remove()
 
     # --- computing
 
@@ -187,10 +195,14 @@ class Frame:
 
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
-        end = self.memory.core.stream_end(self.os.stream)
+        core, stream = self.memory.core, self.os.stream
+        end = core.stream_end(stream)
         if end == 0:
             return
-        placements = self.os.resume(end, self.memory.core.pages_of(self.os.stream, 0, end))
+        closed = json.loads(core.manifest().attributes.get(_CLOSED_FRAME, "{}"))
+        rolling_from = closed.get("rolling_from") if closed.get("stream_end") == end else None
+        pages = [page for page in core.pages() if page.stream == stream]
+        placements = self.os.resume(end, pages, rolling_from)
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
         self._restore(placements, self.cache.begin)

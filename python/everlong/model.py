@@ -370,10 +370,8 @@ class MemoryModel:
             return
         self._closed = True
         try:
-            if not self.memory.core.read_only:
-                self.frame.end_of_text()
-        finally:
             self.frame.close()
+        finally:
             if self._owns_memory:
                 self.memory.close()
 

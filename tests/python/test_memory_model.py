@@ -76,13 +76,16 @@ def test_recalled_pages_change_the_answer_and_enter_no_block(mm) -> None:
     assert mm.memory.stats().tokens == mm.stream_tokens
 
 
-def test_forgotten_text_is_not_found(mm) -> None:
-    mm.read(random_text(1500), source="kept")
-    mm.read(haystack_with_fact(), source="needle")
-    assert FACT in mm.search(FACT)[0].text
-    assert mm.memory.forget(source="needle") > 0
-    assert all(FACT not in recall.text for recall in mm.search(FACT))
-    assert {block.source for block in mm.memory.blocks()} == {"kept"}
+def test_forgotten_text_is_not_found() -> None:
+    # By words alone: the heads of a random model point anywhere.
+    config = dataclasses.replace(SMALL, index=("lexical",))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(1500), source="kept")
+        mm.read(haystack_with_fact(), source="needle")
+        assert FACT in mm.search(FACT)[0].text
+        assert mm.memory.forget(source="needle") > 0
+        assert all(FACT not in recall.text for recall in mm.search(FACT))
+        assert {block.source for block in mm.memory.blocks()} == {"kept"}
 
 
 def test_recent_policy_brings_back_the_newest_blocks() -> None:

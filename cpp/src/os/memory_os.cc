@@ -98,7 +98,8 @@ void MemoryOs::ClearRecalled() {
   Record("clear", {}, cleared);
 }
 
-std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages) {
+std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
+                                        std::optional<int64_t> rolling_from) {
   EVERLONG_CHECK(stream_end >= 0);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
@@ -111,7 +112,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     if (page.stream != config_.stream || page.span.end < contiguous_from) continue;
     contiguous_from = std::min(contiguous_from, page.span.begin);
   }
-  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from);
+  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, rolling_from);
   const TokenSpan sinks{0, residency_.sinks()};
 
   std::vector<Placement> placements;

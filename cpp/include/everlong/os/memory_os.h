@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -115,9 +116,11 @@ class MemoryOs {
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream of `stream_end` tokens: which pages of it to restore where, given
-  // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: the newest M, as far back
-  // as the pages have no gap; everything at its plain position when it fits into S + M.
-  std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages);
+  // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: those from
+  // `rolling_from` on (where an earlier frame's rolling began), the newest M without it, as far back as the pages have
+  // no gap; everything at its plain position when nothing of the stream is left out.
+  std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
+                                std::optional<int64_t> rolling_from = std::nullopt);
 
   // Off: nothing observed is archived (a question that must leave no trace, a perplexity), and anything may be evicted.
   // On again: the next block begins at stream_end(). What was observed meanwhile stays out of the memory, and so does

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
@@ -36,9 +37,10 @@ class Residency {
   int64_t Evict(int64_t tokens);
   void SetRecalled(int64_t tokens);
   // A frame restored from the archive: sinks and the newest tokens of a stream of `stream_end`; returns rolling's span.
-  // Of the stream [0, sinks_available) and [contiguous_from, stream_end) can be restored. Where that is everything and
-  // fits into sinks and rolling, the frame is as if nothing had ever left it.
-  TokenSpan Resume(int64_t stream_end, int64_t sinks_available, int64_t contiguous_from);
+  // Of the stream [0, sinks_available) and [contiguous_from, stream_end) can be restored. Rolling begins at
+  // `rolling_from`, or M before the end. Where that leaves nothing out, the frame is as if nothing had ever left it.
+  TokenSpan Resume(int64_t stream_end, int64_t sinks_available, int64_t contiguous_from,
+                   std::optional<int64_t> rolling_from = std::nullopt);
 
   [[nodiscard]] int64_t stream_end() const { return rolling_.end; }
   [[nodiscard]] TokenSpan rolling() const { return rolling_; }
