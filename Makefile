@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h')
-CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip' 'hip/*.cc' 'hip/*.cu')
+CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
@@ -73,7 +73,7 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 	ctest --preset asan
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
-	.ci/system_packages.sh hipcc:hipcc hip/hip_runtime.h:libamdhip64-dev
+	.ci/system_packages.sh hipcc:hipcc hip/hip_runtime.h:libamdhip64-dev readelf:binutils
 	command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 	PATH="$$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" hip/compile.sh
 

@@ -19,7 +19,7 @@ using store::Manifest;
 
 // A field of one of the manifest's parts as a plain attribute.
 template <class Part, class Field>
-void BindField(py::class_<Manifest>& type, const char* name, Part Manifest::*part, Field Part::*field) {
+void BindField(py::class_<Manifest>& type, const char* name, Part Manifest::* part, Field Part::* field) {
   type.def_property(
       name, [part, field](const Manifest& self) { return (self.*part).*field; },
       [part, field](Manifest& self, Field value) { (self.*part).*field = std::move(value); });

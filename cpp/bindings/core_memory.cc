@@ -197,9 +197,8 @@ void BindMemory(py::module_& module) {
       .def(
           "token_ids",
           [](const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end) {
-            return ToArray(ValueOrRaise(self.Call([&](Memory& memory) {
-              return memory.TokenIds(stream, {begin, end});
-            })));
+            return ToArray(
+                ValueOrRaise(self.Call([&](Memory& memory) { return memory.TokenIds(stream, {begin, end}); })));
           },
           py::arg("stream"), py::arg("begin"), py::arg("end"))
       .def(

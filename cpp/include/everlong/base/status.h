@@ -46,9 +46,7 @@ class [[nodiscard]] Status {
 };
 
 inline Status OkStatus() { return {}; }
-inline Status InvalidArgumentError(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
+inline Status InvalidArgumentError(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 inline Status NotFoundError(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
 inline Status AlreadyExistsError(std::string message) { return {StatusCode::kAlreadyExists, std::move(message)}; }
 inline Status CorruptError(std::string message) { return {StatusCode::kCorrupt, std::move(message)}; }
@@ -63,7 +61,7 @@ inline Status NewerFormatError(std::string message) { return {StatusCode::kNewer
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): reads as `return value;`
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor): reads as `return value;`
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor): `return status;`
     EVERLONG_CHECK(!status_.ok());
   }
@@ -97,8 +95,8 @@ class [[nodiscard]] Result {
 #define EVERLONG_CONCAT_INNER(a, b) a##b
 #define EVERLONG_CONCAT(a, b) EVERLONG_CONCAT_INNER(a, b)
 
-#define EVERLONG_RETURN_IF_ERROR(expr)                          \
-  do {                                                          \
+#define EVERLONG_RETURN_IF_ERROR(expr)                                                              \
+  do {                                                                                              \
     if (::everlong::Status everlong_status = (expr); !everlong_status.ok()) return everlong_status; \
   } while (false)
 

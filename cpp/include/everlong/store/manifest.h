@@ -22,7 +22,7 @@ struct Fingerprint {
 
 // The shape of a payload page, for whoever reads it back (kv::PayloadLayout has the same fields, with meaning).
 struct Geometry {
-  int32_t layers = 0;       // parts of a page
+  int32_t layers = 0;  // parts of a page
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t page_tokens = 0;

@@ -1,4 +1,5 @@
-// The host-memory store: blocks of a memory, in RAM or in a folder (both designs, 2.3; architecture.md "A memory on disk").
+// The host-memory store: blocks of a memory, in RAM or in a folder (both designs, 2.3; architecture.md "A memory on
+// disk").
 //
 //   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  LOCK
 //
@@ -24,11 +25,11 @@ namespace everlong::store {
 
 struct BlockInfo {
   int64_t id = 0;
-  int64_t stream = 0;         // which stream of tokens the span counts in
-  TokenSpan span;             // of the stream
-  int32_t sink_tokens = 0;    // how many of its first tokens were the stream's sinks
-  std::string source;         // what the caller called the text; "" for a conversation
-  double created_at = 0;      // seconds since 1970, UTC
+  int64_t stream = 0;       // which stream of tokens the span counts in
+  TokenSpan span;           // of the stream
+  int32_t sink_tokens = 0;  // how many of its first tokens were the stream's sinks
+  std::string source;       // what the caller called the text; "" for a conversation
+  double created_at = 0;    // seconds since 1970, UTC
   std::vector<std::string> tags;
   int32_t pages = 0;
   int64_t payload_bytes = 0;
@@ -42,9 +43,9 @@ struct BlockDraft {
   std::string source;
   double created_at = 0;
   std::vector<std::string> tags;
-  std::span<const int32_t> token_ids;      // [span.size()]
-  std::span<const std::byte> payload;      // the pages, one after the other
-  std::span<const int64_t> page_bytes;     // [pages], sums to payload.size(); each a multiple of geometry.layers
+  std::span<const int32_t> token_ids;   // [span.size()]
+  std::span<const std::byte> payload;   // the pages, one after the other
+  std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
 };
 
 // Parts [first_part, first_part + parts) of one page; out.size() is exactly their bytes.
@@ -61,7 +62,7 @@ struct StoreStats {
   int64_t pages = 0;
   int64_t tokens = 0;
   int64_t payload_bytes = 0;
-  int64_t disk_bytes = 0;     // everything in the folder; 0 for a memory in RAM
+  int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
 };
 
 struct StoreOptions {
