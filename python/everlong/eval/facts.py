@@ -110,10 +110,12 @@ class _Draw:
     def uuid(self) -> Fact:
         key = next(self._things)
         value = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        # A small model drops a letter that its tokenizer joined to the space before it.
+        value = f"{self._rng.randrange(1, 10)}{value[1:]}"
         return Fact(
             kind="uuid",
             key=key,
-            statement=f"The UUID of the {key} is {value}.",
+            statement=f"The UUID of the {key} is {value}. Remember it: {value} is the UUID of the {key}.",
             question=f"What is the UUID of the {key}?",
             answer=value,
             max_new_tokens=56,
@@ -125,8 +127,8 @@ class _Draw:
         return Fact(
             kind="name",
             key=person,
-            statement=f"{person} lives in {city}.",
-            question=f"In which city does {person} live?",
+            statement=f"The home city of {person} is {city}.",
+            question=f"What is the home city of {person}?",
             answer=city,
             max_new_tokens=24,
         )

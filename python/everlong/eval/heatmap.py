@@ -35,7 +35,7 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
 
     figure, axes = pyplot.subplots(figsize=(3.6 + 1.3 * len(lengths), 1.9 + 0.42 * depths), layout="constrained")
     colours = LinearSegmentedColormap.from_list("right", _RED_TO_GREEN)
-    colours.set_bad("#f2f2f2")
+    axes.set_facecolor("#f2f2f2")
     image = axes.imshow(share, cmap=colours, vmin=0, vmax=100, aspect="auto")
     for row in range(depths):
         for column in range(len(lengths)):

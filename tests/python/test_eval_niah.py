@@ -1,0 +1,205 @@
+"""NIAH end to end with a reader whose right and wrong answers are known beforehand."""
+
+import dataclasses
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from everlong import Answer, ReadReport, Recall
+from everlong.data import Book
+from everlong.eval.niah import NiahConfig, NiahReport, ask_haystack, plan_haystack, print_niah, summarise
+from tiny_models import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+CONFIG = NiahConfig(tokens=24_000, depths=5, facts_per_kind=4, gold_tokens=512, seed=3)
+KEYS = (
+    "accuracy",
+    "oracle_accuracy",
+    "window_accuracy",
+    "recall_at_k",
+    "by_length",
+    "by_depth",
+    "by_kind",
+    "config",
+    "model",
+)
+
+
+def books() -> list[Book]:
+    return [
+        Book(f"book-{n}", "\n\n".join(f"Paragraph {p} of book {n}. " + "It goes on. " * 12 for p in range(60)))
+        for n in range(4)
+    ]
+
+
+def stated_in(text: str, question: str) -> str:
+    """The statement in `text` that answers, found by the question's own words."""
+    stem = re.sub(r"^What is (.*)\?$", r"\1", question)
+    stem = stem[0].upper() + stem[1:]
+    match = re.search(re.escape(stem) + r" is [^.]*\.(?: Remember it: [^.]*\.)?", text)
+    return match.group(0) if match else "I do not know."
+
+
+class Network:
+    """Answers from its prompt alone, as the gold text is asked; the last line is the question."""
+
+    name_or_path = "known-answers"
+    device = torch.device("cpu")
+
+    def generate(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+        passage, _, question = TOKENIZER.decode(input_ids[0]).rpartition("\n\n")
+        reply = TOKENIZER(stated_in(passage, question), add_special_tokens=False, return_tensors="pt")["input_ids"]
+        return torch.cat([input_ids, reply], dim=1)
+
+
+class Reader:
+    """The face of a MemoryModel over plain text: finds every fact but those of the kinds that it `forgets`."""
+
+    def __init__(self, forgets: tuple[str, ...] = (), window: int = 2_000, before: str = "") -> None:
+        self.model, self.tokenizer = Network(), TOKENIZER
+        self.text = before
+        self.forgets = forgets
+        self.window = window
+        self.remembered: list[bool] = []
+
+    @property
+    def stream_tokens(self) -> int:
+        return len(self.text)
+
+    def read(self, text: str, source: str = "", progress: bool = False) -> ReadReport:
+        self.text += text
+        return ReadReport(len(text), 1, 0.5)
+
+    def generate(self, question: str, max_new_tokens: int, remember: bool = True, recall: bool = True) -> Answer:
+        self.remembered.append(remember)
+        if not recall:
+            return Answer(stated_in(self.text[-self.window :], question), 1, ())
+        if any(word in question for word in self.forgets):
+            return Answer("I do not know.", 1, ())
+        reply = stated_in(self.text, question)
+        begin = self.text.index(reply)
+        spans = [(0, 100), (begin - 5, begin + len(reply) + 5)]
+        groups = tuple(Recall(1, span, 1.0, "", self.text[slice(*span)], ("lexical",)) for span in spans)
+        return Answer(reply, 1, groups)
+
+
+def evaluate(reader: Reader, config: NiahConfig = CONFIG) -> NiahReport:
+    return ask_haystack(reader, plan_haystack(books(), TOKENIZER, config), config)
+
+
+def test_a_reader_that_finds_all_scores_all() -> None:
+    reader = Reader()
+    report = evaluate(reader)
+    assert report.accuracy == report.oracle_accuracy == report.recall_at_k == 1.0
+    assert all(asked.recalled_rank == 2 for asked in report.questions)
+    assert report.model == "known-answers"
+    assert not any(reader.remembered)
+
+
+def test_the_window_alone_finds_what_is_in_it() -> None:
+    report = evaluate(Reader(window=2_000))
+    for asked in report.questions:
+        assert asked.window_right == (asked.length - asked.span[0] <= 2_000), asked
+    assert 0.0 < report.window_accuracy < 0.5
+
+
+def test_a_kind_that_is_forgotten_scores_nothing() -> None:
+    report = evaluate(Reader(forgets=("UUID",)))
+    assert report.by_kind["uuid"].accuracy == report.by_kind["uuid"].recall_at_k == 0.0
+    assert report.by_kind["pass-key"].accuracy == report.by_kind["name"].accuracy == 1.0
+    assert report.by_kind["uuid"].oracle_accuracy == 1.0
+    missed = sum(asked.kind == "uuid" for asked in report.questions)
+    assert report.accuracy == pytest.approx(1 - missed / len(report.questions))
+
+
+def test_a_reader_that_knows_nothing_scores_nothing() -> None:
+    report = evaluate(Reader(forgets=("What",), window=0))
+    assert report.accuracy == report.recall_at_k == 0.0
+    assert report.intervals["accuracy"][0] == 0.0
+
+
+def test_every_length_has_every_depth() -> None:
+    report = evaluate(Reader())
+    lengths = sorted({asked.length for asked in report.questions})
+    assert [abs(length - target) < 300 for length, target in zip(lengths, CONFIG.checkpoints(), strict=True)] == [
+        True
+    ] * 3
+    for length in lengths:
+        assert {asked.depth_bin for asked in report.questions if asked.length == length} == set(range(CONFIG.depths))
+    assert list(report.by_depth) == ["0.1", "0.3", "0.5", "0.7", "0.9"]
+    assert [int(length) for length in report.by_length] == lengths
+
+
+def test_without_filling_there_are_just_so_many_facts() -> None:
+    config = dataclasses.replace(CONFIG, fill_depths=False, window_at_every_length=False)
+    report = evaluate(Reader(), config)
+    longest = report.at_longest()
+    assert len(longest) == 12
+    assert sorted(asked.kind for asked in longest) == sorted(config.kinds * 4)
+    for asked in report.questions:
+        assert (asked.window_reply is not None) == (asked.length == report.longest)
+
+
+def test_spans_are_those_of_the_stream_when_something_was_read_before() -> None:
+    reader = Reader(before="Read long ago. " * 50)
+    report = evaluate(reader)
+    for asked in report.questions:
+        assert reader.text[slice(*asked.span)] == stated_in(reader.text, asked.question)
+    assert report.recall_at_k == 1.0
+
+
+def test_a_group_that_holds_half_of_a_fact_does_not_count() -> None:
+    class Halves(Reader):
+        def generate(self, *args: Any, **kwargs: Any) -> Answer:
+            answer = super().generate(*args, **kwargs)
+            halves = [dataclasses.replace(group, span=(group.span[0], group.span[1] - 15)) for group in answer.recalled]
+            return dataclasses.replace(answer, recalled=tuple(halves))
+
+    assert evaluate(Halves()).recall_at_k == 0.0
+
+
+def test_json_has_the_keys_and_reads_back() -> None:
+    report = evaluate(Reader())
+    read_back = json.loads(json.dumps(report.to_dict()))
+    assert set(KEYS) <= set(read_back)
+    assert read_back["config"]["tokens"] == CONFIG.tokens
+    assert len(read_back["questions"]) == len(report.questions)
+    assert {"question", "reply", "right", "oracle_reply", "window_reply", "recalled_rank"} <= set(
+        read_back["questions"][0]
+    )
+
+
+def test_same_seed_same_questions() -> None:
+    first, second, other = (
+        [asked.question for asked in evaluate(Reader(), dataclasses.replace(CONFIG, seed=seed)).questions]
+        for seed in (3, 3, 4)
+    )
+    assert first == second
+    assert first != other
+
+
+def test_printing_says_the_rates() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_niah(evaluate(Reader(forgets=("UUID",))), console)
+    text = console.export_text()
+    for expected in ("pass-key", "uuid", "name", "gold text alone", "window alone", "group recalled", "0%", "100%"):
+        assert expected in text
+
+
+def test_nothing_asked_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no question"):
+        summarise([], CONFIG, "m", 1, {})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"depths": 0}, {"facts_per_kind": 0}, {"tokens": 0}, {"kinds": ()}, {"lengths": (10, 5)}, {"lengths": (10, 20)}],
+)
+def test_bad_settings_are_said(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"empty|ascend"):
+        NiahConfig(**settings)

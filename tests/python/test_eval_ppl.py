@@ -1,0 +1,93 @@
+"""Perplexity by policy: the full-attention reference, and a whole run on a tiny model."""
+
+import io
+import json
+import math
+import pathlib
+
+import pytest
+import torch
+from rich.console import Console
+
+from everlong import MemoryConfig
+from everlong.eval.ppl import POLICIES, PplConfig, full_attention_nll, print_ppl, run_ppl
+from tiny_models import WINDOW, byte_tokenizer, tiny_model
+
+MEMORY = MemoryConfig(
+    frame_tokens=768,
+    sink_tokens=4,
+    recalled_tokens=256,
+    rolling_tokens=256,
+    evict_tokens=64,
+    block_tokens=128,
+    chunk_tokens=128,
+    codec="fp32",
+    index=("lexical",),
+    recent_every=64,
+    recent_blocks=1,
+)
+
+
+@pytest.fixture
+def corpus(tmp_path: pathlib.Path) -> pathlib.Path:
+    for number in range(2):
+        sentences = (f"Line {n} of book {number} says {n * n}. " for n in range(120))
+        (tmp_path / f"book-{number}.txt").write_text("".join(sentences), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("prefix", "tokens"), [(700, 0), (3_000, 0), (700, 300), (0, 0), (700, 1)])
+def test_full_attention_is_one_plain_forward_over_what_fits(prefix: int, tokens: int) -> None:
+    model = tiny_model()
+    ids = torch.randint(0, 256, (prefix + 90,), generator=torch.Generator().manual_seed(5)).tolist()
+    nll = full_attention_nll(model, ids[:prefix], ids[prefix:], tokens)
+    seen = max(90, min(prefix + 90, tokens or WINDOW))
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids[-seen:]])).logits[0, -90:-1].double()
+    expected = -torch.log_softmax(logits, dim=-1)[torch.arange(89), torch.tensor(ids[-89:])].mean()
+    assert nll == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_a_whole_run(corpus: pathlib.Path) -> None:
+    config = PplConfig(places=3, prefix_tokens=1_000, scored_tokens=150, seed=2)
+    lines: list[str] = []
+    report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY, log=lines.append)
+    read_back = json.loads(json.dumps(report.to_dict()))
+    assert {*POLICIES, "full", "recovered_fraction", "places", "config", "model"} <= set(read_back)
+    assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
+    assert len(report.places) == len(lines) == 3
+    assert {place.source for place in report.places} == {"book-0", "book-1"}
+    for policy in (*POLICIES, "full"):
+        mean = sum(getattr(place, policy) for place in report.places) / 3
+        assert getattr(report, policy) == pytest.approx(math.exp(mean))
+    assert len({report.window, report.recent, report.random, report.full}) == 4
+    gains = [sum(place.window - getattr(place, key) for place in report.places) for key in ("prompt", "full")]
+    if gains[1] > 0:
+        assert report.recovered_fraction["mean"] == pytest.approx(gains[0] / gains[1])
+    else:
+        assert report.recovered_fraction["mean"] is None
+
+    console = Console(record=True, width=100, file=io.StringIO())
+    print_ppl(report, console)
+    assert f"{report.window:.3f}" in console.export_text()
+
+
+def test_same_seed_same_places(corpus: pathlib.Path) -> None:
+    config = PplConfig(places=2, prefix_tokens=300, scored_tokens=60, seed=2)
+    first, second = (
+        run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY) for _ in range(2)
+    )
+    assert first == second
+
+
+def test_books_that_are_too_short_are_said(corpus: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="no book has the 1,000,512 tokens"):
+        run_ppl((tiny_model(), byte_tokenizer()), PplConfig(prefix_tokens=1_000_000), corpus=corpus)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"places": 0}, {"prefix_tokens": 0}, {"scored_tokens": 1}, {"memory_policy": "no"}]
+)
+def test_bad_settings_are_said(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"positive|no policy"):
+        PplConfig(**settings)
