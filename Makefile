@@ -73,7 +73,7 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 	ctest --preset asan
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
-	.ci/system_packages.sh hipcc:hipcc hip/hip_runtime.h:libamdhip64-dev readelf:binutils
+	.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils
 	command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 	PATH="$$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" hip/compile.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that are missing: system_packages.sh PROBE:PACKAGE ...
-# A probe is a file's full path, a header that g++ finds, or a program on the PATH.
+# A probe is a full path, a header that g++ preprocesses, or a program on the PATH.
 set -euo pipefail
 
 present() {
