@@ -74,12 +74,20 @@ def _in_fastest_dtype(model: Any) -> Any:
     if model.dtype == torch.float32:
         # Rounding to bf16 cannot be undone in place, so the fp32 model stays until the race is decided.
         full_seconds = _prefill_seconds(model)
-        half = copy.deepcopy(model).to(torch.bfloat16)
+        half = _cast(copy.deepcopy(model), torch.bfloat16)
         return half if _prefill_seconds(half) < full_seconds else model
     own = model.dtype
     half_seconds = _prefill_seconds(model)
-    model = model.to(torch.float32)
-    return model if _prefill_seconds(model) < half_seconds else model.to(own)
+    full_seconds = _prefill_seconds(_cast(model, torch.float32))
+    return model if full_seconds < half_seconds else _cast(model, own)
+
+
+def _cast(model: Any, dtype: torch.dtype) -> Any:
+    """Cast the weights in place. Not the buffers, as `.to(dtype)` would: RoPE's frequencies are computed in fp32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    model.config.dtype = dtype
+    return model
 
 
 @torch.inference_mode()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
-from everlong import EverlongError, models
+from everlong import EverlongError, MemoryModel, models
 from tiny_models import byte_tokenizer, tiny_model
 
 
@@ -26,6 +27,19 @@ def test_a_folder_loads_in_the_dtype_asked_for(folder: pathlib.Path) -> None:
         assert tokenizer.decode(tokenizer("Hello")["input_ids"]) == "Hello"
 
 
+def assert_same(model: Any, reference: Any) -> None:
+    """Weights and buffers, RoPE's frequencies among them, are what transformers itself loads in that dtype."""
+    named = dict(reference.named_parameters()) | dict(reference.named_buffers())
+    mine = dict(model.named_parameters()) | dict(model.named_buffers())
+    assert mine.keys() == named.keys()
+    assert any("inv_freq" in name for name in named)
+    for name, value in mine.items():
+        assert value.dtype == named[name].dtype, name
+        assert torch.equal(value, named[name]), name
+    assert model.dtype == reference.dtype == model.config.dtype
+    MemoryModel(model, byte_tokenizer()).close()  # which measures the rotation
+
+
 @pytest.mark.parametrize(("fp32_seconds", "expected"), [(1.0, torch.float32), (3.0, torch.bfloat16)])
 def test_the_faster_dtype_is_taken_and_fp32_is_never_rounded(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fp32_seconds: float, expected: torch.dtype
@@ -33,8 +47,7 @@ def test_the_faster_dtype_is_taken_and_fp32_is_never_rounded(
     monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
     model, _ = models.load(str(folder))
     assert model.dtype == expected
-    reference = tiny_model().to(expected).state_dict()
-    assert all(torch.equal(value, reference[name]) for name, value in model.state_dict().items())
+    assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=expected))
 
 
 @pytest.mark.parametrize(("fp32_seconds", "expected"), [(1.0, torch.float32), (3.0, torch.bfloat16)])
@@ -47,8 +60,7 @@ def test_a_16_bit_checkpoint_stays_exact_either_way(
     monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
     model, _ = models.load(str(tmp_path))
     assert model.dtype == expected
-    reference = half.to(expected).state_dict()
-    assert all(torch.equal(value, reference[name]) for name, value in model.state_dict().items())
+    assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=expected))
 
 
 def test_the_race_is_timed_on_the_model_itself() -> None:
