@@ -14,7 +14,7 @@ mapfile -t core < <(git ls-files 'cpp/src/*.cc' 'tests/cpp/*.cc')
 check build/cpp "${core[@]}"
 
 mapfile -t bindings < <(git ls-files 'cpp/bindings/*.cc')
-for database in build/cp*/compile_commands.json; do
+for database in build/cp[0-9]*/compile_commands.json; do
   [[ ${#bindings[@]} -eq 0 ]] || check "$(dirname "$database")" "${bindings[@]}"
 done
 echo "clang-tidy: ${#core[@]} + ${#bindings[@]} files, no findings"
