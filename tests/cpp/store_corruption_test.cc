@@ -1,4 +1,6 @@
 // Damage to every file of a memory: an error that names the file, or the right bytes. Never wrong bytes, never a crash.
+#include <sqlite3.h>
+
 #include "store_fixture.h"
 
 namespace everlong::store {
@@ -172,6 +174,45 @@ TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
   EXPECT_GT(refused, 0);
   ReadCatalog(*Open(true));
   EXPECT_EQ(ReadWhatIsWhole(*Open(true), segment()), 5);
+}
+
+// What structure alone does not show: rows that are well-formed and wrong.
+TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
+  const std::string good = ReadFile(catalog());
+  const auto open_after = [&](const char* sql) {
+    WriteFile(catalog(), good);
+    sqlite3* connection = nullptr;
+    EXPECT_EQ(sqlite3_open(catalog().c_str(), &connection), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(connection, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
+    EXPECT_EQ(sqlite3_changes(connection), 1) << sql;
+    sqlite3_close(connection);
+    return MemoryStore::Open(folder_, true);
+  };
+  // Ids that were given would be given again.
+  ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
+  ExpectCorrupt(open_after("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
+  EXPECT_EQ(open_after("PRAGMA user_version = 2; UPDATE sqlite_sequence SET seq = 6").status().code(),
+            StatusCode::kNewerFormat);
+
+  for (const char* sql :
+       {"UPDATE blocks SET state = 0 WHERE id = 4", "UPDATE blocks SET state = 1 WHERE id = 1",
+        "UPDATE blocks SET source = 'another' WHERE id = 1", "DELETE FROM tags WHERE block = 1 AND tag = 'second'",
+        "UPDATE blocks SET span_begin = span_begin + 1 WHERE id = 1"}) {
+    const auto store = open_after(sql);
+    ASSERT_OK(store.status());
+    ExpectCorrupt((*store)->Blocks().status(), catalog());
+    EXPECT_GE(ReadWhatIsWhole(**store, catalog()), 4) << sql;
+  }
+  std::vector<std::byte> out;
+  for (const char* sql : {"DELETE FROM pages WHERE block = 1 AND page = 1",
+                          "UPDATE pages SET record_offset = 0 WHERE block = 1 AND page = 1",
+                          "UPDATE pages SET part_crcs = x'00' WHERE block = 1 AND page = 1",
+                          "UPDATE pages SET part_bytes = -1 WHERE block = 1 AND page = 1"}) {
+    const auto store = open_after(sql);
+    ASSERT_OK(store.status());
+    ExpectCorrupt(ReadBlock(**store, blocks_[0], 1, out), catalog());
+    EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 4) << sql;
+  }
 }
 
 TEST_F(StoreCorruption, TruncatedCatalog) {
