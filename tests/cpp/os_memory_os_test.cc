@@ -506,6 +506,18 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   ASSERT_EQ(resumed.rolling().size(),
             std::min<int64_t>(config.residency.rolling_tokens,
                               std::max<int64_t>(0, os.stream_end() - config.residency.sink_tokens)));
+
+  // Told where rolling began, the new frame is the old one: nothing is nearer or further than it was.
+  MemoryOs reopened(config);
+  reopened.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()), os.rolling().begin);
+  if (os.sinks() == reopened.sinks()) {
+    ASSERT_EQ(reopened.rolling(), os.rolling());
+    ASSERT_EQ(reopened.Room(), os.Room());
+  }
+  if (os.evicted() == reopened.evicted()) {
+    ASSERT_EQ(reopened.NextPosition(), os.NextPosition());
+  }
+
   resumed_host.Forward(resumed, 1);
   resumed_host.archived = host.archived;
   resumed_host.Execute(resumed, resumed.Observe(1, Origin::kRead));

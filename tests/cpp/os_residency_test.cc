@@ -77,6 +77,17 @@ TEST(ResidencyTest, ResumeOfALongStreamKeepsSinksAndTheNewest) {
   EXPECT_EQ(residency.NextPosition(), 64);
 }
 
+TEST(ResidencyTest, ResumeWhereAnEarlierRollingBegan) {
+  Residency residency(kConfig);
+  EXPECT_EQ(residency.Resume(60, 60, 0, 15), (TokenSpan{15, 60}));
+  EXPECT_EQ(residency.rolling_position(), 24);
+  EXPECT_EQ(residency.Resume(50, 50, 0, 4), (TokenSpan{4, 50})) << "46 tokens, but nothing had left that frame";
+  EXPECT_FALSE(residency.evicted());
+  EXPECT_EQ(residency.Resume(60, 60, 0, 0), (TokenSpan{13, 60})) << "no frame held more than M + evict_tokens - 1";
+  EXPECT_EQ(residency.Resume(60, 60, 30, 15), (TokenSpan{30, 60})) << "a gap";
+  EXPECT_EQ(residency.Resume(60, 60, 0, 99), (TokenSpan{60, 60}));
+}
+
 TEST(ResidencyTest, ResumeStopsAtAGap) {
   Residency residency(kConfig);
   EXPECT_EQ(residency.Resume(30, 2, 20), (TokenSpan{20, 30}));

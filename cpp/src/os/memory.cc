@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "everlong/base/check.h"
 #include "everlong/kv/archive.h"
 #include "memory_state.h"
 
@@ -166,31 +165,17 @@ Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads) {
     built.emplace(std::move(heads), s.layout.head_dim);
     // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
     const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(s.layout.head_dim));
-    for (int32_t ordinal = 0; ordinal < s.directory.size();) {
-      const index::PageEntry& first = s.directory.at(ordinal);
-      if (first.forgotten) {
-        EVERLONG_RETURN_IF_ERROR(built->Add(no_keys, 1, 1));
-        ++ordinal;
-        continue;
+    const auto add = [&](const State::ListedBlock& block, const State::PayloadKeys* keys) {
+      for (int32_t page = 0; page < block.count; ++page) {
+        const index::PageEntry& entry = s.directory.at(block.first + page);
+        EVERLONG_RETURN_IF_ERROR(keys == nullptr
+                                     ? built->Add(no_keys, 1, 1)
+                                     : built->Add(keys->head_keys[static_cast<size_t>(page)],
+                                                  static_cast<int32_t>(entry.span.size()), entry.sink_tokens));
       }
-      const State::BlockPages& block = s.blocks.at(first.block);
-      store::BlockInfo info;
-      info.id = first.block;
-      info.span = block.span;
-      const Result<State::PayloadKeys> keys = s.ReadPayloadKeys(info, &*built, false);
-      if (s.ForgottenByWriter(keys.status())) {
-        for (int32_t page = 0; page < block.count; ++page, ++ordinal) {
-          EVERLONG_RETURN_IF_ERROR(built->Add(no_keys, 1, 1));
-        }
-        continue;
-      }
-      EVERLONG_RETURN_IF_ERROR(keys.status());
-      for (int32_t page = 0; page < block.count; ++page, ++ordinal) {
-        const index::PageEntry& entry = s.directory.at(ordinal);
-        EVERLONG_RETURN_IF_ERROR(built->Add(keys->head_keys[static_cast<size_t>(page)],
-                                            static_cast<int32_t>(entry.span.size()), entry.sink_tokens));
-      }
-    }
+      return OkStatus();
+    };
+    EVERLONG_RETURN_IF_ERROR(s.VisitKeys(&*built, false, add));
   }
   const std::unique_lock changing(s.guard);
   s.heads = std::move(built);

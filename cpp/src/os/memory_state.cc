@@ -5,13 +5,16 @@
 #include <string>
 #include <utility>
 
-#include "everlong/base/check.h"
+#include "everlong/base/parallel_for.h"
 #include "everlong/kv/archive.h"
 
 namespace everlong::os {
 namespace {
 
 using index::HeadsIndex;
+
+// Payload that one read of many blocks takes at a time, about.
+constexpr size_t kReadBytes = size_t{16} << 20;
 
 // Adds the keys of all heads of one part to sum [Hkv * D].
 void AddKeys(std::span<const std::byte> part, int32_t tokens, const kv::PayloadLayout& layout, std::span<float> sum) {
@@ -64,36 +67,85 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   return OkStatus();
 }
 
-Result<Memory::State::PayloadKeys> Memory::State::ReadPayloadKeys(const store::BlockInfo& info,
-                                                                  const HeadsIndex* heads_index, bool with_sum) const {
+std::vector<Memory::State::ListedBlock> Memory::State::ListBlocks() const {
+  std::vector<ListedBlock> listed;
+  for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {
+    const index::PageEntry& entry = directory.at(ordinal);
+    if (entry.page == 0) listed.push_back({entry.block, ordinal, 0, entry.span, entry.forgotten});
+    ++listed.back().count;
+    listed.back().span.end = entry.span.end;
+  }
+  return listed;
+}
+
+Status Memory::State::VisitKeys(const HeadsIndex* heads_index, bool with_sum, const KeysVisitor& visit) const {
+  const std::vector<ListedBlock> listed = ListBlocks();
+  const size_t layers = heads_index == nullptr ? 1 : heads_index->key_heads().size();  // at most
+  for (size_t i = 0; i < listed.size();) {
+    if (listed[i].forgotten) {
+      EVERLONG_RETURN_IF_ERROR(visit(listed[i++], nullptr));
+      continue;
+    }
+    size_t end = i;
+    for (size_t bytes = 0; end < listed.size() && !listed[end].forgotten && bytes < kReadBytes; ++end) {
+      bytes += layers * static_cast<size_t>(listed[end].count * layout.PartBytes(layout.page_tokens));
+    }
+    Result<std::vector<PayloadKeys>> keys = ReadKeys(std::span(listed).subspan(i, end - i), heads_index, with_sum);
+    if (ForgottenByWriter(keys.status())) {  // some block of these; which one shows when they are read one by one
+      end = i + 1;
+      keys = ReadKeys(std::span(listed).subspan(i, 1), heads_index, with_sum);
+      if (ForgottenByWriter(keys.status())) {
+        EVERLONG_RETURN_IF_ERROR(visit(listed[i++], nullptr));
+        continue;
+      }
+    }
+    EVERLONG_RETURN_IF_ERROR(keys.status());
+    for (const PayloadKeys& of_block : *keys) EVERLONG_RETURN_IF_ERROR(visit(listed[i++], &of_block));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<Memory::State::PayloadKeys>> Memory::State::ReadKeys(std::span<const ListedBlock> listed,
+                                                                        const HeadsIndex* heads_index,
+                                                                        bool with_sum) const {
   const int32_t last_layer = layout.layers - 1;
   std::set<int32_t> layers;
   if (with_sum) layers.insert(last_layer);
   if (heads_index != nullptr) {
     for (const HeadsIndex::KeyHead& key_head : heads_index->key_heads()) layers.insert(key_head.layer);
   }
-  const int64_t pages = layout.PageCount(info.span.size());
-  std::vector<std::map<int32_t, std::vector<std::byte>>> parts(static_cast<size_t>(pages));  // by layer
+  struct Page {
+    int32_t tokens = 0;
+    std::map<int32_t, std::vector<std::byte>> parts;  // by layer
+  };
+  std::vector<std::vector<Page>> pages(listed.size());
   std::vector<store::PageRead> reads;
-  for (int64_t page = 0; page < pages; ++page) {
-    const auto bytes = static_cast<size_t>(layout.PartBytes(layout.PageTokens(info.span.size(), page)));
-    for (const int32_t layer : layers) {
-      std::vector<std::byte>& part = parts[static_cast<size_t>(page)][layer];
-      part.resize(bytes);
-      reads.push_back({info.id, static_cast<int32_t>(page), layer, 1, part});
+  for (size_t i = 0; i < listed.size(); ++i) {
+    for (int32_t page = 0; page < listed[i].count; ++page) {
+      Page& read = pages[i].emplace_back();
+      read.tokens = layout.PageTokens(listed[i].span.size(), page);
+      for (const int32_t layer : layers) {
+        std::vector<std::byte>& part = read.parts[layer];
+        part.resize(static_cast<size_t>(layout.PartBytes(read.tokens)));
+        reads.push_back({listed[i].id, page, layer, 1, part});
+      }
     }
   }
   EVERLONG_RETURN_IF_ERROR(store->ReadPages(reads));
 
-  PayloadKeys keys;
-  if (with_sum) keys.mean_pool_sum.assign(static_cast<size_t>(layout.kv_heads * layout.head_dim), 0.0F);
-  for (int64_t page = 0; page < pages; ++page) {
-    const auto& by_layer = parts[static_cast<size_t>(page)];
-    const int32_t tokens = layout.PageTokens(info.span.size(), page);
-    const auto part = [&by_layer](int32_t layer) { return std::span<const std::byte>(by_layer.at(layer)); };
-    if (heads_index != nullptr) keys.head_keys.push_back(DecodeHeadKeys(*heads_index, tokens, layout, part));
-    if (with_sum) AddKeys(part(last_layer), tokens, layout, keys.mean_pool_sum);
-  }
+  std::vector<PayloadKeys> keys(listed.size());
+  ParallelFor(0, std::ssize(listed), 1, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      if (with_sum) keys[i].mean_pool_sum.assign(static_cast<size_t>(layout.kv_heads * layout.head_dim), 0.0F);
+      for (const Page& page : pages[i]) {
+        const auto part = [&page](int32_t layer) { return std::span<const std::byte>(page.parts.at(layer)); };
+        if (heads_index != nullptr) {
+          keys[i].head_keys.push_back(DecodeHeadKeys(*heads_index, page.tokens, layout, part));
+        }
+        if (with_sum) AddKeys(part(last_layer), page.tokens, layout, keys[i].mean_pool_sum);
+      }
+    }
+  });
   return keys;
 }
 
@@ -122,18 +174,9 @@ Status Memory::State::BuildMeanPool() {
   const std::scoped_lock writing(writer);
   if (mean_pool.has_value()) return OkStatus();
   index::MeanPoolIndex built(layout.kv_heads * layout.head_dim);
-  for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {
-    const index::PageEntry& entry = directory.at(ordinal);
-    if (entry.page != 0 || entry.forgotten) continue;
-    const BlockPages& block = blocks.at(entry.block);
-    store::BlockInfo info;
-    info.id = entry.block;
-    info.span = block.span;
-    const Result<PayloadKeys> keys = ReadPayloadKeys(info, nullptr, true);
-    if (ForgottenByWriter(keys.status())) continue;
-    EVERLONG_RETURN_IF_ERROR(keys.status());
-    EVERLONG_RETURN_IF_ERROR(built.Add(info.id, keys->mean_pool_sum, info.span.size()));
-  }
+  EVERLONG_RETURN_IF_ERROR(VisitKeys(nullptr, true, [&built](const ListedBlock& block, const PayloadKeys* keys) {
+    return keys == nullptr ? OkStatus() : built.Add(block.id, keys->mean_pool_sum, block.span.size());
+  }));
   const std::unique_lock changing(guard);
   mean_pool = std::move(built);
   return OkStatus();

@@ -1,7 +1,9 @@
 // What stands behind os::Memory: the store, the indexes over it and who may touch them when.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -60,13 +62,27 @@ struct Memory::State {
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
   Status AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids, const PayloadKeys& keys);
 
-  // Keys of one block out of the store, for the heads of `heads_index` (or none) and the sum of the last layer (or
-  // not).
-  Result<PayloadKeys> ReadPayloadKeys(const store::BlockInfo& info, const index::HeadsIndex* heads_index,
-                                      bool with_sum) const;
-  // The same out of a payload in RAM.
+  // A block of the directory, forgotten ones too.
+  struct ListedBlock {
+    int64_t id = 0;
+    int32_t first = 0;  // ordinal of its first page
+    int32_t count = 0;  // pages
+    TokenSpan span;
+    bool forgotten = false;
+  };
+  // Calls visit for every block in order of archiving, with its keys out of the store, or with nullptr when they are
+  // gone: the block is forgotten. The keys are those of `heads_index` (or none), and the last layer's sum (or not).
+  using KeysVisitor = std::function<Status(const ListedBlock& block, const PayloadKeys* keys)>;
+  Status VisitKeys(const index::HeadsIndex* heads_index, bool with_sum, const KeysVisitor& visit) const;
+
+  // The keys of one block out of its payload.
   [[nodiscard]] PayloadKeys DecodePayloadKeys(std::span<const std::byte> payload, int64_t tokens,
                                               const index::HeadsIndex* heads_index, bool with_sum) const;
+
+  [[nodiscard]] std::vector<ListedBlock> ListBlocks() const;
+  // Keys of some blocks out of the store, in one read.
+  [[nodiscard]] Result<std::vector<PayloadKeys>> ReadKeys(std::span<const ListedBlock> listed,
+                                                          const index::HeadsIndex* heads_index, bool with_sum) const;
 
   // Reads every block's last layer for the mean_pool index, once.
   Status BuildMeanPool();
