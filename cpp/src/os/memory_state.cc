@@ -92,7 +92,6 @@ Status Memory::State::VisitKeys(const HeadsIndex* heads_index, bool with_sum, co
     }
     Result<std::vector<PayloadKeys>> keys = ReadKeys(std::span(listed).subspan(i, end - i), heads_index, with_sum);
     if (ForgottenByWriter(keys.status())) {  // some block of these; which one shows when they are read one by one
-      end = i + 1;
       keys = ReadKeys(std::span(listed).subspan(i, 1), heads_index, with_sum);
       if (ForgottenByWriter(keys.status())) {
         EVERLONG_RETURN_IF_ERROR(visit(listed[i++], nullptr));
