@@ -21,26 +21,27 @@ namespace everlong::hip {
 
 enum class Turn : uint8_t { kOff, kOn };  // derotate, rerotate
 
-// Conversion of one stored element; Bits is how it lies in memory.
+// Conversion of one stored element.
 struct Float32Element {
-  using Bits = uint32_t;
-  EVERLONG_HD static float Widen(Bits bits) { return kv::FloatFromBits(bits); }
-  EVERLONG_HD static Bits Narrow(float value) { return kv::FloatBits(value); }
+  EVERLONG_HD static float Widen(uint32_t bits) { return kv::FloatFromBits(bits); }
+  EVERLONG_HD static uint32_t Narrow(float value) { return kv::FloatBits(value); }
 };
 struct Float16Element {
-  using Bits = uint16_t;
-  EVERLONG_HD static float Widen(Bits bits) { return kv::Float16ToFloat(bits); }
-  EVERLONG_HD static Bits Narrow(float value) { return kv::FloatToFloat16(value); }
+  EVERLONG_HD static float Widen(uint16_t bits) { return kv::Float16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToFloat16(value); }
 };
 struct BFloat16Element {
-  using Bits = uint16_t;
-  EVERLONG_HD static float Widen(Bits bits) { return kv::BFloat16ToFloat(bits); }
-  EVERLONG_HD static Bits Narrow(float value) { return kv::FloatToBFloat16(value); }
+  EVERLONG_HD static float Widen(uint16_t bits) { return kv::BFloat16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToBFloat16(value); }
 };
+
+// How an element lies in memory.
+template <class Element>
+using BitsOf = decltype(Element::Narrow(0.0F));
 
 // Elements of one 16-byte access.
 template <class Element>
-inline constexpr int32_t kVectorWidth = static_cast<int32_t>(16 / sizeof(typename Element::Bits));
+inline constexpr int32_t kVectorWidth = static_cast<int32_t>(16 / sizeof(BitsOf<Element>));
 
 // Whether every vector of `width` elements of these rows starts at a multiple of 16 bytes.
 inline bool AllowsVectors(const HeadRows& rows, int32_t half, int32_t width) {
@@ -90,19 +91,19 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
 // A vector of kWidth elements as one aligned object: one 16-byte access when kWidth is kVectorWidth. It may stand for
 // elements of any type (may_alias).
 template <class Element, int32_t kWidth>
-struct alignas(kWidth * sizeof(typename Element::Bits)) [[gnu::may_alias]] ElementVector {
-  typename Element::Bits bits[kWidth];
+struct alignas(kWidth * sizeof(BitsOf<Element>)) [[gnu::may_alias]] ElementVector {
+  BitsOf<Element> bits[kWidth];
 };
 
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> LoadVector(const void* base, int64_t offset) {
-  const void* at = static_cast<const typename Element::Bits*>(base) + offset;
+  const void* at = static_cast<const BitsOf<Element>*>(base) + offset;
   return *static_cast<const ElementVector<Element, kWidth>*>(at);
 }
 
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector, void* base, int64_t offset) {
-  void* at = static_cast<typename Element::Bits*>(base) + offset;
+  void* at = static_cast<BitsOf<Element>*>(base) + offset;
   *static_cast<ElementVector<Element, kWidth>*>(at) = vector;
 }
 

@@ -174,6 +174,9 @@ TEST(Archive, Float32PayloadHoldsTheUnrotatedKeys) {
   }
 }
 
+// Element (t, d) of keys [T, D].
+float KeyAt(const std::vector<float>& keys, int64_t t, int64_t d) { return keys[static_cast<size_t>(t * kDim + d)]; }
+
 // The vectorised loops against the element functions, one element at a time, bit for bit; the order of the format too.
 TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
   const RopeTable rope = MakeRope(20, 1e4, 1.139, Pairing::kHalfSplit);
@@ -206,12 +209,12 @@ TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
       for (int32_t d = 0; d < kDim; ++d) {
         float largest = 0;
         for (int32_t t = 0; t < kTokens; ++t) {
-          largest = std::max(largest, std::abs(keys[static_cast<size_t>(t * kDim + d)]));
+          largest = std::max(largest, std::abs(KeyAt(keys, t, d)));
         }
         const float scale = E4M3Scale(largest);
         std::memcpy(k_scales + 4 * (head * kDim + d), &scale, 4);
         for (int32_t t = 0; t < kTokens; ++t) {
-          const uint8_t code = FloatToE4M3(keys[static_cast<size_t>(t * kDim + d)] / scale);
+          const uint8_t code = FloatToE4M3(KeyAt(keys, t, d) / scale);
           part[(head * kTokens + t) * kDim + d] = std::byte{code};
         }
       }

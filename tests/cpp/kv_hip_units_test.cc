@@ -131,7 +131,7 @@ TEST(Units, VectorsOnlyWhereEveryRowIsAligned) {
   bad = good;
   bad.out = out + 2;
   EXPECT_FALSE(AllowsVectors(bad, 8, 4));
-  for (int64_t HeadRows::*stride : {&HeadRows::stride_b, &HeadRows::stride_h, &HeadRows::stride_t}) {
+  for (int64_t HeadRows::* stride : {&HeadRows::stride_b, &HeadRows::stride_h, &HeadRows::stride_t}) {
     bad = good;
     bad.*stride = 18;
     EXPECT_FALSE(AllowsVectors(bad, 8, 4));

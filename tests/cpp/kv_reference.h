@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -167,8 +168,8 @@ struct Frame {
 };
 
 inline std::vector<int64_t> PositionsFrom(int64_t first, int64_t count) {
-  std::vector<int64_t> positions;
-  for (int64_t i = 0; i < count; ++i) positions.push_back(first + i);
+  std::vector<int64_t> positions(static_cast<size_t>(count));
+  std::iota(positions.begin(), positions.end(), first);
   return positions;
 }
 

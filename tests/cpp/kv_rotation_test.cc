@@ -95,8 +95,8 @@ TEST_P(RotationCase, RerotateGivesTheKeyOfThePosition) {
   const RopeTable no_rope = MakeRope(0, 1e4, 1.0, param.pairing);
   // Slots of a frame without RoPE hold plain keys; rows are taken with a stride, every other slot.
   const Frame frame(2, 3, kDim, PositionsFrom(0, 140), no_rope, param.dtype, 2);
-  std::vector<int64_t> positions;
-  for (int64_t t = 0; t < 70; ++t) positions.push_back(t * t * 2'000);
+  std::vector<int64_t> positions(70);
+  for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int64_t>(t * t) * 2'000;
   std::vector<unsigned char> out(frame.k_bytes.size() / 2);
   const KeyRows rows{frame.kv.k,           out.data(), param.dtype, 2, 3, 70, kDim, frame.kv.layer_stride,
                      frame.kv.head_stride, 2 * kDim};

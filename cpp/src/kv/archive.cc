@@ -226,6 +226,7 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
       const int64_t head = task % layout.kv_heads;
       const int64_t layer = task / layout.kv_heads % layout.layers;
       const PagePlacement& place = placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
+      if (place.tokens == 0) continue;
       const std::byte* part = payload.data() + place.byte_offset + layer * layout.PartBytes(place.page_tokens);
       const PartRows rows{place.page_tokens, static_cast<int32_t>(head), place.first_token, place.tokens};
       const slab::Shape shape{place.tokens, layout.head_dim};
