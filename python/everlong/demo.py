@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from everlong.model import MemoryModel
 
 FEWEST_TOKENS = 100_000
-FREE_QUESTION = "What did Sherlock Holmes take from the corner of the mantel-piece?"
+FREE_QUESTION = "What did Buck not read?"  # of the book that stands first in the haystack, however short
 
 _TRIAL_TOKENS = 3_072  # fill the frame before the clock runs
 _TIMED_TOKENS = 2_048
