@@ -83,6 +83,8 @@ void BindConfig(py::module_& module) {
   BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
   BindField<bool>(type, "recall_prompt", [](MemoryOsConfig& c) -> bool& { return c.recall.prompt; });
   BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
+  BindField<int32_t>(type, "prompt_rolling_tokens",
+                     [](MemoryOsConfig& c) -> int32_t& { return c.recall.prompt_rolling_tokens; });
   BindField<int32_t>(type, "recent_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_every; });
   BindField<int32_t>(type, "recent_blocks", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_blocks; });
 }

@@ -181,6 +181,7 @@ class MemoryOsConfig:
     block_tokens: int
     recall_prompt: bool
     recall_recent: bool
+    prompt_rolling_tokens: int
     recent_every: int
     recent_blocks: int
     def __init__(self, **fields: int) -> None:

@@ -31,13 +31,15 @@ class MemoryConfig:
     codec: Literal["fp32", "bf16", "e4m3"] = "e4m3"  # of the archive
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
-    groups: int = 4  # page groups recalled for a question
+    groups: int = 4  # page groups recalled for a question, unless one is decisive
+    decisive: float = 1.5  # one group is enough when its page has this many times the mass of the next
     neighbours: int = 1  # pages on either side of a page that was found
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
 
     policy: Policy = "prompt"
+    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of rolling, what stays before a question
     recent_every: int = _OS.recent_every  # policy "recent": generated tokens between two recalls
     recent_blocks: int = _OS.recent_blocks
 
@@ -78,6 +80,7 @@ class MemoryConfig:
             block_tokens=self.block_tokens,
             recall_prompt=self.policy == "prompt",
             recall_recent=self.policy == "recent",
+            prompt_rolling_tokens=self.prompt_rolling_tokens,
             recent_every=self.recent_every,
             recent_blocks=self.recent_blocks,
         )

@@ -212,7 +212,17 @@ class MemoryModel:
     def search(self, question: str, *, chat: bool = True) -> tuple[Recall, ...]:
         """What a question would bring back, best first, without answering. Leaves no trace."""
         self._check_open()
-        return self._cite(self._find(build_prompt(self.tokenizer, question, chat=chat)))
+        prompt = build_prompt(self.tokenizer, question, chat=chat)
+        found: list[Found] = []
+
+        def keep(action: _core.Recall) -> Sequence[_core.PageRef]:
+            found.append(self._find(prompt))
+            return ()
+
+        with self.frame.branch():
+            self.frame.clear_recalled()
+            self.frame.execute(self.frame.os.begin_prompt(), keep)
+            return self._cite(found[0] if found else self._find(prompt))
 
     def _answer(
         self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, **generation: Any
@@ -227,7 +237,7 @@ class MemoryModel:
         def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
             if action.trigger == "recent":
                 return self._recent_pages(action.blocks)
-            found.append(self._find(prompt))
+            found.append(self._find(prompt).chosen(self.config.decisive))
             return found[-1].pages(self.config.order)
 
         pages: RecallPages | None = answer_recall if recall else None

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 
+_EARLIER_ANSWER = "(earlier answer)"
+
+
 @dataclasses.dataclass(frozen=True)
 class Prompt:
     ids: torch.Tensor  # [n] int64
@@ -15,13 +18,18 @@ class Prompt:
 
 
 def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
-    """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is."""
-    template = chat and getattr(tokenizer, "chat_template", None)
+    """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is.
+
+    The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
+    message in between would cut the question off from that (measured: a small model then answers from itself).
+    """
     text = question
-    if template:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+    if chat and getattr(tokenizer, "chat_template", None):
+        earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]
+        rendered = tokenizer.apply_chat_template(
+            [*earlier, {"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
         )
+        text = rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return Prompt(torch.tensor(ids, dtype=torch.int64), slice(0, len(ids)))

@@ -36,6 +36,10 @@ class Found:
     top_mass: float
     decisiveness: float
 
+    def chosen(self, decisive: float) -> Found:
+        """The first group alone when it is decisive: more text beside the right one costs a small model answers."""
+        return dataclasses.replace(self, groups=self.groups[:1]) if self.decisiveness >= decisive else self
+
     def pages(self, order: str) -> list[_core.PageRef]:
         """The pages in frame order: "relevance" puts the best group last, "time" the newest."""
         groups = list(reversed(self.groups))

@@ -150,6 +150,34 @@ TEST(MemoryOsTest, RecallIsRightAlignedAndLeavesOutWhatIsResident) {
   EXPECT_EQ(os.recalled_tokens(), 0);
 }
 
+TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt_rolling_tokens = 10;
+  MemoryOs whole(config);
+  whole.Observe(30, Origin::kRead);
+  EXPECT_EQ(whole.BeginPrompt().size(), 1U) << "a frame that holds everything is left as it is";
+
+  MemoryOs os(config);
+  for (int i = 0; i < 5; ++i) os.Observe(20, Origin::kRead);
+  const TokenSpan before = os.rolling();
+  MemoryOs silent = os;
+  const auto actions = os.BeginPrompt();
+  const auto archives = Only<ArchiveAction>(actions);
+  ASSERT_EQ(archives.size(), 1U) << "tokens 96 .. 100 are an open block of which 10 - 4 more stay";
+  EXPECT_EQ(archives[0].span, (TokenSpan{96, 100}));
+  const auto evictions = Only<EvictAction>(actions);
+  ASSERT_EQ(evictions.size(), 1U);
+  EXPECT_EQ(evictions[0].tokens, before.size() - 10);
+  EXPECT_EQ(evictions[0].delta, -evictions[0].tokens);
+  EXPECT_EQ(os.rolling(), (TokenSpan{90, 100}));
+  EXPECT_EQ(os.NextPosition(), 24 + 10);
+  EXPECT_TRUE(std::holds_alternative<RecallAction>(actions.back()));
+
+  silent.SetArchiving(false);
+  EXPECT_TRUE(Only<ArchiveAction>(silent.BeginPrompt()).empty());
+  EXPECT_EQ(silent.rolling(), (TokenSpan{90, 100}));
+}
+
 TEST(MemoryOsTest, RecallDropsFromTheFrontWhenTheZoneIsFull) {
   MemoryOs os(SmallConfig());
   for (int i = 0; i < 5; ++i) os.Observe(32, Origin::kRead);

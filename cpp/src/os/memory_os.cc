@@ -52,7 +52,11 @@ std::vector<Action> MemoryOs::EndOfText() {
 std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
-  if (other_streams && !residency_.evicted() && config_.residency.recalled_tokens > 0) Evict(0, actions);
+  if (residency_.evicted()) {
+    NarrowRolling(config_.recall.prompt_rolling_tokens, actions);
+  } else if (other_streams && config_.residency.recalled_tokens > 0) {
+    Evict(0, actions);
+  }
   AskRecall({RecallTrigger::kPrompt, 0}, actions);
   return actions;
 }
@@ -165,6 +169,16 @@ void MemoryOs::Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>
     Record("archive", span, span.size());
   }
   state_ = before;
+}
+
+void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {
+  const int64_t surplus = residency_.rolling().size() - tokens;
+  if (surplus <= 0) return;
+  // Only what is archived may leave: the open block ends here.
+  if (archiving_ && residency_.rolling().begin + surplus > archived_until_) {
+    Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
+  }
+  Evict(surplus, actions);
 }
 
 void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {

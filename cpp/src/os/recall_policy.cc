@@ -11,6 +11,10 @@ Status Validate(const RecallPolicyConfig& config) {
   if (config.recent_blocks < 1) {
     return InvalidArgumentError("recent_blocks is " + std::to_string(config.recent_blocks) + ", expected at least 1");
   }
+  if (config.prompt_rolling_tokens < 0) {
+    return InvalidArgumentError("prompt_rolling_tokens is " + std::to_string(config.prompt_rolling_tokens) +
+                                ", expected at least 0");
+  }
   return OkStatus();
 }
 

@@ -104,9 +104,10 @@ class MemoryOs {
   std::vector<Action> EndOfText();
 
   // --- recall
-  // A question is about to be read: the actions of the policy for it (a RecallAction kPrompt, or none). While nothing
-  // has left the frame there is no recalled zone and all of this stream is resident; when the memory holds pages of
-  // other streams the zone is opened ahead of time by an EvictAction of 0 tokens, which comes first.
+  // A question is about to be read: the actions of the policy for it: rolling is narrowed to prompt_rolling_tokens
+  // (ArchiveActions for the open block, an EvictAction), then a RecallAction kPrompt; or none. While nothing has left
+  // the frame there is no recalled zone and all of this stream is resident; when the memory holds pages of other
+  // streams the zone is opened ahead of time by an EvictAction of 0 tokens, which comes first.
   std::vector<Action> BeginPrompt(bool other_streams = false);
   // Fills the recalled zone with these pages, first to last in frame order; what is resident already, what are sinks
   // and what exceeds the zone (the first tokens are dropped) is left out, and of a page named twice the first mention.
@@ -142,6 +143,8 @@ class MemoryOs {
  private:
   void Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>& actions);
   void Evict(int64_t tokens, std::vector<Action>& actions);
+  // Leaves the newest `tokens` of rolling; archives the open block first where it must.
+  void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
   void AskRecall(const RecallAction& recall, std::vector<Action>& actions);
   // The part of `page` that a recall may bring: neither resident nor a sink.
   [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;

@@ -13,7 +13,7 @@ struct ResidencyConfig {
   int32_t frame_tokens = 4096;     // F: slots of the frame, and the largest frame position
   int32_t sink_tokens = 16;        // S (the designs: positions 0-4; measured better with 16)
   int32_t recalled_tokens = 1024;  // R: budget of the recalled zone
-  int32_t rolling_tokens = 2048;   // M: rolling never shrinks below this by eviction
+  int32_t rolling_tokens = 1024;   // M: rolling never shrinks below this by eviction
   int32_t evict_tokens = 256;      // rolling is cut back to M once it is over by this much
 };
 
