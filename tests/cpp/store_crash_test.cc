@@ -1,9 +1,9 @@
 // A writer killed at random moments: every acknowledged block is there and bit exact, and the memory opens again.
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <set>
 #include <thread>

@@ -16,18 +16,14 @@
 
 #include "everlong/store/memory_store.h"
 
-#define ASSERT_OK(expression)                                \
-  do {                                                       \
-    const ::everlong::Status test_status = (expression);     \
-    ASSERT_TRUE(test_status.ok()) << test_status.ToString(); \
-  } while (false)
-#define EXPECT_OK(expression)                                \
-  do {                                                       \
-    const ::everlong::Status test_status = (expression);     \
-    EXPECT_TRUE(test_status.ok()) << test_status.ToString(); \
-  } while (false)
+#define ASSERT_OK(expression) ASSERT_TRUE(::everlong::store::IsOk(expression))
+#define EXPECT_OK(expression) EXPECT_TRUE(::everlong::store::IsOk(expression))
 
 namespace everlong::store {
+
+inline testing::AssertionResult IsOk(const Status& status) {
+  return status.ok() ? testing::AssertionSuccess() : testing::AssertionFailure() << status.ToString();
+}
 
 constexpr int32_t kLayers = 5;
 constexpr int32_t kPageTokens = 16;

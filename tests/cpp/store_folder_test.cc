@@ -1,11 +1,11 @@
 // A memory in a folder: reopening, one writer and many readers, rights, full disks, what a crash leaves behind.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <functional>
 
 #include "store_fixture.h"
@@ -126,9 +126,7 @@ TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
 }
 
 TEST_F(StoreFolder, CreateTakesOverWhatACrashedCreateLeft) {
-  {
-    const auto store = Create();
-  }
+  { const auto store = Create(); }
   std::filesystem::remove(folder_ / "manifest.json");
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kNotFound);
   const auto store = Create();

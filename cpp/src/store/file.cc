@@ -70,7 +70,7 @@ Status WriteAt(const UniqueFd& file, const std::filesystem::path& path, int64_t 
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoError("cannot write to", path, errno);
     offset += count;
-    size_t left = static_cast<size_t>(count);
+    auto left = static_cast<size_t>(count);
     const size_t before = piece;
     while (piece < pieces.size() && left >= pieces[piece].size() - within) {
       left -= pieces[piece].size() - within;

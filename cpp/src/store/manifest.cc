@@ -67,9 +67,9 @@ class Fields {
   }
   // The member, {} when it is missing.
   const Json& Object(const char* name) {
-    static const Json nothing = Json::object();
+    static const Json kNothing = Json::object();
     const Json* member = Find(name, &Json::is_object, "an object");
-    return member == nullptr ? nothing : *member;
+    return member == nullptr ? kNothing : *member;
   }
   [[nodiscard]] const std::string& problem() const { return problem_; }
 

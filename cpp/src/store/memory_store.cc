@@ -46,7 +46,7 @@ Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
     return bad(std::to_string(draft.page_bytes.size()) + " pages for the span " + Text(span) + ", expected " +
                std::to_string(pages) + " of " + std::to_string(geometry.page_tokens) + " tokens");
   }
-  int64_t left = static_cast<int64_t>(draft.payload.size());
+  auto left = static_cast<int64_t>(draft.payload.size());
   for (size_t page = 0; page < draft.page_bytes.size(); ++page) {
     const int64_t bytes = draft.page_bytes[page];
     if (bytes <= 0 || bytes % geometry.layers != 0) {
