@@ -82,6 +82,7 @@ void BindPages(py::module_& module) {
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("groups", &SearchResult::groups)
       .def_readonly("top_mass", &SearchResult::top_mass)
+      .def_readonly("agreed", &SearchResult::agreed)
       .def_readonly("decisiveness", &SearchResult::decisiveness);
 
   py::class_<StoreStats>(module, "StoreStats")

@@ -40,7 +40,6 @@ def read(
     from everlong.model import MemoryModel
 
     with MemoryModel.from_pretrained(model, memory=memory) as mm:
-        mm.memory.core.set_attribute("model", model)
         reports = {}
         for file in files:
             report = mm.read(file, source=source, progress=not as_json and sys.stderr.isatty())

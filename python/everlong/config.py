@@ -39,7 +39,7 @@ class MemoryConfig:
     retrieval_heads: int = 5  # how many heads calibration keeps
 
     policy: Policy = "prompt"
-    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of rolling, what stays before a question
+    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the text read last, what stays before a question
     recent_every: int = _OS.recent_every  # policy "recent": generated tokens between two recalls
     recent_blocks: int = _OS.recent_blocks
 

@@ -171,7 +171,7 @@ class MemoryModel:
         takes the question as plain text to go on from. Further arguments are those of transformers' `generate`.
         """
         self._check_open()
-        found = Found((), 0.0, 0.0)
+        found = Found((), False, 0.0)
         tokens: list[int] = []
         with contextlib.nullcontext() if remember else self.frame.branch():
             for event in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):

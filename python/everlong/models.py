@@ -52,6 +52,8 @@ def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = No
     with _quiet_without_terminal():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
+    # What a memory keeps as its model's name must load it again, on another machine too.
+    model.name_or_path = name_or_path
     if wanted is None:
         model = _in_fastest_dtype(model)
     return model, tokenizer

@@ -33,12 +33,13 @@ class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
     groups: tuple[_core.FoundGroup, ...]
-    top_mass: float
-    decisiveness: float
+    agreed: bool  # every part of the index has the best page among its first
+    decisiveness: float  # mass of the best page over the second best; 0 without heads
 
     def chosen(self, decisive: float) -> Found:
         """The first group alone when it is decisive: more text beside the right one costs a small model answers."""
-        return dataclasses.replace(self, groups=self.groups[:1]) if self.decisiveness >= decisive else self
+        sure = self.agreed and self.decisiveness >= decisive
+        return dataclasses.replace(self, groups=self.groups[:1]) if sure else self
 
     def pages(self, order: str) -> list[_core.PageRef]:
         """The pages in frame order: "relevance" puts the best group last, "time" the newest."""
@@ -69,7 +70,7 @@ def search(
         stream=frame.os.stream,
         resident_from=rolling_begin,
     )
-    return Found(tuple(result.groups), result.top_mass, result.decisiveness)
+    return Found(tuple(result.groups), result.agreed, result.decisiveness)
 
 
 def query_layers(frame: Frame, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:

@@ -43,6 +43,33 @@ std::vector<double> ReferenceMass(const std::vector<Block>& blocks, const std::v
   return mass;
 }
 
+TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) {
+  const Filled filled = FilledInRam(4);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  int agreed = 0;
+  int searched = 0;
+  for (const Block& words : filled.blocks) {
+    for (const Block& keys : filled.blocks) {
+      Question question = QuestionFor(words, words.span.size() - 1, 4.0F);
+      question.head_queries = QuestionFor(keys, keys.span.size() - 1, 4.0F).head_queries;
+      SearchRequest request = question.Request();
+      for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kLexical}) {
+        request.kinds = static_cast<uint32_t>(kind);
+        const auto alone = filled.memory->Search(request);
+        ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+        EXPECT_EQ(alone->agreed, !alone->groups.empty()) << "one index agrees with itself";
+      }
+      request.kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
+      const auto both = filled.memory->Search(request);
+      ASSERT_TRUE(both.ok()) << both.status().ToString();
+      agreed += both->agreed ? 1 : 0;
+      ++searched;
+    }
+  }
+  EXPECT_GT(agreed, 0);
+  EXPECT_LT(agreed, searched);
+}
+
 TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
   const Filled filled = FilledInRam(4);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok()) << "over what is stored already";

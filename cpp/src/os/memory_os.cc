@@ -34,6 +34,7 @@ int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
 std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin) {
   residency_.Append(tokens);
+  if (origin == Origin::kRead) read_end_ = stream_end();
   std::vector<Action> actions;
   if (archiving_) Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
   if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);
@@ -53,7 +54,7 @@ std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
-    NarrowRolling(config_.recall.prompt_rolling_tokens, actions);
+    NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - read_end_), actions);
   } else if (other_streams && config_.residency.recalled_tokens > 0) {
     Evict(0, actions);
   }
@@ -143,6 +144,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
   archived_until_ = stream_end;
+  read_end_ = stream_end;
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
   return placements;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -103,6 +104,10 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
 
   const std::vector<index::FusedHit> fused =
       rankings.size() == 1 ? AsFused(rankings[0]) : index::ReciprocalRankFusion(rankings, candidates);
+  result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
+    const auto first = ranking.hits | std::views::take(kAgreementRanks);
+    return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
+  });
   for (const index::PageGroup& group :
        index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups, request.token_budget)) {
     FoundGroup found;

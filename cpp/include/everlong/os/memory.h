@@ -55,12 +55,16 @@ struct FoundGroup {
   uint32_t found_by = 0;  // index::FoundBy bits
 };
 
+// How far down a ranking the best page may stand for that index to agree with it.
+inline constexpr int64_t kAgreementRanks = 3;
+
 // What `decisiveness` is cut to; a page without a rival has it.
 inline constexpr float kMaxDecisiveness = 1e6F;
 
 struct SearchResult {
   std::vector<FoundGroup> groups;  // best first
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
+  bool agreed = false;             // every index that was asked has the best page among its first kAgreementRanks
   float decisiveness = 0;  // heads: mass of the best page over the second best (1 to kMaxDecisiveness; 0 without heads)
 };
 

@@ -157,6 +157,7 @@ class MemoryOs {
   State state_ = State::kGenerating;
   bool archiving_ = true;
   int64_t archived_until_ = 0;
+  int64_t read_end_ = 0;          // one past the newest token that was read, not asked or generated
   int64_t archiving_off_at_ = 0;  // the stream's end when archiving was last turned off
   std::vector<Event> trace_;
 };

@@ -13,9 +13,10 @@ enum class RecallTrigger : uint8_t { kPrompt, kRecent };
 struct RecallPolicyConfig {
   bool prompt = true;   // once a question, by its own queries
   bool recent = false;  // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
-  // Of rolling, what stays between the recalled zone and a question; the rest leaves the frame for it (it is archived,
-  // so that it can come back). Measured: text between what was recalled and the question costs answers.
-  int32_t prompt_rolling_tokens = 64;
+  // Of the text read last, what stays between the recalled zone and a question; the rest leaves the frame for it (it is
+  // archived, so that it can come back). Measured: text between what was recalled and the question costs answers. A
+  // conversation since then stays in any case.
+  int32_t prompt_rolling_tokens = 0;
   int32_t recent_every = 512;
   int32_t recent_blocks = 3;
 };

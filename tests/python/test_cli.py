@@ -1,0 +1,47 @@
+"""The command line over a tiny model saved to disk: what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_models import byte_tokenizer, tiny_model
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def everlong(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from everlong.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    # Under the 64 pages from which the heads of a random model would have a say.
+    book.write_text("once upon a time there was a fox. " * 60 + "The key is Zq7#Kx9. " + "and so on, and so on. " * 60)
+    memory = tmp_path / "book.everlong"
+    read = everlong("read", book, "--memory", memory, "--model", saved_model, "--json")
+    assert read.returncode == 0, read.stderr
+    assert json.loads(read.stdout)[str(book)]["tokens"] == len(book.read_text())
+    ask = everlong("ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3", "--json")
+    assert ask.returncode == 0, ask.stderr
+    answer = json.loads(ask.stdout)
+    assert answer["tokens"] == 3
+    assert any("Zq7#Kx9" in recall["text"] and recall["source"] == "book" for recall in answer["recalled"])
+
+
+def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
+    result = everlong("ask", "who?", "--memory", tmp_path / "nothing.everlong")
+    assert result.returncode == 1
+    assert result.stderr.startswith("everlong: ")
+    assert "nothing.everlong" in result.stderr
+    assert "Traceback" not in result.stderr
