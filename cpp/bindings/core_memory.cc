@@ -84,6 +84,7 @@ int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t 
 
 void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& heads) {
   std::vector<index::RetrievalHead> retrieval_heads;
+  retrieval_heads.reserve(heads.size());
   for (const auto& [layer, query_head, kv_head] : heads) retrieval_heads.push_back({layer, query_head, kv_head});
   RaiseIfError(self.Call([&](Memory& memory) { return memory.SetRetrievalHeads(std::move(retrieval_heads)); }));
 }
