@@ -29,6 +29,6 @@ for source in hip/*.hip; do
     -c "$source" -o "$out/$name.sm_90.o"
   # The offload bundle lists its code objects by triple and architecture.
   grep -q -a 'amdgcn-amd-amdhsa--gfx908' "$out/$name.gfx908.o" || fail "$name.gfx908.o holds no gfx908 code object"
-  readelf -SW "$out/$name.sm_90.o" | grep -q nv_fatbin || fail "$name.sm_90.o holds no CUDA code"
+  readelf -SW "$out/$name.sm_90.o" | grep nv_fatbin >/dev/null || fail "$name.sm_90.o holds no CUDA code"
   echo "$source: gfx908 and sm_90 compiled"
 done
