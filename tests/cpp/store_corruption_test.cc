@@ -82,7 +82,7 @@ class StoreCorruption : public StoreFolderTest {
 
 TEST_F(StoreCorruption, FlippedBitsOfASegment) {
   const size_t bits = 8 * std::filesystem::file_size(segment());
-  std::mt19937_64 random(1);
+  std::mt19937_64 random = Repeatable(1);
   const auto store = Open(true);
   int hit = 0;
   for (int i = 0; i < kFlips; ++i) {
@@ -120,7 +120,7 @@ TEST_F(StoreCorruption, TruncatedSegment) {
   const std::string good = ReadFile(segment());
   // The last record ends with padding that no read needs.
   const size_t needed = good.size() - 4096 + static_cast<size_t>(blocks_.back().page_bytes.back());
-  std::mt19937_64 random(2);
+  std::mt19937_64 random = Repeatable(2);
   for (int i = 0; i < kTruncations; ++i) {
     const size_t length = random() % good.size();
     WriteFile(segment(), good.substr(0, length));
@@ -155,7 +155,7 @@ TEST_F(StoreCorruption, MissingSegment) {
 
 TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
   const size_t bits = 8 * std::filesystem::file_size(catalog());
-  std::mt19937_64 random(3);
+  std::mt19937_64 random = Repeatable(3);
   int refused = 0;
   for (int i = 0; i < kFlips; ++i) {
     const size_t bit = random() % bits;
@@ -207,6 +207,7 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
   for (const char* sql : {"DELETE FROM pages WHERE block = 1 AND page = 1",
                           "UPDATE pages SET record_offset = 0 WHERE block = 1 AND page = 1",
                           "UPDATE pages SET part_crcs = x'00' WHERE block = 1 AND page = 1",
+                          "UPDATE pages SET part_crcs = x'' WHERE block = 1 AND page = 1",
                           "UPDATE pages SET part_bytes = -1 WHERE block = 1 AND page = 1"}) {
     const auto store = open_after(sql);
     ASSERT_OK(store.status());
@@ -217,7 +218,7 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
 
 TEST_F(StoreCorruption, TruncatedCatalog) {
   const std::string good = ReadFile(catalog());
-  std::mt19937_64 random(4);
+  std::mt19937_64 random = Repeatable(4);
   for (int i = 0; i < kTruncations; ++i) {
     WriteFile(catalog(), good.substr(0, random() % good.size()));
     for (const bool read_only : {true, false}) {

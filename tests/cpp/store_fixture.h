@@ -39,6 +39,9 @@ inline Manifest TestManifest() {
 // Odd on purpose: no part and no page ends at a round address.
 inline int64_t TestPartBytes(int64_t tokens) { return 37 * tokens + 11; }
 
+// The same numbers in every run, so that a failure can be had again.
+inline std::mt19937_64 Repeatable(uint64_t seed) { return std::mt19937_64(seed); }
+
 // A block of `tokens` that begins at token `begin`; equal arguments give equal bytes.
 struct TestBlock {
   TestBlock(uint64_t seed, int64_t tokens, int64_t begin = 0) {

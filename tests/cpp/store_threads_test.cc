@@ -25,8 +25,12 @@ TEST_P(StoreThreads, TwoReadersBesideAnAppenderSeeWholeBlocksOnly) {
   std::thread appender([&] {
     for (int64_t id = 1; id <= kBlocks; ++id) {
       EXPECT_EQ(store.Append(block_of(id).Draft()).value(), id);
-      if (id % 10 == 0) EXPECT_OK(store.Forget(std::vector<int64_t>{id}));
-      if (id % 9 == 0) EXPECT_OK(store.SetAttribute("last", std::to_string(id)));
+      if (id % 10 == 0) {
+        EXPECT_OK(store.Forget(std::vector<int64_t>{id}));
+      }
+      if (id % 9 == 0) {
+        EXPECT_OK(store.SetAttribute("last", std::to_string(id)));
+      }
     }
     done = true;
   });

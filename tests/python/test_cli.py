@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tiny_models import byte_tokenizer, tiny_model
 
 

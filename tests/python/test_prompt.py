@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import byte_tokenizer
 
 from everlong.prompt import build_prompt
+from tiny_models import byte_tokenizer
 
 TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}<sys>be good</sys>{% endif %}"

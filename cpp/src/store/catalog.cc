@@ -428,9 +428,13 @@ Result<std::vector<PageRow>> Catalog::Locate(std::span<const PageKey> pages) {
       row.segment = static_cast<int32_t>(query.Int64(0));
       row.offset = query.Int64(1);
       row.part_bytes = query.Int64(3);
-      row.part_crcs.resize(crcs.size() / 4);
-      std::memcpy(row.part_crcs.data(), crcs.data(), row.part_crcs.size() * 4);
-      whole = PageChecksum(key.block, RecordKind::kKv, key.page, row) == query.Int64(5);
+      // A damaged row may hold no checksum at all, and nothing must be copied from nowhere.
+      whole = !crcs.empty() && crcs.size() % 4 == 0;
+      if (whole) {
+        row.part_crcs.resize(crcs.size() / 4);
+        std::memcpy(row.part_crcs.data(), crcs.data(), crcs.size());
+        whole = PageChecksum(key.block, RecordKind::kKv, key.page, row) == query.Int64(5);
+      }
     }
     if (!whole) {
       return CorruptError("catalog '" + database_.name() + "': the row of block " + std::to_string(key.block) +
