@@ -126,7 +126,9 @@ TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
 }
 
 TEST_F(StoreFolder, CreateTakesOverWhatACrashedCreateLeft) {
-  { const auto store = Create(); }
+  {
+    const auto store = Create();
+  }
   std::filesystem::remove(folder_ / "manifest.json");
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kNotFound);
   const auto store = Create();
