@@ -38,6 +38,7 @@ Status CheckRequest(const SearchRequest& request) {
 // One kind alone keeps its own scores.
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
+  hits.reserve(ranking.hits.size());
   for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part});
   return hits;
 }
@@ -133,8 +134,8 @@ Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before,
   for (auto at = found->second.rbegin(); at != found->second.rend() && std::ssize(newest) < blocks; ++at) {
     if (s.blocks.at(at->second).span.end <= before) newest.push_back(at->second);
   }
-  for (auto id = newest.rbegin(); id != newest.rend(); ++id) {
-    const State::BlockPages& block = s.blocks.at(*id);
+  for (const int64_t id : newest | std::views::reverse) {
+    const State::BlockPages& block = s.blocks.at(id);
     for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal)
       pages.push_back(s.RefOf(ordinal));
   }
