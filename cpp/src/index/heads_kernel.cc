@@ -65,8 +65,8 @@ HeadsKernels Supported() {
 }  // namespace
 
 const HeadsKernels& SupportedHeadsKernels() {
-  static const HeadsKernels supported = Supported();
-  return supported;
+  static const HeadsKernels kSupported = Supported();
+  return kSupported;
 }
 
 }  // namespace everlong::index
