@@ -352,6 +352,7 @@ def os_config(**changes: int) -> _core.MemoryOsConfig:
         "rolling_tokens": 40,
         "evict_tokens": 8,
         "block_tokens": 16,
+        "prompt_rolling_tokens": 40,  # a prompt moves nothing
     }
     return _core.MemoryOsConfig(**(fields | changes))
 
