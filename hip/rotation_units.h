@@ -109,7 +109,8 @@ EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector
 
 template <Turn kTurn>
 EVERLONG_HD inline kv::Pair TurnPair(kv::Pair pair, float c, float s) {
-  return kTurn == Turn::kOn ? kv::RotatePair(pair, c, s) : kv::UnrotatePair(pair, c, s);
+  const kv::Phase phase{c, s};
+  return kv::RotatePair(pair, kTurn == Turn::kOn ? phase : kv::InversePhase(phase));
 }
 
 // All of unit `index`: the body of the kernel. kInterleaved is phase.interleaved, fixed so that every element keeps its

@@ -28,7 +28,7 @@ class MemoryConfig:
     chunk_tokens: int = 512  # tokens a forward while reading
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
-    codec: Literal["fp32", "bf16", "e4m3"] = "e4m3"  # of the archive
+    codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"  # of the archive
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
     groups: int = 4  # page groups recalled for a question, unless one is decisive

@@ -12,7 +12,8 @@ import torch
 
 from everlong import _native  # noqa: F401  importing it loads the operators
 
-_CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1}
+_CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
+_WITH_SCALES = ("e4m3", "e5m2")
 CODECS = tuple(_CODE_BYTES)
 
 
@@ -80,8 +81,8 @@ def archive_kv(
 ) -> torch.Tensor:
     """Slots [first_slot, first_slot + tokens) un-rotated and encoded as the payload of a block, uint8 [bytes].
 
-    k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec "fp32", "bf16" or "e4m3". The layout of the bytes is
-    that of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
+    k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The layout of the bytes is that
+    of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
     """
     payload: torch.Tensor = torch.ops.everlong.archive_kv(
         k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
@@ -124,11 +125,11 @@ def restore_kv(
 
 
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
-    """Bytes of a block of `tokens` tokens: codes, and for e4m3 a float32 scale a channel of a page and a token."""
+    """Bytes of a block of `tokens` tokens: codes, and for FP8 a float32 scale a channel of a page and a token."""
     if codec not in _CODE_BYTES:
         raise ValueError(f'codec is "{codec}"; expected one of {CODECS}')
     codes = 2 * tokens * head_dim * _CODE_BYTES[codec]
-    if codec == "e4m3":
+    if codec in _WITH_SCALES:
         pages = (tokens + page_tokens - 1) // page_tokens
         codes += 4 * (pages * head_dim + tokens)
     return layers * kv_heads * codes

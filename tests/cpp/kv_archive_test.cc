@@ -67,7 +67,9 @@ INSTANTIATE_TEST_SUITE_P(All, ArchiveCase,
                                          Case{Codec::kBFloat16, DType::kBFloat16, Pairing::kHalfSplit, 12, 1.347},
                                          Case{Codec::kE4M3, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.0},
                                          Case{Codec::kE4M3, DType::kBFloat16, Pairing::kInterleaved, 12, 1.139},
-                                         Case{Codec::kE4M3, DType::kFloat16, Pairing::kHalfSplit, 8, 1.0}));
+                                         Case{Codec::kE4M3, DType::kFloat16, Pairing::kHalfSplit, 8, 1.0},
+                                         Case{Codec::kE5M2, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.139},
+                                         Case{Codec::kE5M2, DType::kBFloat16, Pairing::kInterleaved, 12, 1.0}));
 
 double LargestOfChannel(const Frame& frame, int64_t layer, int64_t head, int64_t first, int64_t count, int64_t d) {
   double largest = 0;
@@ -84,8 +86,9 @@ double LargestOfRow(const std::vector<double>& values, size_t row) {
 }
 
 // What a codec may change in a number of a group whose largest magnitude is `largest`: half a step of E4M3 (3 fraction
-// bits, so at most 2^-4 of the number itself, and in its subnormals half of 2^-9 of the scale).
+// bits, so at most 2^-4 of the number itself, and in its subnormals half of 2^-9 of the scale) or E5M2 (2^-3, 2^-16).
 double CodecError(Codec codec, double value, double largest) {
+  if (codec == Codec::kE5M2) return 1.001 * std::max(std::abs(value) / 8, largest / 57344 * 0x1p-17);
   if (codec == Codec::kE4M3) return 1.001 * std::max(std::abs(value) / 16, largest / 448 * 0x1p-10);
   return codec == Codec::kBFloat16 ? std::abs(value) * 0x1p-8 : 0.0;
 }
@@ -127,7 +130,7 @@ TEST_P(ArchiveCase, RestoresKeysAtNewPositions) {
           ASSERT_NEAR(target.Get(target.kv.k, to), expected, tolerance) << "token " << t << " d " << d;
           const double value = source.Get(source.kv.v, from + static_cast<size_t>(d));
           const double largest = LargestOfRow(source.plain_v, from) * 1.01;
-          const double value_error = param.codec == Codec::kE4M3
+          const double value_error = HasScales(param.codec)
                                          ? CodecError(param.codec, value, largest) + std::abs(value) * half_ulp * 2
                                          : 0.0;  // fp32 and bf16 hold the values of these frames exactly
           ASSERT_LE(std::abs(target.Get(target.kv.v, to) - value), value_error) << "token " << t << " d " << d;
@@ -178,14 +181,14 @@ TEST(Archive, Float32PayloadHoldsTheUnrotatedKeys) {
 float KeyAt(const std::vector<float>& keys, int64_t t, int64_t d) { return keys[static_cast<size_t>(t * kDim + d)]; }
 
 // The vectorised loops against the element functions, one element at a time, bit for bit; the order of the format too.
-TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
+void ExpectElementArithmetic(Codec codec, uint8_t (*encode)(float), float format_max) {
   const RopeTable rope = MakeRope(20, 1e4, 1.139, Pairing::kHalfSplit);
   Frame frame(kLayers, kHeads, kDim, PositionsFrom(77, kSlots), rope, DType::kBFloat16, 4);
   for (int64_t t = 0; t < kSlots; ++t) frame.Set(frame.kv.k, frame.Index(1, 1, t, 22), 0.0);  // a channel of zeros
   for (int64_t d = 0; d < kDim; ++d) frame.Set(frame.kv.v, frame.Index(0, 1, 5, d), 0.0);     // a token of zeros
-  const PayloadLayout layout = Layout(Codec::kE4M3);
+  const PayloadLayout layout = Layout(codec);
   constexpr int32_t kTokens = 13;
-  const std::vector<std::byte> payload = Archived(frame, 2, kTokens, Codec::kE4M3);
+  const std::vector<std::byte> payload = Archived(frame, 2, kTokens, codec);
 
   const auto* k = reinterpret_cast<const uint16_t*>(frame.k_bytes.data());
   const auto* v = reinterpret_cast<const uint16_t*>(frame.v_bytes.data());
@@ -202,7 +205,8 @@ TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
           const size_t i = d % 10;
           const float c = frame.cos[static_cast<size_t>(2 + t) * 10 + i];
           const float s = frame.sin[static_cast<size_t>(2 + t) * 10 + i];
-          const Pair plain = UnrotatePair({BFloat16ToFloat(k[row + i]), BFloat16ToFloat(k[row + i + 10])}, c, s);
+          const Pair plain =
+              RotatePair({BFloat16ToFloat(k[row + i]), BFloat16ToFloat(k[row + i + 10])}, InversePhase({c, s}));
           keys.push_back(d >= 20 ? BFloat16ToFloat(k[row + d]) : d < 10 ? plain.x : plain.y);
         }
       }
@@ -211,10 +215,10 @@ TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
         for (int32_t t = 0; t < kTokens; ++t) {
           largest = std::max(largest, std::abs(KeyAt(keys, t, d)));
         }
-        const float scale = E4M3Scale(largest);
+        const float scale = GroupScale(largest, format_max);
         std::memcpy(k_scales + 4 * (head * kDim + d), &scale, 4);
         for (int32_t t = 0; t < kTokens; ++t) {
-          const uint8_t code = FloatToE4M3(KeyAt(keys, t, d) / scale);
+          const uint8_t code = encode(KeyAt(keys, t, d) * (1.0F / scale));
           part[(head * kTokens + t) * kDim + d] = std::byte{code};
         }
       }
@@ -222,10 +226,10 @@ TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
         const size_t row = frame.Index(layer, head, 2 + t);
         float largest = 0;
         for (size_t d = 0; d < kDim; ++d) largest = std::max(largest, std::abs(BFloat16ToFloat(v[row + d])));
-        const float scale = E4M3Scale(largest);
+        const float scale = GroupScale(largest, format_max);
         std::memcpy(v_scales + 4 * (head * kTokens + t), &scale, 4);
         for (size_t d = 0; d < kDim; ++d) {
-          const uint8_t code = FloatToE4M3(BFloat16ToFloat(v[row + d]) / scale);
+          const uint8_t code = encode(BFloat16ToFloat(v[row + d]) * (1.0F / scale));
           part[static_cast<size_t>(((kHeads + head) * kTokens + t) * kDim) + d] = std::byte{code};
         }
       }
@@ -234,10 +238,15 @@ TEST(Archive, E4M3PayloadIsTheElementArithmetic) {
   EXPECT_EQ(payload, expected);
 }
 
+TEST(Archive, Fp8PayloadIsTheElementArithmetic) {
+  ExpectElementArithmetic(Codec::kE4M3, FloatToE4M3, kE4M3Max);
+  ExpectElementArithmetic(Codec::kE5M2, FloatToE5M2, kE5M2Max);
+}
+
 TEST(Restore, PlacesAPartOfAPage) {
   const RopeTable rope = MakeRope(kDim, 1e4, 1.0, Pairing::kHalfSplit);
   const Frame source(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 5);
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3}) {
+  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
     const Frame whole(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 6);
     const Frame partial(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 7);
     const std::vector<std::byte> payload = Archived(source, 0, 40, codec);
@@ -323,7 +332,7 @@ TEST(Archive, RefusesShapesThatDoNotFit) {
 
 TEST(Archive, NamesTheFirstNumberThatIsNotFinite) {
   const RopeTable rope = MakeRope(kDim, 1e4, 1.0, Pairing::kHalfSplit);
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3}) {
+  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
     for (const bool in_keys : {true, false}) {
       for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
         Frame frame(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 10);

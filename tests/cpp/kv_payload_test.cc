@@ -6,7 +6,7 @@ namespace everlong::kv {
 namespace {
 
 TEST(Payload, CodecNamesParseBack) {
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3}) {
+  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
     ASSERT_TRUE(ParseCodec(CodecName(codec)).ok());
     EXPECT_EQ(*ParseCodec(CodecName(codec)), codec);
   }
@@ -21,6 +21,7 @@ TEST(Payload, SizesFollowTheFormat) {
   EXPECT_EQ(bf16.PageBytes(5), 3 * 2 * 2 * 5 * 8 * 2);
   const PayloadLayout e4m3{Codec::kE4M3, 3, 2, 8, 64};
   EXPECT_EQ(e4m3.PartBytes(5), 2 * (2 * 5 * 8) + 4 * (2 * 8) + 4 * (2 * 5));
+  EXPECT_EQ((PayloadLayout{Codec::kE5M2, 3, 2, 8, 64}).PartBytes(5), e4m3.PartBytes(5));
   EXPECT_EQ(e4m3.BlockBytes(64 * 2 + 5), 2 * e4m3.PageBytes(64) + e4m3.PageBytes(5));
   EXPECT_EQ(e4m3.BlockBytes(0), 0);
   EXPECT_EQ(e4m3.PageCount(0), 0);

@@ -16,6 +16,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 from everlong import ops
 
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
+# Half a step of a codec: of a number, and of its group's largest where the format is subnormal.
+HALF_STEP = {"e4m3": (2.0**-4, 2.0**-10 / 448), "e5m2": (2.0**-3, 2.0**-17 / 57344)}
 LAST_POSITION = 10_000_000
 PLACEMENT_FIELDS = 6
 
@@ -220,7 +222,7 @@ def placements_of_block(tokens: int, page_tokens: int, codec: str, dim: int, slo
 @given(
     ropes,
     seeds,
-    st.sampled_from(["fp32", "bf16", "e4m3"]),
+    st.sampled_from(ops.CODECS),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     st.integers(1, 90),
     st.sampled_from([16, 64]),
@@ -255,16 +257,17 @@ def test_restore_gives_back_what_was_archived(
     rounding = row_norm(want) * (3 * ULP[dtype] / 2 + 2e-6)
     if codec == "bf16":
         rounding = rounding + row_norm(want) * ULP[torch.bfloat16] / 2
-    if (
-        codec == "e4m3"
-    ):  # half a step: 1/16 of a number, 2^-10 of its group's largest / 448 where the format is subnormal
+    if codec in HALF_STEP:
+        relative, absolute = HALF_STEP[codec]
         largest = torch.cat([p.abs().amax(2, keepdim=True).expand_as(p) for p in plain.split(page_tokens, 2)], 2)
-        error = torch.maximum(plain.abs() / 16, largest / 448 / 1024) * 1.05
+        error = torch.maximum(plain.abs() * relative, largest * absolute) * 1.05
         rounding = rounding + 2 * rope.attention_scaling * error.amax(-1, keepdim=True)
     assert_within(target.k[:, :, placed], want, rounding)
-    if codec == "e4m3":
+    if codec in HALF_STEP:
         largest = values.abs().amax(-1, keepdim=True)
-        bound = torch.maximum(values.abs() / 16, largest / 448 / 1024) * 1.001 + ULP[dtype] * values.abs() + 2.0**-24
+        bound = (
+            torch.maximum(values.abs() * relative, largest * absolute) * 1.001 + ULP[dtype] * values.abs() + 2.0**-24
+        )
         assert_within(target.v[:, :, placed], values, bound)
     elif codec == "fp32" or dtype == torch.bfloat16:
         assert torch.equal(target.v[:, :, placed].double(), values)

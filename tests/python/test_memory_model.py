@@ -127,7 +127,7 @@ with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), sys.argv[1], co
 """
 
 
-@pytest.mark.parametrize("codec", ["fp32", "e4m3"])
+@pytest.mark.parametrize("codec", ["fp32", "e4m3", "e5m2"])
 def test_memory_written_by_one_process_answers_in_another(tmp_path: Path, codec: str) -> None:
     config = dataclasses.replace(SMALL, codec=codec)
     with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), tmp_path / "m", config=config) as mm:

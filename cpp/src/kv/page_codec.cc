@@ -5,6 +5,7 @@
 
 #include "everlong/base/check.h"
 #include "everlong/base/dtype.h"
+#include "everlong/kv/element.h"
 #include "slab.h"
 
 namespace everlong::kv {
@@ -33,9 +34,11 @@ HeadOffsets OffsetsOf(const PayloadLayout& layout, int32_t tokens, int32_t head)
 
 // Codecs without scales are element types.
 DType ElementType(Codec codec) {
-  EVERLONG_CHECK(codec != Codec::kE4M3);
+  EVERLONG_CHECK(!HasScales(codec));
   return codec == Codec::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
 }
+
+float FormatMax(Codec codec) { return codec == Codec::kE4M3 ? kE4M3Max : kE5M2Max; }
 
 // Scales lie unaligned in a part.
 void StoreScales(const std::vector<float>& scales, std::byte* out) {
@@ -53,26 +56,26 @@ std::vector<float> LoadScales(const std::byte* in, int32_t count) {
 void EncodeHeadKeys(const float* keys, const PayloadLayout& layout, int32_t tokens, int32_t head, std::byte* part) {
   const HeadOffsets offsets = OffsetsOf(layout, tokens, head);
   const slab::Shape shape{tokens, layout.head_dim};
-  if (layout.codec != Codec::kE4M3) {
+  if (!HasScales(layout.codec)) {
     slab::Narrow(keys, ElementType(layout.codec), shape.size(), part + offsets.k_codes);
     return;
   }
   std::vector<float> scales(static_cast<size_t>(layout.head_dim));
-  slab::ChannelScales(keys, shape, scales.data());
-  slab::EncodeByChannel(keys, shape, scales.data(), reinterpret_cast<uint8_t*>(part + offsets.k_codes));
+  slab::ChannelScales(keys, shape, FormatMax(layout.codec), scales.data());
+  slab::EncodeByChannel(layout.codec, keys, shape, scales.data(), reinterpret_cast<uint8_t*>(part + offsets.k_codes));
   StoreScales(scales, part + offsets.k_scales);
 }
 
 void EncodeHeadValues(const float* values, const PayloadLayout& layout, int32_t tokens, int32_t head, std::byte* part) {
   const HeadOffsets offsets = OffsetsOf(layout, tokens, head);
   const slab::Shape shape{tokens, layout.head_dim};
-  if (layout.codec != Codec::kE4M3) {
+  if (!HasScales(layout.codec)) {
     slab::Narrow(values, ElementType(layout.codec), shape.size(), part + offsets.v_codes);
     return;
   }
   std::vector<float> scales(static_cast<size_t>(tokens));
-  slab::RowScales(values, shape, scales.data());
-  slab::EncodeByRow(values, shape, scales.data(), reinterpret_cast<uint8_t*>(part + offsets.v_codes));
+  slab::RowScales(values, shape, FormatMax(layout.codec), scales.data());
+  slab::EncodeByRow(layout.codec, values, shape, scales.data(), reinterpret_cast<uint8_t*>(part + offsets.v_codes));
   StoreScales(scales, part + offsets.v_scales);
 }
 
@@ -81,12 +84,12 @@ void DecodeHeadKeys(const std::byte* part, const PayloadLayout& layout, PartRows
   const slab::Shape shape{rows.count, layout.head_dim};
   const std::byte* codes =
       part + offsets.k_codes + static_cast<int64_t>(rows.first) * layout.head_dim * CodeBytes(layout.codec);
-  if (layout.codec != Codec::kE4M3) {
+  if (!HasScales(layout.codec)) {
     slab::Widen(codes, ElementType(layout.codec), shape.size(), keys);
     return;
   }
   const std::vector<float> scales = LoadScales(part + offsets.k_scales, layout.head_dim);
-  slab::DecodeByChannel(reinterpret_cast<const uint8_t*>(codes), shape, scales.data(), keys);
+  slab::DecodeByChannel(layout.codec, reinterpret_cast<const uint8_t*>(codes), shape, scales.data(), keys);
 }
 
 void DecodeHeadValues(const std::byte* part, const PayloadLayout& layout, PartRows rows, float* values) {
@@ -94,13 +97,13 @@ void DecodeHeadValues(const std::byte* part, const PayloadLayout& layout, PartRo
   const slab::Shape shape{rows.count, layout.head_dim};
   const std::byte* codes =
       part + offsets.v_codes + static_cast<int64_t>(rows.first) * layout.head_dim * CodeBytes(layout.codec);
-  if (layout.codec != Codec::kE4M3) {
+  if (!HasScales(layout.codec)) {
     slab::Widen(codes, ElementType(layout.codec), shape.size(), values);
     return;
   }
   const auto skipped = static_cast<int64_t>(sizeof(float)) * rows.first;
   const std::vector<float> scales = LoadScales(part + offsets.v_scales + skipped, rows.count);
-  slab::DecodeByRow(reinterpret_cast<const uint8_t*>(codes), shape, scales.data(), values);
+  slab::DecodeByRow(layout.codec, reinterpret_cast<const uint8_t*>(codes), shape, scales.data(), values);
 }
 
 }  // namespace everlong::kv

@@ -26,15 +26,18 @@ std::string_view CodecName(Codec codec) {
       return "bf16";
     case Codec::kE4M3:
       return "e4m3";
+    case Codec::kE5M2:
+      return "e5m2";
   }
   EVERLONG_CHECK(false);
 }
 
 Result<Codec> ParseCodec(std::string_view name) {
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3}) {
+  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
     if (name == CodecName(codec)) return codec;
   }
-  return InvalidArgumentError("codec is \"" + std::string(name) + "\"; expected \"fp32\", \"bf16\" or \"e4m3\"");
+  return InvalidArgumentError("codec is \"" + std::string(name) +
+                              "\"; expected \"fp32\", \"bf16\", \"e4m3\" or \"e5m2\"");
 }
 
 int64_t CodeBytes(Codec codec) {
@@ -44,10 +47,13 @@ int64_t CodeBytes(Codec codec) {
     case Codec::kBFloat16:
       return 2;
     case Codec::kE4M3:
+    case Codec::kE5M2:
       return 1;
   }
   EVERLONG_CHECK(false);
 }
+
+bool HasScales(Codec codec) { return codec == Codec::kE4M3 || codec == Codec::kE5M2; }
 
 int64_t PayloadLayout::PageCount(int64_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }
 
@@ -59,7 +65,7 @@ int32_t PayloadLayout::PageTokens(int64_t tokens, int64_t page) const {
 int64_t PayloadLayout::PartBytes(int32_t tokens) const {
   const int64_t rows = static_cast<int64_t>(kv_heads) * tokens;
   const int64_t codes = 2 * rows * head_dim * CodeBytes(codec);
-  if (codec != Codec::kE4M3) return codes;
+  if (!HasScales(codec)) return codes;
   return codes + kScaleBytes * (static_cast<int64_t>(kv_heads) * head_dim + rows);
 }
 

@@ -48,7 +48,7 @@ EVERLONG_SIMD_CLONES void RotateHalfSplit(float* rows, Shape shape, const float*
     const float* __restrict c = cos + t * phase_stride;
     const float* __restrict s = sin + t * phase_stride;
     for (int32_t i = 0; i < half; ++i) {
-      const Pair turned = RotatePair({first[i], second[i]}, c[i], s[i]);
+      const Pair turned = RotatePair({first[i], second[i]}, {c[i], s[i]});
       first[i] = turned.x;
       second[i] = turned.y;
     }
@@ -62,7 +62,7 @@ EVERLONG_SIMD_CLONES void RotateInterleaved(float* rows, Shape shape, const floa
     const float* __restrict c = cos + t * phase_stride;
     const float* __restrict s = sin + t * phase_stride;
     for (int32_t i = 0; i < half; ++i) {
-      const Pair turned = RotatePair({row[2 * i], row[2 * i + 1]}, c[i], s[i]);
+      const Pair turned = RotatePair({row[2 * i], row[2 * i + 1]}, {c[i], s[i]});
       row[2 * i] = turned.x;
       row[2 * i + 1] = turned.y;
     }
@@ -77,7 +77,7 @@ EVERLONG_SIMD_CLONES void UnrotateHalfSplit(float* rows, Shape shape, const floa
     const float* __restrict c = cos + t * half;
     const float* __restrict s = sin + t * half;
     for (int32_t i = 0; i < half; ++i) {
-      const Pair plain = UnrotatePair({first[i], second[i]}, c[i], s[i]);
+      const Pair plain = RotatePair({first[i], second[i]}, InversePhase({c[i], s[i]}));
       first[i] = plain.x;
       second[i] = plain.y;
     }
@@ -91,7 +91,7 @@ EVERLONG_SIMD_CLONES void UnrotateInterleaved(float* rows, Shape shape, const fl
     const float* __restrict c = cos + t * half;
     const float* __restrict s = sin + t * half;
     for (int32_t i = 0; i < half; ++i) {
-      const Pair plain = UnrotatePair({row[2 * i], row[2 * i + 1]}, c[i], s[i]);
+      const Pair plain = RotatePair({row[2 * i], row[2 * i + 1]}, InversePhase({c[i], s[i]}));
       row[2 * i] = plain.x;
       row[2 * i + 1] = plain.y;
     }
@@ -111,27 +111,22 @@ EVERLONG_SIMD_CLONES void LargestBitsByChannel(const float* __restrict rows, Sha
   }
 }
 
-EVERLONG_SIMD_CLONES void EncodeChannels(const float* __restrict rows, Shape shape, const float* __restrict scales,
-                                         uint8_t* __restrict codes) {
+EVERLONG_SIMD_CLONES void EncodeChannelsE4M3(const float* __restrict rows, Shape shape, const float* __restrict inverse,
+                                             uint8_t* __restrict codes) {
   for (int64_t t = 0; t < shape.tokens; ++t) {
     const float* row = rows + t * shape.dim;
     uint8_t* code = codes + t * shape.dim;
-    for (int32_t d = 0; d < shape.dim; ++d) code[d] = FloatToE4M3(row[d] / scales[d]);
+    for (int32_t d = 0; d < shape.dim; ++d) code[d] = FloatToE4M3(row[d] * inverse[d]);
   }
 }
 
-EVERLONG_SIMD_CLONES void EncodeRows(const float* __restrict rows, Shape shape, const float* __restrict scales,
-                                     uint8_t* __restrict codes) {
-  for (int64_t t = 0; t < shape.tokens; ++t) {
-    const float* row = rows + t * shape.dim;
-    uint8_t* code = codes + t * shape.dim;
-    const float scale = scales[t];
-    for (int32_t d = 0; d < shape.dim; ++d) code[d] = FloatToE4M3(row[d] / scale);
-  }
+EVERLONG_SIMD_CLONES void EncodeRowE4M3(const float* __restrict row, int32_t dim, float inverse,
+                                        uint8_t* __restrict code) {
+  for (int32_t d = 0; d < dim; ++d) code[d] = FloatToE4M3(row[d] * inverse);
 }
 
-EVERLONG_SIMD_CLONES void DecodeChannels(const uint8_t* __restrict codes, Shape shape, const float* __restrict scales,
-                                         float* __restrict rows) {
+EVERLONG_SIMD_CLONES void DecodeChannelsE4M3(const uint8_t* __restrict codes, Shape shape,
+                                             const float* __restrict scales, float* __restrict rows) {
   for (int64_t t = 0; t < shape.tokens; ++t) {
     const uint8_t* code = codes + t * shape.dim;
     float* row = rows + t * shape.dim;
@@ -139,14 +134,37 @@ EVERLONG_SIMD_CLONES void DecodeChannels(const uint8_t* __restrict codes, Shape 
   }
 }
 
-EVERLONG_SIMD_CLONES void DecodeRows(const uint8_t* __restrict codes, Shape shape, const float* __restrict scales,
-                                     float* __restrict rows) {
+EVERLONG_SIMD_CLONES void DecodeRowE4M3(const uint8_t* __restrict code, int32_t dim, float scale,
+                                        float* __restrict row) {
+  for (int32_t d = 0; d < dim; ++d) row[d] = E4M3ToFloat(code[d]) * scale;
+}
+
+EVERLONG_SIMD_CLONES void EncodeChannelsE5M2(const float* __restrict rows, Shape shape, const float* __restrict inverse,
+                                             uint8_t* __restrict codes) {
+  for (int64_t t = 0; t < shape.tokens; ++t) {
+    const float* row = rows + t * shape.dim;
+    uint8_t* code = codes + t * shape.dim;
+    for (int32_t d = 0; d < shape.dim; ++d) code[d] = FloatToE5M2(row[d] * inverse[d]);
+  }
+}
+
+EVERLONG_SIMD_CLONES void EncodeRowE5M2(const float* __restrict row, int32_t dim, float inverse,
+                                        uint8_t* __restrict code) {
+  for (int32_t d = 0; d < dim; ++d) code[d] = FloatToE5M2(row[d] * inverse);
+}
+
+EVERLONG_SIMD_CLONES void DecodeChannelsE5M2(const uint8_t* __restrict codes, Shape shape,
+                                             const float* __restrict scales, float* __restrict rows) {
   for (int64_t t = 0; t < shape.tokens; ++t) {
     const uint8_t* code = codes + t * shape.dim;
     float* row = rows + t * shape.dim;
-    const float scale = scales[t];
-    for (int32_t d = 0; d < shape.dim; ++d) row[d] = E4M3ToFloat(code[d]) * scale;
+    for (int32_t d = 0; d < shape.dim; ++d) row[d] = E5M2ToFloat(code[d]) * scales[d];
   }
+}
+
+EVERLONG_SIMD_CLONES void DecodeRowE5M2(const uint8_t* __restrict code, int32_t dim, float scale,
+                                        float* __restrict row) {
+  for (int32_t d = 0; d < dim; ++d) row[d] = E5M2ToFloat(code[d]) * scale;
 }
 
 void Turn(float* rows, Shape shape, const float* cos, const float* sin, int32_t half, int64_t phase_stride,
@@ -204,32 +222,42 @@ void Unrotate(float* rows, Shape shape, const float* cos, const float* sin, int3
 
 uint32_t LargestMagnitudeBits(const float* in, int64_t count) { return LargestBits(in, count); }
 
-void ChannelScales(const float* rows, Shape shape, float* scales) {
+void ChannelScales(const float* rows, Shape shape, float format_max, float* scales) {
   std::vector<uint32_t> bits(static_cast<size_t>(shape.dim), 0U);
   LargestBitsByChannel(rows, shape, bits.data());
-  for (int32_t d = 0; d < shape.dim; ++d) scales[d] = E4M3Scale(FloatFromBits(bits[static_cast<size_t>(d)]));
-}
-
-void RowScales(const float* rows, Shape shape, float* scales) {
-  for (int64_t t = 0; t < shape.tokens; ++t) {
-    scales[t] = E4M3Scale(FloatFromBits(LargestBits(rows + t * shape.dim, shape.dim)));
+  for (int32_t d = 0; d < shape.dim; ++d) {
+    scales[d] = GroupScale(FloatFromBits(bits[static_cast<size_t>(d)]), format_max);
   }
 }
 
-void EncodeByChannel(const float* rows, Shape shape, const float* scales, uint8_t* codes) {
-  EncodeChannels(rows, shape, scales, codes);
+void RowScales(const float* rows, Shape shape, float format_max, float* scales) {
+  for (int64_t t = 0; t < shape.tokens; ++t) {
+    scales[t] = GroupScale(FloatFromBits(LargestBits(rows + t * shape.dim, shape.dim)), format_max);
+  }
 }
 
-void EncodeByRow(const float* rows, Shape shape, const float* scales, uint8_t* codes) {
-  EncodeRows(rows, shape, scales, codes);
+void EncodeByChannel(Codec codec, const float* rows, Shape shape, const float* scales, uint8_t* codes) {
+  std::vector<float> inverse(static_cast<size_t>(shape.dim));
+  for (int32_t d = 0; d < shape.dim; ++d) inverse[static_cast<size_t>(d)] = 1.0F / scales[d];
+  (codec == Codec::kE4M3 ? EncodeChannelsE4M3 : EncodeChannelsE5M2)(rows, shape, inverse.data(), codes);
 }
 
-void DecodeByChannel(const uint8_t* codes, Shape shape, const float* scales, float* rows) {
-  DecodeChannels(codes, shape, scales, rows);
+void EncodeByRow(Codec codec, const float* rows, Shape shape, const float* scales, uint8_t* codes) {
+  const auto encode = codec == Codec::kE4M3 ? EncodeRowE4M3 : EncodeRowE5M2;
+  for (int64_t t = 0; t < shape.tokens; ++t) {
+    encode(rows + t * shape.dim, shape.dim, 1.0F / scales[t], codes + t * shape.dim);
+  }
 }
 
-void DecodeByRow(const uint8_t* codes, Shape shape, const float* scales, float* rows) {
-  DecodeRows(codes, shape, scales, rows);
+void DecodeByChannel(Codec codec, const uint8_t* codes, Shape shape, const float* scales, float* rows) {
+  (codec == Codec::kE4M3 ? DecodeChannelsE4M3 : DecodeChannelsE5M2)(codes, shape, scales, rows);
+}
+
+void DecodeByRow(Codec codec, const uint8_t* codes, Shape shape, const float* scales, float* rows) {
+  const auto decode = codec == Codec::kE4M3 ? DecodeRowE4M3 : DecodeRowE5M2;
+  for (int64_t t = 0; t < shape.tokens; ++t) {
+    decode(codes + t * shape.dim, shape.dim, scales[t], rows + t * shape.dim);
+  }
 }
 
 }  // namespace everlong::kv::slab

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "everlong/base/dtype.h"
+#include "everlong/kv/payload.h"
 #include "everlong/kv/rope_table.h"
 
 namespace everlong::kv::slab {
@@ -29,14 +30,14 @@ void RotateAll(float* rows, Shape shape, const float* cos, const float* sin, int
 // The largest MagnitudeBits (kv/element.h) of `count` elements; 0 for none.
 uint32_t LargestMagnitudeBits(const float* in, int64_t count);
 
-// E4M3Scale of every channel: scales [dim]; of every row: scales [tokens].
-void ChannelScales(const float* rows, Shape shape, float* scales);
-void RowScales(const float* rows, Shape shape, float* scales);
+// GroupScale of every channel: scales [dim]; of every row: scales [tokens].
+void ChannelScales(const float* rows, Shape shape, float format_max, float* scales);
+void RowScales(const float* rows, Shape shape, float format_max, float* scales);
 
-// code = E4M3(row / scale), scales [dim] or [tokens]; and back.
-void EncodeByChannel(const float* rows, Shape shape, const float* scales, uint8_t* codes);
-void EncodeByRow(const float* rows, Shape shape, const float* scales, uint8_t* codes);
-void DecodeByChannel(const uint8_t* codes, Shape shape, const float* scales, float* rows);
-void DecodeByRow(const uint8_t* codes, Shape shape, const float* scales, float* rows);
+// FP8 codes of row * (1 / scale), scales [dim] or [tokens]; and back.
+void EncodeByChannel(Codec codec, const float* rows, Shape shape, const float* scales, uint8_t* codes);
+void EncodeByRow(Codec codec, const float* rows, Shape shape, const float* scales, uint8_t* codes);
+void DecodeByChannel(Codec codec, const uint8_t* codes, Shape shape, const float* scales, float* rows);
+void DecodeByRow(Codec codec, const uint8_t* codes, Shape shape, const float* scales, float* rows);
 
 }  // namespace everlong::kv::slab

@@ -4,7 +4,7 @@
 // The bits agree everywhere only without contraction of a*b+c: build with -ffp-contract=off (nvcc: --fmad=false).
 // Nothing here relies on subnormal fp32 arithmetic, so the flush-to-zero mode of a host does not change a result above
 // 2^-126. Formats: IEEE 754 binary32 and binary16, bfloat16, and OCP OFP8 E4M3 (bias 7, largest 448, no infinity, NaN
-// 0x7F).
+// 0x7F) and E5M2 (bias 15, largest 57344, infinity 0x7C, NaN 0x7D to 0x7F).
 #pragma once
 
 #include <cstdint>
@@ -97,27 +97,60 @@ EVERLONG_HD inline float E4M3ToFloat(uint8_t code) {
   return FloatFromBits(sign | Select(magnitude == 0x7FU, 0x7FC00000U, finite));
 }
 
-// What a group of values is divided by before FloatToE4M3: its largest magnitude / 448. 1 for a group of zeros; never
-// subnormal, so that the division keeps its precision.
-EVERLONG_HD inline float E4M3Scale(float largest_magnitude) {
-  const float scale = largest_magnitude / kE4M3Max;
+// --- OCP E5M2
+
+inline constexpr float kE5M2Max = 57344.0F;
+
+// Round to nearest, ties to even; what lies beyond +-57344, infinity too, becomes +-57344; NaN becomes NaN.
+EVERLONG_HD inline uint8_t FloatToE5M2(float value) {
+  const uint32_t sign = (FloatBits(value) >> 24) & 0x80U;
+  const uint32_t bits = MagnitudeBits(value);
+  const uint32_t normal = ((bits + 0xFFFFFU + ((bits >> 21) & 1U)) >> 21) - (112U << 2);  // bias 127 -> 15
+  // One unit of a float in [2^7, 2^8) is 2^-16, the step of E5M2's subnormals: the addition rounds.
+  const uint32_t subnormal = FloatBits(FloatFromBits(bits) + 0x1p7F) - FloatBits(0x1p7F);
+  const uint32_t large = bits > kFloatInfinityBits ? 0x7FU : 0x7BU;
+  const uint32_t finite = bits < 0x38800000U ? subnormal : normal;             // 2^-14
+  return static_cast<uint8_t>(sign | (bits >= 0x47600000U ? large : finite));  // 57344
+}
+
+// E5M2 is the upper byte of a binary16. A NaN becomes a quiet NaN.
+EVERLONG_HD inline float E5M2ToFloat(uint8_t code) {
+  const uint32_t quiet = Select((code & 0x7FU) > 0x7CU, 0x00400000U, 0U);
+  return FloatFromBits(FloatBits(Float16ToFloat(static_cast<uint16_t>(code << 8))) | quiet);
+}
+
+// --- scales: an FP8 code stands for a number of a group over the group's scale. The encoder multiplies by 1 / scale,
+// the decoder by scale, both rounded to fp32: code = FloatToE4M3(value * (1 / scale)), value = E4M3ToFloat(code) *
+// scale.
+
+// The group's largest magnitude / the format's largest number. 1 for a group of zeros; never subnormal, so that neither
+// the scale nor its reciprocal loses precision.
+EVERLONG_HD inline float GroupScale(float largest_magnitude, float format_max) {
+  const float scale = largest_magnitude / format_max;
   const float normal = scale < 0x1p-126F ? 0x1p-126F : scale;
   return largest_magnitude == 0.0F ? 1.0F : normal;
 }
 
-// --- rotation of one pair (RoFormer, eq. 15); c, s carry the attention scaling m
+// --- rotation of one pair (RoFormer, eq. 15)
 
 struct Pair {
   float x;
   float y;
 };
 
-EVERLONG_HD inline Pair RotatePair(Pair in, float c, float s) { return {in.x * c - in.y * s, in.y * c + in.x * s}; }
+// cos and sin of an angle times the attention scaling m.
+struct Phase {
+  float c;
+  float s;
+};
 
-// The exact inverse of RotatePair with the same c, s, m included: c^2 + s^2 = m^2, as fp32 rounded them.
-EVERLONG_HD inline Pair UnrotatePair(Pair in, float c, float s) {
-  const float norm = c * c + s * s;
-  return {(in.x * c + in.y * s) / norm, (in.y * c - in.x * s) / norm};
+EVERLONG_HD inline Pair RotatePair(Pair in, Phase by) { return {in.x * by.c - in.y * by.s, in.y * by.c + in.x * by.s}; }
+
+// The phase that undoes `of`, m included: (c, -s) / (c^2 + s^2), where c^2 + s^2 = m^2 as fp32 rounded them. One for
+// every slot and pair, whatever the layer and the head.
+EVERLONG_HD inline Phase InversePhase(Phase of) {
+  const float norm = of.c * of.c + of.s * of.s;
+  return {of.c / norm, -of.s / norm};
 }
 
 }  // namespace everlong::kv
