@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
+import json
 import math
 import pathlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import torch
@@ -19,9 +21,10 @@ from everlong.attach import attach
 from everlong.calibrate import IndexProfile, calibrate, keep_profile, load_profile
 from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
-from everlong.errors import ClosedError
+from everlong.errors import ClosedError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, RecallPages
+from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt
@@ -31,14 +34,16 @@ from everlong.recall import Found, Recall, query_layers, search, tap_question
 MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
+_READING = "reading"  # manifest attribute: the source whose reading has begun and not ended
 _PERPLEXITY_POLICY: dict[Policy, PerplexityPolicy] = {"prompt": "prompt", "recent": "recent", "off": "window"}
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadReport:
-    tokens: int
+    tokens: int  # read now
     blocks: int
     seconds: float
+    resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +111,7 @@ class MemoryModel:
             if self._owns_memory:
                 self.memory.close()
             raise
+        self._last_recalled: tuple[Recall, ...] = ()
         self._closed = False
 
     @classmethod
@@ -124,30 +130,67 @@ class MemoryModel:
 
     # --- reading
 
-    def read(self, text: str | pathlib.Path | Iterable[str], source: str = "", *, progress: bool = False) -> ReadReport:
+    def read(
+        self, text: str | pathlib.Path | TextIO | Iterable[str], source: str = "", *, progress: bool = False
+    ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
-        Everything reported is durable. `source` names it in citations; a file's name by default.
+        Everything reported is durable. `source` names it in citations; a file's name by default. A reading that was cut
+        short, by Ctrl-C or by the death of the process, goes on where it stopped when the same text is read under the
+        same name: what the memory has of it is not read again.
         """
         self._check_open()
-        if isinstance(text, pathlib.Path):
-            source = source or text.stem
-            text = text.read_text(encoding="utf-8")
-        pieces = [text] if isinstance(text, str) else text
+        pieces, name = _pieces(text)
+        source = source or name
         started = time.monotonic()
-        tokens, blocks = 0, self.frame.archived_blocks
+        tokens = resumed = 0
+        self.frame.end_of_text()  # what stood before belongs to another source
+        known = self._begin_reading(source)
+        blocks = self.frame.archived_blocks
         self.frame.source = source
         try:
-            for piece in pieces:
-                ids = self._encode(piece)
-                with track_tokens(len(ids), source or "reading", enabled=progress) as advance:
-                    if len(ids) > 0:
-                        self.frame.extend(ids, "read", progress=advance)
-                tokens += len(ids)
+            with interrupts_between_steps() as step:
+                for piece in pieces:
+                    ids = self._encode(piece)
+                    again = _common_prefix(ids, known)
+                    # What differs ends the going on: the rest is new, whatever the memory has behind it.
+                    known = known[again:] if again == len(ids) else known[:0]
+                    resumed += again
+                    tokens += self._read_ids(ids[again:], source, step, progress=progress)
+        except KeyboardInterrupt:
+            self.frame.end_of_text()
+            raise
+        else:
             self.frame.end_of_text()
         finally:
             self.frame.source = ""
-        return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started)
+        self.memory.core.set_attribute(_READING, "")
+        return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
+
+    def _read_ids(self, ids: torch.Tensor, label: str, step: Callable[[], None], *, progress: bool) -> int:
+        with track_tokens(len(ids), label or "reading", enabled=progress) as advance:
+
+            def after_chunk(tokens: int) -> None:
+                if advance is not None:
+                    advance(tokens)
+                step()
+
+            if len(ids) > 0:
+                self.frame.extend(ids, "read", progress=after_chunk)
+        return len(ids)
+
+    def _begin_reading(self, source: str) -> torch.Tensor:
+        """Note that `source` is being read; return the ids that the memory has of an earlier, unfinished reading."""
+        core, os = self.memory.core, self.frame.os
+        begun = json.loads(core.manifest().attributes.get(_READING) or "{}")
+        known = torch.zeros(0, dtype=torch.int64)
+        if begun.get("source") == source and begun.get("stream") == os.stream and begun["begin"] < os.archived_until:
+            with contextlib.suppress(MemoryNotFoundError):  # forgotten since
+                known = torch.from_numpy(core.token_ids(os.stream, begun["begin"], os.archived_until).astype(np.int64))
+        if len(known) == 0:
+            begun = {"source": source, "stream": os.stream, "begin": os.stream_end}
+            core.set_attribute(_READING, json.dumps(begun))
+        return known
 
     def _encode(self, text: str) -> torch.Tensor:
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -171,15 +214,9 @@ class MemoryModel:
         takes the question as plain text to go on from. Further arguments are those of transformers' `generate`.
         """
         self._check_open()
-        found = Found((), False, 0.0)
-        tokens: list[int] = []
         with contextlib.nullcontext() if remember else self.frame.branch():
-            for event in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
-                if isinstance(event, Found):
-                    found = event
-                else:
-                    tokens.append(event)
-        return Answer(self._text(tokens), len(tokens), self._cite(found))
+            tokens = list(self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation))
+        return Answer(self._text(tokens), len(tokens), self._last_recalled)
 
     def stream(
         self,
@@ -190,16 +227,14 @@ class MemoryModel:
         remember: bool = True,
         chat: bool = True,
         **generation: Any,
-    ) -> Iterator[str]:
+    ) -> Generator[str]:
         """As `generate`, but yields the answer's text piece by piece."""
         self._check_open()
         tokens: list[int] = []
         given = ""
         with contextlib.nullcontext() if remember else self.frame.branch():
-            for event in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
-                if isinstance(event, Found):
-                    continue
-                tokens.append(event)
+            for token in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
+                tokens.append(token)
                 text = self._text(tokens)
                 # A character of several tokens shows as U+FFFD until its last one is there.
                 if not text.endswith("\ufffd") and len(text) > len(given):
@@ -208,6 +243,11 @@ class MemoryModel:
         rest = self._text(tokens)[len(given) :]
         if rest:
             yield rest
+
+    @property
+    def last_recalled(self) -> tuple[Recall, ...]:
+        """What came back for the newest `generate` or `stream`, best first."""
+        return self._last_recalled
 
     def search(self, question: str, *, chat: bool = True) -> tuple[Recall, ...]:
         """What a question would bring back, best first, without answering. Leaves no trace."""
@@ -226,25 +266,25 @@ class MemoryModel:
 
     def _answer(
         self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, **generation: Any
-    ) -> Iterator[Found | int]:
+    ) -> Iterator[int]:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
             raise ValueError("the question is empty")
         generation.setdefault("do_sample", False)
         decoding = prepare(self.model, self.tokenizer, prompt.ids, max_new_tokens=max_new_tokens, **generation)
-        found: list[Found] = []
+        self._last_recalled = ()
 
         def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
             if action.trigger == "recent":
                 return self._recent_pages(action.blocks)
-            found.append(self._find(prompt).chosen(self.config.decisive))
-            return found[-1].pages(self.config.order)
+            found = self._find(prompt).chosen(self.config.decisive)
+            self._last_recalled = self._cite(found)
+            return found.pages(self.config.order)
 
         pages: RecallPages | None = answer_recall if recall else None
         self.frame.clear_recalled()
         if recall:
             self.frame.execute(self.frame.os.begin_prompt(), pages)
-            yield from found
         logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
         yield from decode(self.frame, prompt.ids, logits, decoding, pages)
 
@@ -396,3 +436,24 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
+    """Text as pieces that are tokenized one by one, and the name of the file that it came from, if any."""
+    if isinstance(text, str):
+        return [text], ""
+    if isinstance(text, pathlib.Path):
+        try:
+            return [text.read_text(encoding="utf-8")], text.stem
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
+    if isinstance(text, io.TextIOBase):
+        return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
+    return text, ""
+
+
+def _common_prefix(ids: torch.Tensor, known: torch.Tensor) -> int:
+    """How many first elements of ids [n] and known [m] are the same."""
+    length = min(len(ids), len(known))
+    different = torch.nonzero(ids[:length] != known[:length])
+    return length if len(different) == 0 else int(different[0])

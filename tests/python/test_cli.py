@@ -20,9 +20,9 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def everlong(*arguments: object) -> subprocess.CompletedProcess[str]:
+def everlong(*arguments: object, typed: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from everlong.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, input=typed)
 
 
 def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_path: Path) -> None:
@@ -38,6 +38,47 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
     answer = json.loads(ask.stdout)
     assert answer["tokens"] == 3
     assert any("Zq7#Kx9" in recall["text"] and recall["source"] == "book" for recall in answer["recalled"])
+
+
+def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "talk.everlong"
+    book = tmp_path / "book.txt"
+    book.write_text("once upon a time there was a fox. " * 30)
+    assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
+    typed = "hello there\n\n/sources\n/forget book\n/sources\n/what\n"
+    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "4", typed=typed)
+    assert chat.returncode == 0, chat.stderr
+    assert "book: 1,020 tokens" in chat.stdout
+    assert "2 blocks forgotten" in chat.stdout
+    assert chat.stdout.count("book: ") == 1
+    assert "/forget NAME" in chat.stdout
+    inspected = json.loads(everlong("inspect", memory, "--blocks", "--json").stdout)
+    (conversation,) = inspected["sources"]
+    assert conversation["name"] == "conversation"
+    assert (
+        conversation["tokens"]
+        == len("hello there") + 4
+        == sum(b["span"][1] - b["span"][0] for b in inspected["blocks"])
+    )
+    turn = json.loads(
+        everlong("chat", "--memory", memory, "--max-new-tokens", "4", "--json", typed="hello there").stdout
+    )
+    assert turn["question"] == "hello there"
+
+
+def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "book.everlong"
+    book = tmp_path / "book.txt"
+    book.write_text("once upon a time there was a fox. " * 30)
+    everlong("read", book, "--memory", memory, "--model", saved_model)
+    shown = everlong("inspect", memory, "--blocks")
+    assert shown.returncode == 0, shown.stderr
+    for part in ("1,020 tokens in 2 blocks", str(saved_model), "book", ": tokens 512-1,020, book", "not calibrated"):
+        assert part in shown.stdout
+    report = json.loads(everlong("inspect", memory, "--json").stdout)
+    assert report["stats"]["tokens"] == 1020
+    assert report["geometry"]["kv_heads"] == 2
+    assert "blocks" not in report
 
 
 def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:

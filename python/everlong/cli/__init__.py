@@ -1,0 +1,9 @@
+"""The command line: `everlong read | ask | chat | inspect | doctor | demo | eval niah | eval ppl`.
+
+Exit code 0; 1 with one line that says why; 130 after Ctrl-C.
+"""
+
+from everlong.cli import evidence, health, memory
+from everlong.cli.app import main
+
+__all__ = ["evidence", "health", "main", "memory"]

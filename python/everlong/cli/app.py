@@ -1,0 +1,49 @@
+"""What all commands share: the application, its options, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from everlong.errors import EverlongError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A memory of a million tokens and more for any HuggingFace causal LM.",
+)
+
+DEFAULT_MODEL = "smollm2"
+
+Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
+KeptModel = Annotated[str, typer.Option("--model", "-m", help="The model that read it, by default.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, default=str))
+
+
+def model_of(memory: Path) -> str:
+    """The model that an existing memory was read with."""
+    from everlong.memory import Memory
+
+    with Memory.open(memory, read_only=True) as kept:
+        return kept.core.manifest().attributes.get("model", "") or DEFAULT_MODEL
+
+
+def main() -> None:
+    """Entry point: expected failures become one line on standard error."""
+    try:
+        app()
+    except (EverlongError, ValueError, OSError) as error:
+        print(f"everlong: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

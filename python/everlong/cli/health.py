@@ -1,0 +1,61 @@
+"""`everlong doctor`: can this model be served, and how exactly?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
+from everlong.doctor import Difference, DoctorReport
+
+
+@app.command()
+def doctor(
+    model: Annotated[str, typer.Argument(help="Name or path; smollm2 is the embedded default.")] = DEFAULT_MODEL,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; the faster one here by default.")] = "",
+    tokens: Annotated[int, typer.Option(help="Tokens of text that are computed both ways.")] = 512,
+    as_json: Json = False,
+) -> None:
+    """Compare a model with itself behind a memory: what is exact, what is approximate and by how much.
+
+    Exit code 1 when the model is refused or something that must be exact is not.
+    """
+    from everlong.doctor import examine
+    from everlong.models import load
+
+    network, tokenizer = load(model, dtype or None)
+    report = examine(network, tokenizer, name=model, tokens=tokens)
+    print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
+    if not report.healthy:
+        raise typer.Exit(1)
+
+
+def print_report(report: DoctorReport, console: Console) -> None:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report.layers.items())
+    console.print(
+        f"{report.model}: {kinds}; {report.archived_layers} archived; {report.query_heads} query and "
+        f"{report.kv_heads} KV heads of {report.head_dim}; RoPE {report.rope}; window {report.window:,}; {report.dtype}"
+    )
+    table = Table(title=f"the last of {report.tokens} tokens of a book, against plain transformers")
+    table.add_column("part")
+    for heading in ("max logit diff", "KL, nats", "same token", "verdict"):
+        table.add_column(heading, justify="right")
+    table.add_row("transformers, chunked", *_numbers(report.rounding), "its rounding")
+    table.add_section()
+    for check in report.checks:
+        table.add_row(check.name, *_numbers(check.difference), check.verdict)
+    console.print(table)
+    wrong = [check.name for check in report.checks if check.verdict == "wrong"]
+    if wrong:
+        console.print(f"wrong: {'; '.join(wrong)}. Do not use everlong with this model.")
+        return
+    lossy = [check.name for check in report.checks if check.verdict == "approximate"]
+    console.print(f"Served exactly, to the model's own rounding; by their nature approximate: {', '.join(lossy)}.")
+
+
+def _numbers(difference: Difference) -> tuple[str, str, str]:
+    return f"{difference.logit:.2g}", f"{difference.kl:.2g}", f"{difference.agreement:.0%}"

@@ -1,0 +1,243 @@
+"""`everlong read | ask | chat | inspect`: a memory from the outside."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from everlong.cli.app import DEFAULT_MODEL, Json, KeptModel, MemoryFolder, Model, app, model_of, print_json
+
+if TYPE_CHECKING:
+    from everlong.memory import Memory
+    from everlong.model import MemoryModel
+    from everlong.recall import Recall
+
+_CITED_CHARACTERS = 200
+
+
+@app.command()
+def read(
+    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
+    memory: MemoryFolder,
+    model: Model = DEFAULT_MODEL,
+    source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Read text files into a memory, which is made if it is not there.
+
+    A reading that was interrupted goes on where it stopped when the same command is given again.
+    """
+    from everlong.model import MemoryModel
+
+    with MemoryModel.from_pretrained(model, memory=memory) as mm:
+        reports = {}
+        for file in files:
+            report = mm.read(file, source=source, progress=not as_json and sys.stderr.isatty())
+            reports[str(file)] = dataclasses.asdict(report)
+            if not as_json:
+                rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
+                known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
+                print(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+    if as_json:
+        print_json(reports)
+
+
+@app.command()
+def ask(
+    question: str,
+    memory: MemoryFolder,
+    model: KeptModel = "",
+    max_new_tokens: int = 64,
+    remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a question from a memory; the citations follow the answer."""
+    from everlong.model import MemoryModel
+
+    with MemoryModel.from_pretrained(model or model_of(memory), memory=memory) as mm:
+        answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember)
+    if as_json:
+        print_json(dataclasses.asdict(answer))
+        return
+    print(answer.text.strip())
+    for recall in answer.recalled:
+        print(f"\n{citation(recall)}")
+
+
+def citation(recall: Recall) -> str:
+    """One line: where a passage stands, and how it begins."""
+    line = " ".join(recall.text.split())[:_CITED_CHARACTERS]
+    name = recall.source or "conversation"
+    return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}] {line}"
+
+
+@app.command()
+def chat(
+    memory: MemoryFolder,
+    model: KeptModel = "",
+    max_new_tokens: int = 256,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a turn.")] = False,
+) -> None:
+    """Talk with a memory, line by line; questions and answers become part of it.
+
+    /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. A memory
+    that is not there is made, with the embedded model by default.
+    """
+    from everlong.model import MemoryModel
+
+    known = (memory / "manifest.json").exists()
+    name = model or (model_of(memory) if known else DEFAULT_MODEL)
+    with MemoryModel.from_pretrained(name, memory=memory) as mm:
+        while (line := _next_line()) is not None:
+            if line.startswith("/"):
+                if line == "/quit":
+                    break
+                print(_obey(mm, line))
+            elif line:
+                _answer(mm, line, max_new_tokens, as_json=as_json)
+
+
+def _next_line() -> str | None:
+    """The next line of standard input, stripped; None at its end. The prompt is shown to a terminal only."""
+    try:
+        return input("> " if sys.stdin.isatty() else "").strip()
+    except (EOFError, KeyboardInterrupt):
+        return None
+
+
+def _obey(mm: MemoryModel, line: str) -> str:
+    command, _, name = line.partition(" ")
+    if command == "/sources":
+        return "\n".join(f"{source.name}: {source.tokens:,} tokens" for source in sources(mm.memory)) or "nothing yet"
+    if command == "/forget" and name:
+        return f"{mm.memory.forget(source=name.strip())} blocks forgotten"
+    return "there is /sources, /forget NAME and /quit"
+
+
+def _answer(mm: MemoryModel, question: str, max_new_tokens: int, *, as_json: bool) -> None:
+    pieces = []
+    answer = mm.stream(question, max_new_tokens=max_new_tokens)
+    try:
+        for piece in answer:
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        pass  # the answer stops here; what was said stays said
+    finally:
+        answer.close()
+    recalled = mm.last_recalled
+    if as_json:
+        turn = {"question": question, "text": "".join(pieces), "recalled": [dataclasses.asdict(r) for r in recalled]}
+        print(json.dumps(turn, default=str), flush=True)
+        return
+    print()
+    for recall in recalled:
+        Console(stderr=True).print(citation(recall), style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a memory holds under one name."""
+
+    name: str  # "" for the conversation
+    blocks: int
+    tokens: int
+    payload_bytes: int
+    first: str  # when its first and its last block were archived, UTC
+    last: str
+
+
+def sources(memory: Memory) -> list[Source]:
+    """By name, in the order in which they were first read."""
+    found: dict[str, list[Any]] = {}
+    for block in memory.blocks():
+        found.setdefault(block.source, []).append(block)
+    return [
+        Source(
+            name=name or "conversation",
+            blocks=len(blocks),
+            tokens=sum(block.span[1] - block.span[0] for block in blocks),
+            payload_bytes=sum(block.payload_bytes for block in blocks),
+            first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
+            last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
+        )
+        for name, blocks in found.items()
+    ]
+
+
+@app.command()
+def inspect(
+    memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
+    blocks: Annotated[bool, typer.Option(help="List every block.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a memory holds and for which model, without loading one."""
+    from everlong.calibrate import load_profile
+    from everlong.memory import Memory
+
+    with Memory.open(memory, read_only=True) as kept:
+        manifest = kept.core.manifest()
+        profile = load_profile(kept.core)
+        report: dict[str, Any] = {
+            "model": manifest.attributes.get("model", ""),
+            "geometry": {
+                "layers": manifest.layers,
+                "kv_heads": manifest.kv_heads,
+                "head_dim": manifest.head_dim,
+                "page_tokens": manifest.page_tokens,
+                "codec": manifest.codec,
+            },
+            "fingerprint": {"weights": manifest.weights, "rope": manifest.rope, "tokenizer": manifest.tokenizer},
+            "stats": dataclasses.asdict(kept.stats()),
+            "retrieval_heads": None if profile is None else [list(head[:2]) for head in profile.heads],
+            "sources": [dataclasses.asdict(source) for source in sources(kept)],
+        }
+        if blocks:
+            report["blocks"] = [dataclasses.asdict(block) for block in kept.blocks()]
+    print_json(report) if as_json else _print_inspection(memory, report, Console())
+
+
+def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
+    geometry, stats = report["geometry"], report["stats"]
+    payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
+    console.print(
+        f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
+        f"{payload} of KV ({geometry['codec']}), {disk} on disk",
+        highlight=False,
+        soft_wrap=True,
+    )
+    heads = report["retrieval_heads"]
+    named = "not calibrated yet" if heads is None else "retrieval heads " + ", ".join(f"{a}.{b}" for a, b in heads)
+    console.print(
+        f"model {report['model'] or 'without a name'}: {geometry['layers']} layers, {geometry['kv_heads']} KV heads of "
+        f"{geometry['head_dim']}; pages of {geometry['page_tokens']} tokens; {named}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table()
+    table.add_column("source")
+    for heading in ("tokens", "blocks", "MB", "first read", "last read"):
+        table.add_column(heading, justify="right")
+    for source in report["sources"]:
+        megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
+        table.add_row(
+            source["name"], f"{source['tokens']:,}", str(source["blocks"]), megabytes, source["first"], source["last"]
+        )
+    console.print(table)
+    for block in report.get("blocks", ()):
+        first, last = block["span"]
+        console.print(
+            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or 'conversation'}, "
+            f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,196 @@
+"""The doctor: measures, on a model itself, which parts of everlong are exact for it and which are approximate.
+
+One text is computed by plain transformers and by everlong's frame. The yardstick is how far plain transformers is from
+itself when it reads the same text in chunks: the rounding of the model's own number format.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any, Literal
+
+import torch
+import transformers
+
+from everlong.attach import attach
+from everlong.config import MemoryConfig
+from everlong.data import shipped_books
+from everlong.memory import Memory
+from everlong.model import MemoryModel
+from everlong.ops import CODECS
+
+Verdict = Literal["exact", "approximate", "wrong"]
+
+_TAIL_TOKENS = 32  # scored after what came back
+_CHUNK_TOKENS = 64
+_MOVED_POSITIONS = 4096
+_SLACK = 3.0  # times the model's own rounding that still counts as exact
+_SMALLEST_BOUND = 1e-4  # of a logit, for fp32, whose own rounding can be zero
+# Mean KL (nats) of a codec's answers beyond which the archive is useless for this model.
+_WORST_KL = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Two sets of logits [n, V] for the same tokens, compared."""
+
+    logit: float  # largest absolute difference
+    kl: float  # mean over tokens, nats
+    agreement: float  # share of tokens whose most likely next token is the same
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One part of everlong. "exact": within the model's own rounding; "approximate": a codec loses some."""
+
+    name: str
+    difference: Difference
+    verdict: Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorReport:
+    model: str
+    dtype: str
+    layers: dict[str, int]  # how many of each kind
+    archived_layers: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    window: int
+    rope: str
+    tokens: int  # of the text that was computed both ways
+    rounding: Difference  # plain transformers in chunks against plain transformers at once
+    checks: tuple[Check, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong: what must be exact is, and every codec's archive is of use."""
+        return all(check.verdict != "wrong" for check in self.checks)
+
+
+def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) -> DoctorReport:
+    """Compute `tokens` tokens of a shipped book both ways. Raises UnsupportedModelError for a model that is refused.
+
+    `tokens` is cut to a quarter of the model's window. The model's weights and hooks are left as they were.
+    """
+    served = attach(model)
+    config = model.config.get_text_config()
+    page = MemoryConfig().page_tokens
+    tokens = max(page, min(tokens, served.window // 4) // page * page)
+    ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
+    expected = _plain(model, ids)[-_TAIL_TOKENS:]
+    rounding = compare(_plain_in_chunks(model, ids)[-_TAIL_TOKENS:], expected)
+    bound = _SLACK * rounding.logit + _SMALLEST_BOUND
+
+    def judge(part: str, logits: torch.Tensor, *, lossy: bool = False) -> Check:
+        difference = compare(logits, expected)
+        if lossy:
+            return Check(part, difference, "approximate" if difference.kl <= _WORST_KL else "wrong")
+        return Check(part, difference, "exact" if difference.logit <= bound else "wrong")
+
+    checks = [judge("frame", _resident(model, tokenizer, ids))]
+    lossless = {"fp32"} if served.dtype != torch.bfloat16 else {"fp32", "bf16"}
+    for codec in CODECS:
+        logits = _restored(model, tokenizer, ids, codec, moved=0)
+        checks.append(judge(f"archive {codec}", logits, lossy=codec not in lossless))
+    moved = min(served.window // 2, _MOVED_POSITIONS)
+    checks.append(judge(f"moved by {moved:,}", _restored(model, tokenizer, ids, "fp32", moved=moved)))
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return DoctorReport(
+        model=name or str(getattr(model, "name_or_path", "")) or config.model_type,
+        dtype=str(served.dtype).removeprefix("torch."),
+        layers=dict(collections.Counter(kinds)),
+        archived_layers=served.layers,
+        query_heads=served.query_heads,
+        kv_heads=served.kv_heads,
+        head_dim=served.head_dim,
+        window=served.window,
+        rope=str(parameters.get("rope_type", "by layer kind")),
+        tokens=tokens,
+        rounding=rounding,
+        checks=tuple(checks),
+    )
+
+
+def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
+    """logits, expected [n, V] of the same tokens; KL(expected || logits)."""
+    ours, theirs = logits.double().cpu(), expected.double().cpu()
+    own = torch.log_softmax(ours, dim=-1)
+    plain = torch.log_softmax(theirs, dim=-1)
+    return Difference(
+        logit=float((ours - theirs).abs().max()),
+        kl=max(0.0, float((plain.exp() * (plain - own)).sum(dim=-1).mean())),
+        agreement=float((ours.argmax(dim=-1) == theirs.argmax(dim=-1)).double().mean()),
+    )
+
+
+def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
+    text = shipped_books()[0].text[: 12 * count]
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:count]
+    return torch.tensor(ids, dtype=torch.int64)
+
+
+@torch.no_grad()
+def _plain(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=ids[None].to(model.device), use_cache=False).logits[0]
+    return logits
+
+
+@torch.no_grad()
+def _plain_in_chunks(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    cache = transformers.DynamicCache(config=model.config)
+    rows = []
+    for chunk in torch.split(ids, _CHUNK_TOKENS):
+        out = model(input_ids=chunk[None].to(model.device), past_key_values=cache, use_cache=True)
+        rows.append(out.logits[0])
+    return torch.cat(rows)
+
+
+def _resident(model: Any, tokenizer: Any, ids: torch.Tensor) -> torch.Tensor:
+    config = _whole(len(ids), "fp32")
+    with MemoryModel(model, tokenizer, None, config) as mm:
+        return mm.frame.extend(ids, "read", logits=True)[-_TAIL_TOKENS:]
+
+
+def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, moved: int) -> torch.Tensor:
+    """Archive all but the tail; in a second frame bring it back, `moved` positions further on, and read the tail."""
+    text, tail = ids[:-_TAIL_TOKENS], ids[-_TAIL_TOKENS:]
+    # Without sinks every token comes back through the archive, and all of them move alike.
+    config = _whole(len(ids), codec, sink_tokens=0)
+    with MemoryModel(model, tokenizer, None, config) as writer:
+        writer.frame.extend(text, "read")
+        writer.frame.end_of_text()
+        memory: Memory = writer.memory
+        page = config.page_tokens
+        kept = page  # rolling, which comes back by itself
+        recalled = len(text) - kept + moved
+        small = dataclasses.replace(
+            config,
+            recalled_tokens=recalled,
+            rolling_tokens=kept,
+            evict_tokens=1,
+            block_tokens=kept,
+            chunk_tokens=_CHUNK_TOKENS,
+            frame_tokens=recalled + kept + _TAIL_TOKENS + _CHUNK_TOKENS,
+        )
+        with MemoryModel(model, tokenizer, memory, small) as reader:
+            reader.frame.recall(memory.core.pages_of(0, 0, len(text)))
+            return reader.frame.extend(tail, "prompt", logits=True)
+
+
+def _whole(tokens: int, codec: str, sink_tokens: int = MemoryConfig().sink_tokens) -> MemoryConfig:
+    """A frame that holds `tokens` tokens without anything ever leaving it."""
+    return MemoryConfig(
+        frame_tokens=sink_tokens + tokens + 2 * _CHUNK_TOKENS,
+        sink_tokens=sink_tokens,
+        recalled_tokens=0,
+        rolling_tokens=tokens,
+        evict_tokens=_CHUNK_TOKENS,
+        block_tokens=min(MemoryConfig().block_tokens, tokens),
+        chunk_tokens=_CHUNK_TOKENS,
+        codec=codec,  # type: ignore[arg-type]  # CODECS are the config's own
+        index=("lexical",),
+    )

@@ -1,0 +1,79 @@
+"""The doctor on models that are served, on one that is broken, and on one that is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+import transformers
+
+from everlong.doctor import compare, examine
+from everlong.errors import UnsupportedModelError
+from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
+
+
+@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
+def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: str) -> None:
+    report = examine(tiny_model(kind, rope), byte_tokenizer(), tokens=256)
+    verdicts = {check.name: check.verdict for check in report.checks}
+    assert report.healthy
+    assert report.rope == rope
+    assert verdicts["frame"] == "exact"
+    assert verdicts["archive fp32"] == "exact"
+    assert verdicts["archive e4m3"] == "approximate"
+    assert all(verdict == "exact" for name, verdict in verdicts.items() if name.startswith("moved"))
+
+
+def test_a_frame_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: one shifted position in what comes back, and the doctor must not call it healthy."""
+    from everlong.cache import ResidentCache
+
+    whole = ResidentCache.write_pages
+
+    def displaced(self: ResidentCache, payload: torch.Tensor, placements: torch.Tensor, **how: object) -> None:
+        placements = placements.clone()
+        placements[:, 5] += 1
+        whole(self, payload, placements, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ResidentCache, "write_pages", displaced)
+    report = examine(tiny_model(), byte_tokenizer(), tokens=256)
+    assert not report.healthy
+    assert {check.verdict for check in report.checks if check.name != "frame"} >= {"wrong"}
+
+
+def test_a_model_without_rotary_positions_is_refused() -> None:
+    config = transformers.GPT2Config(vocab_size=257, n_embd=32, n_layer=1, n_head=2, n_positions=512)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(UnsupportedModelError, match="gpt2"):
+        examine(model, byte_tokenizer())
+
+
+def test_comparison_of_logits() -> None:
+    expected = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
+    same = compare(expected + 5.0, expected)  # a constant added to all logits changes no probability
+    assert same.logit == pytest.approx(5.0)
+    assert same.kl == pytest.approx(0.0, abs=1e-12)
+    assert same.agreement == 1.0
+    other = compare(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), expected)
+    # Half of KL((1/4, 3/4) || (1/2, 1/2)).
+    assert other.kl == pytest.approx((0.25 * math.log(0.5) + 0.75 * math.log(1.5)) / 2)
+    assert other.agreement == 0.5
+
+
+def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from everlong.cli.app import app
+
+    tiny_model().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    result = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["layers"] == {"full_attention": 3}
+    assert len(report["checks"]) >= 5
+    shown = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"])
+    assert shown.exit_code == 0
+    assert "exact" in shown.stdout

@@ -1,0 +1,44 @@
+"""everlong as a transformers pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import transformers
+
+import everlong
+from everlong.pipeline import TASK
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return transformers.pipeline(TASK, model=tiny_model(), tokenizer=byte_tokenizer())
+
+
+def test_pipeline_answers_as_the_model_does(pipe) -> None:
+    text, questions = random_text(2000), [random_text(30, seed=2), random_text(30, seed=3)]
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text, source="context")
+        expected = [mm.generate(question, max_new_tokens=8, remember=False) for question in questions]
+    one = pipe(text, question=questions[0], config=SMALL, max_new_tokens=8)
+    assert one == {"answer": expected[0].text, "recalled": expected[0].recalled}
+    several = pipe(text, questions=questions, config=SMALL, max_new_tokens=8)
+    assert [answer["answer"] for answer in several["answers"]] == [answer.text for answer in expected]
+
+
+def test_pipeline_keeps_a_memory(pipe, tmp_path: Path) -> None:
+    text, question = random_text(1500), random_text(30, seed=2)
+    first = pipe(text, question=question, memory=tmp_path / "m", config=SMALL, max_new_tokens=4)
+    second = pipe("", question=question, memory=tmp_path / "m", config=SMALL, max_new_tokens=4)
+    assert first["recalled"] == second["recalled"]
+    assert everlong.Memory.open(tmp_path / "m", read_only=True).stats().tokens == 1500
+
+
+def test_pipeline_needs_a_question(pipe) -> None:
+    with pytest.raises(ValueError, match="question is needed"):
+        pipe("text")
+    with pytest.raises(ValueError, match="either question or questions"):
+        pipe("text", question="a", questions=["b"])

@@ -1,0 +1,169 @@
+"""Reading as it is interrupted: by Ctrl-C, by the death of the process; and what may be read."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everlong
+from everlong.interrupts import interrupts_between_steps
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+TEXT = random_text(3000)
+
+
+def open_model(folder: Path | None = None) -> everlong.MemoryModel:
+    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL)
+
+
+def archived(mm: everlong.MemoryModel) -> str:
+    return mm._text(mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist())
+
+
+def answers(mm: everlong.MemoryModel) -> tuple[str, ...]:
+    questions = (TEXT[300:320], TEXT[2500:2520])
+    return tuple(mm.generate(question, max_new_tokens=12, remember=False).text for question in questions)
+
+
+class Interrupted:
+    """Pieces of text; Ctrl-C arrives while the one after `after` is being read."""
+
+    def __init__(self, pieces: list[str], after: int) -> None:
+        self.pieces, self.after = pieces, after
+
+    def __iter__(self):
+        for index, piece in enumerate(self.pieces):
+            if index == self.after:
+                signal.raise_signal(signal.SIGINT)
+            yield piece
+
+
+def test_interrupted_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    pieces = [TEXT[i : i + 500] for i in range(0, 3000, 500)]
+    with open_model(tmp_path / "m") as mm:
+        with pytest.raises(KeyboardInterrupt):
+            mm.read(Interrupted(pieces, after=3), source="book")
+        kept = mm.stream_tokens
+        assert 1500 < kept < 3000
+        assert archived(mm) == TEXT[:kept]
+    with open_model(tmp_path / "m") as mm:
+        report = mm.read(pieces, source="book")
+        assert (report.resumed_tokens, report.tokens) == (kept, 3000 - kept)
+        assert archived(mm) == TEXT
+        again = mm.read(pieces[0], source="book")  # read to its end before: now it is read once more
+        assert (again.resumed_tokens, again.tokens) == (0, 500)
+
+
+def test_another_text_or_another_name_is_read_whole() -> None:
+    with open_model() as mm:
+        with pytest.raises(KeyboardInterrupt):
+            mm.read(Interrupted([TEXT[:500], TEXT[500:1000]], after=1), source="book")
+        kept = mm.stream_tokens
+        report = mm.read(random_text(600, seed=9), source="other")
+        assert (report.resumed_tokens, report.tokens) == (0, 600)
+        report = mm.read(TEXT[:1000], source="book")  # the reading of "other" came between
+        assert (report.resumed_tokens, report.tokens) == (0, 1000)
+        assert mm.stream_tokens == kept + 1600
+
+
+_READER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_reading import TEXT, open_model
+from pathlib import Path
+with open_model(Path(sys.argv[1])) as mm:
+    extend = mm.frame.extend
+    def told(ids, origin, **how):
+        after = how.pop("progress")
+        def progress(tokens):
+            after(tokens)
+            print(mm.frame.archived_blocks, flush=True)
+        return extend(ids, origin, progress=progress, **how)
+    mm.frame.extend = told
+    mm.read(TEXT, source="book")
+"""
+
+
+def test_killed_reader_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    with open_model(tmp_path / "whole") as mm:
+        mm.read(TEXT, source="book")
+        expected = answers(mm)
+    command = [sys.executable, "-c", _READER, str(tmp_path / "killed"), str(Path(__file__).parent)]
+    reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    acknowledged = 0
+    for line in reader.stdout:
+        acknowledged = int(line)
+        if acknowledged >= 9:
+            break
+    reader.send_signal(signal.SIGKILL)
+    reader.wait()
+    with open_model(tmp_path / "killed") as mm:
+        assert mm.memory.stats().blocks >= acknowledged
+        report = mm.read(TEXT, source="book")
+        assert report.resumed_tokens >= acknowledged * SMALL.block_tokens
+        assert report.resumed_tokens + report.tokens == 3000
+        assert archived(mm) == TEXT
+        assert answers(mm) == expected
+
+
+def test_files_and_file_objects(tmp_path: Path) -> None:
+    file = tmp_path / "novel.txt"
+    file.write_text(TEXT[:300])
+    with open_model() as mm:
+        mm.read(file)
+        with file.open() as opened:
+            mm.read(opened)
+        mm.read(io.StringIO(TEXT[:300]), source="string")
+        assert [block.source for block in mm.memory.blocks()] == ["novel"] * 3 + ["novel"] * 3 + ["string"] * 3
+        assert mm.read("").tokens == 0
+        assert mm.read([]).tokens == 0
+        (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+        with pytest.raises(ValueError, match=r"latin.txt is not UTF-8: .* at byte 3"):
+            mm.read(tmp_path / "latin.txt")
+
+
+def test_one_token_repeated_many_times() -> None:
+    with open_model() as mm:
+        assert mm.read("a" * 20_000).tokens == 20_000
+        assert mm.generate("a", max_new_tokens=4, remember=False).tokens == 4
+
+
+def test_prompt_longer_than_the_frame_is_answered() -> None:
+    with open_model() as mm:
+        mm.read(TEXT)
+        assert mm.generate(random_text(2 * SMALL.frame_tokens, seed=5), max_new_tokens=4, remember=False).tokens == 4
+
+
+def test_interrupt_waits_for_a_step_and_the_second_does_not() -> None:
+    done = []
+
+    def one_and_a_step() -> None:
+        with interrupts_between_steps() as step:
+            signal.raise_signal(signal.SIGINT)
+            done.append("rest of the step")
+            step()
+            done.append("never")
+
+    def one_and_the_end() -> None:
+        with interrupts_between_steps():
+            signal.raise_signal(signal.SIGINT)
+            done.append("rest of all")
+
+    def two() -> None:
+        with interrupts_between_steps():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            done.append("never")
+
+    for interrupted in (one_and_a_step, one_and_the_end, two):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert done == ["rest of the step", "rest of all"]
