@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Compile the kernels from their one source for AMD gfx908 (hipcc) and NVIDIA sm_90 (nvcc), and check that the device code
+# Compile every kernel from its one source for AMD gfx908 (hipcc) and NVIDIA sm_90 (nvcc), and check that the device code
 # is in the objects. Needs both compilers and no GPU. Objects: build/kernels, or the folder given as argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=${1:-build/kernels}
-flags=(-std=c++20 -O3 -Icpp/include)  # and no contraction: a*b+c must round as on the host (kv/element.h)
 missing=()
 command -v hipcc >/dev/null || missing+=("hipcc (Debian: apt-get install hipcc libamdhip64-dev)")
 command -v nvcc >/dev/null || missing+=("nvcc (CUDA 12.8 or later; pip install nvidia-cuda-nvcc)")
@@ -23,10 +22,8 @@ fail() {
 
 for source in hip/*.hip; do
   name=$(basename "$source" .hip)
-  HIP_PLATFORM=amd hipcc -x hip --offload-arch=gfx908 -fPIC -Wall -Wextra -ffp-contract=off "${flags[@]}" \
-    -c "$source" -o "$out/$name.gfx908.o"
-  nvcc -x cu -arch=sm_90 -Xcompiler -fPIC,-Wall,-Wextra --fmad=false "${flags[@]}" \
-    -c "$source" -o "$out/$name.sm_90.o"
+  hip/compile_kernel.sh hip gfx908 "$source" "$out/$name.gfx908.o"
+  hip/compile_kernel.sh cuda sm_90 "$source" "$out/$name.sm_90.o"
   # The offload bundle lists its code objects by triple and architecture.
   grep -q -a 'amdgcn-amd-amdhsa--gfx908' "$out/$name.gfx908.o" || fail "$name.gfx908.o holds no gfx908 code object"
   readelf -SW "$out/$name.sm_90.o" | grep nv_fatbin >/dev/null || fail "$name.sm_90.o holds no CUDA code"

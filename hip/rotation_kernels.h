@@ -1,37 +1,44 @@
 // derotate_kv and rerotate_kv on a GPU, without torch: raw device pointers and a stream. The same arithmetic as
-// cpp/src/kv (kv/element.h), hence the same bits. Every call only enqueues work: it does not wait, allocate or copy to
-// the host, and may come from any thread. Pointers stay the caller's and must live until the stream has passed the
-// call.
+// cpp/src/kv (kv/element.h), hence the same bits. As for every kernel here: a call only enqueues work, it does not
+// wait, allocate or copy to the host, and may come from any thread. Pointers stay the caller's and must live until the
+// stream has passed the call.
 #pragma once
 
 #include <cstdint>
 
 #include "everlong/base/dtype.h"
+#include "launch.h"
 
 namespace everlong::hip {
 
-// k or v: element (b, h, t, d) of `in` lies at b*stride_b + h*stride_h + t*stride_t + d. Strides in elements.
+struct RowStrides {  // in elements
+  int64_t b = 0, h = 0, t = 0;
+};
+
+// k or v [B, Hkv, T, D]: element (b, h, t, d) lies at b*strides.b + h*strides.h + t*strides.t + d.
 struct HeadRows {
   const void* in = nullptr;
-  void* out = nullptr;  // contiguous [B, Hkv, T, D]; must not overlap `in`
+  void* out = nullptr;  // apart from `in`, or every row where `in` has it
   DType dtype = DType::kFloat32;
   int64_t batch = 0, heads = 0, tokens = 0;
   int32_t head_dim = 0;
-  int64_t stride_b = 0, stride_h = 0, stride_t = 0;
+  RowStrides in_strides;
+  RowStrides out_strides;
 };
 
-// One number a pair: cos, sin [T, half] fp32, attention scaling m included; a batch of them is phase_stride_b apart
-// (0: all entries of the batch share one).
+// One number a pair, cos and sin fp32, attention scaling m included: that of pair i of row (b, h, t) lies at
+// b*stride_b + t*stride_t + i. A stride of 0: all share one.
 struct PairPhase {
   const float* cos = nullptr;
   const float* sin = nullptr;
   int32_t half = 0;  // rotary_dim / 2
   bool interleaved = false;
   int64_t stride_b = 0;
+  int64_t stride_t = 0;
 };
 
-// The runtime's error code of the launch: 0 is success. `stream` is a hipStream_t or cudaStream_t.
-using LaunchStatus = int;
+// out = R in, phase by phase. `half` 0 copies.
+LaunchStatus RotateRows(const HeadRows& rows, const PairPhase& phase, void* stream);
 
 // k.out = k before RoPE; v.out = v.
 LaunchStatus DerotateKv(const HeadRows& k, const HeadRows& v, const PairPhase& phase, void* stream);

@@ -38,9 +38,6 @@ Status ValidateShapes(const FrameKv& frame, const SlotPhase& phase, const Payloa
                               std::to_string(layout.kv_heads) + ", " + std::to_string(layout.head_dim) + "]");
 }
 
-// Magnitudes from here on do not survive the codec: NaN, infinity, and what rounds to it.
-uint32_t RejectedBits(Codec codec) { return codec == Codec::kBFloat16 ? 0x7F7F8000U : kFloatInfinityBits; }
-
 // One head of one page of the span: what a thread archives at a time.
 struct HeadPage {
   int64_t layer = 0;
@@ -121,21 +118,17 @@ class SpanArchiver {
     std::vector<float> slab(static_cast<size_t>(ShapeOf(at).size()));
     const uint32_t limit = RejectedBits(layout_.codec);
     const auto rejected = [limit](float value) { return MagnitudeBits(value) >= limit; };
-    const char* what = "key";
+    bool is_key = true;
     LoadKeys(at, slab.data());
     auto found = std::find_if(slab.begin(), slab.end(), rejected);
     if (found == slab.end()) {
-      what = "value";
+      is_key = false;
       LoadValues(at, slab.data());
       found = std::find_if(slab.begin(), slab.end(), rejected);
     }
     EVERLONG_CHECK(found != slab.end());
     const int64_t token = at.page * layout_.page_tokens + (found - slab.begin()) / layout_.head_dim;
-    return InvalidArgumentError("un-rotated " + std::string(what) + " of layer " + std::to_string(at.layer) +
-                                ", head " + std::to_string(at.head) + ", token " + std::to_string(token) +
-                                " of the span (slot " + std::to_string(first_slot_ + token) + ") is " +
-                                std::to_string(*found) + "; expected a finite number that codec " +
-                                std::string(CodecName(layout_.codec)) + " holds");
+    return RejectedNumberError({is_key, at.layer, at.head, token, *found}, first_slot_, layout_.codec);
   }
 
   const FrameKv& frame_;
@@ -160,8 +153,18 @@ Status ValidatePlacement(const PagePlacement& place, const std::string& name, in
   return RequireRange((name + ", slots").c_str(), place.slot, place.tokens, slots);
 }
 
-Status ValidatePlacements(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
-                          int64_t slots) {
+}  // namespace
+
+Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec) {
+  return InvalidArgumentError("un-rotated " + std::string(number.is_key ? "key" : "value") + " of layer " +
+                              std::to_string(number.layer) + ", head " + std::to_string(number.head) + ", token " +
+                              std::to_string(number.token) + " of the span (slot " +
+                              std::to_string(first_slot + number.token) + ") is " + std::to_string(number.value) +
+                              "; expected a finite number that codec " + std::string(CodecName(codec)) + " holds");
+}
+
+Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
+                int64_t slots) {
   for (size_t i = 0; i < placements.size(); ++i) {
     EVERLONG_RETURN_IF_ERROR(
         ValidatePlacement(placements[i], "placement " + std::to_string(i), payload_bytes, layout, slots));
@@ -183,8 +186,6 @@ Status ValidatePlacements(std::span<const PagePlacement> placements, int64_t pay
   return OkStatus();
 }
 
-}  // namespace
-
 Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
                    const PayloadLayout& layout, std::span<std::byte> payload) {
   EVERLONG_RETURN_IF_ERROR(ValidateShapes(frame, phase, layout));
@@ -205,7 +206,7 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
     return InvalidArgumentError("phase: rotary_dim / 2 is " + std::to_string(phase.half) + "; expected inv_freq's " +
                                 std::to_string(rope.inv_freq.size()));
   }
-  EVERLONG_RETURN_IF_ERROR(ValidatePlacements(placements, static_cast<int64_t>(payload.size()), layout, frame.slots));
+  EVERLONG_RETURN_IF_ERROR(Validate(placements, static_cast<int64_t>(payload.size()), layout, frame.slots));
 
   // Phases first, once a position: every layer and head then reads them.
   const auto half = static_cast<size_t>(phase.half);

@@ -8,8 +8,6 @@
 namespace everlong::kv {
 namespace {
 
-constexpr int64_t kScaleBytes = sizeof(float);
-
 Status RequirePositive(std::string_view name, int32_t value) {
   if (value > 0) return OkStatus();
   return InvalidArgumentError("payload layout: " + std::string(name) + " is " + std::to_string(value) +
@@ -40,21 +38,6 @@ Result<Codec> ParseCodec(std::string_view name) {
                               "\"; expected \"fp32\", \"bf16\", \"e4m3\" or \"e5m2\"");
 }
 
-int64_t CodeBytes(Codec codec) {
-  switch (codec) {
-    case Codec::kFloat32:
-      return 4;
-    case Codec::kBFloat16:
-      return 2;
-    case Codec::kE4M3:
-    case Codec::kE5M2:
-      return 1;
-  }
-  EVERLONG_CHECK(false);
-}
-
-bool HasScales(Codec codec) { return codec == Codec::kE4M3 || codec == Codec::kE5M2; }
-
 int64_t PayloadLayout::PageCount(int64_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }
 
 int32_t PayloadLayout::PageTokens(int64_t tokens, int64_t page) const {
@@ -62,12 +45,7 @@ int32_t PayloadLayout::PageTokens(int64_t tokens, int64_t page) const {
   return static_cast<int32_t>(std::min<int64_t>(page_tokens, tokens - page * page_tokens));
 }
 
-int64_t PayloadLayout::PartBytes(int32_t tokens) const {
-  const int64_t rows = static_cast<int64_t>(kv_heads) * tokens;
-  const int64_t codes = 2 * rows * head_dim * CodeBytes(codec);
-  if (!HasScales(codec)) return codes;
-  return codes + kScaleBytes * (static_cast<int64_t>(kv_heads) * head_dim + rows);
-}
+int64_t PayloadLayout::PartBytes(int32_t tokens) const { return PartLayout{codec, kv_heads, head_dim, tokens}.Bytes(); }
 
 int64_t PayloadLayout::PageBytes(int32_t tokens) const { return layers * PartBytes(tokens); }
 

@@ -19,15 +19,21 @@ namespace everlong::kv {
 Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
                    const PayloadLayout& layout, std::span<std::byte> payload);
 
-// Where a run of tokens of one page goes.
-struct PagePlacement {
-  int64_t byte_offset = 0;  // of the page in `payload`
-  int32_t page_tokens = 0;  // tokens the page holds (its layout)
-  int32_t first_token = 0;  // first token of the page to restore
-  int32_t tokens = 0;       // how many
-  int64_t slot = 0;         // slot of the first
-  int64_t position = 0;     // frame position of the first; the others follow
+// A number of a span that its codec cannot hold, and the kInvalidArgument that names it; for an archive made on a GPU
+// too.
+struct RejectedNumber {
+  bool is_key = true;
+  int64_t layer = 0;
+  int64_t head = 0;
+  int64_t token = 0;  // of the span
+  float value = 0;    // un-rotated
 };
+Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec);
+
+// Whether every placement lies inside payload, page and frame (of `slots`), and no two overlap in slots; what
+// RestorePages checks first.
+Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
+                int64_t slots);
 
 // Decodes, rotates to frame positions and writes k, v and phase of the placed slots of every layer, in place.
 // kInvalidArgument when a placement leaves payload, page or frame, or when two placements overlap in slots; then

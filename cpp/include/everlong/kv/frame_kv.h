@@ -29,4 +29,14 @@ struct SlotPhase {
   int32_t half = 0;  // rotary_dim / 2
 };
 
+// Where a run of tokens of one archived page goes.
+struct PagePlacement {
+  int64_t byte_offset = 0;  // of the page in the payload
+  int32_t page_tokens = 0;  // tokens the page holds (its layout)
+  int32_t first_token = 0;  // first token of the page to restore
+  int32_t tokens = 0;       // how many
+  int64_t slot = 0;         // slot of the first
+  int64_t position = 0;     // frame position of the first; the others follow
+};
+
 }  // namespace everlong::kv

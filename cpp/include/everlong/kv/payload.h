@@ -11,21 +11,12 @@
 #include <string_view>
 
 #include "everlong/base/status.h"
+#include "everlong/kv/codec.h"
 
 namespace everlong::kv {
 
-enum class Codec : uint8_t {
-  kFloat32,   // "fp32": exact for fp32 models
-  kBFloat16,  // "bf16": exact for bf16 models
-  // OCP FP8 with K scaled per channel of a page and V per token (K per token answers worse):
-  kE4M3,  // "e4m3"
-  kE5M2,  // "e5m2"
-};
-
 std::string_view CodecName(Codec codec);
 Result<Codec> ParseCodec(std::string_view name);
-int64_t CodeBytes(Codec codec);  // bytes of one element's code
-bool HasScales(Codec codec);     // whether a part holds scales: the FP8 codecs
 
 struct PayloadLayout {
   Codec codec = Codec::kE4M3;

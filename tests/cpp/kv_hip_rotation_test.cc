@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "../../hip/rotation_units.h"
 #include "everlong/kv/rotation.h"
+#include "kv_hip_host.h"
 #include "kv_reference.h"
 
 namespace everlong::hip {
@@ -33,33 +33,12 @@ INSTANTIATE_TEST_SUITE_P(All, UnitsCase,
                                          Case{DType::kBFloat16, false, 20, 20}, Case{DType::kBFloat16, true, 21, 14},
                                          Case{DType::kFloat32, false, 7, 6}));
 
-template <class Element, int32_t kWidth, Turn kTurn>
-void RunUnits(const HeadRows& rows, const PairPhase& phase) {
-  for (int64_t i = 0; i < UnitCount(rows, phase.half, kWidth); ++i) {
-    if (phase.interleaved) {
-      ProcessUnit<Element, kWidth, kTurn, true>(i, rows, phase);
-    } else {
-      ProcessUnit<Element, kWidth, kTurn, false>(i, rows, phase);
-    }
-  }
-}
-
-// As the launcher does; returns whether 16-byte vectors were used.
-template <class Element, Turn kTurn>
-bool RunElement(const HeadRows& rows, const PairPhase& phase) {
-  if (AllowsVectors(rows, phase.half, kVectorWidth<Element>)) {
-    RunUnits<Element, kVectorWidth<Element>, kTurn>(rows, phase);
-    return true;
-  }
-  RunUnits<Element, 1, kTurn>(rows, phase);
-  return false;
-}
-
-template <Turn kTurn>
-bool RunAll(const HeadRows& rows, const PairPhase& phase) {
-  if (rows.dtype == DType::kFloat32) return RunElement<Float32Element, kTurn>(rows, phase);
-  if (rows.dtype == DType::kFloat16) return RunElement<Float16Element, kTurn>(rows, phase);
-  return RunElement<BFloat16Element, kTurn>(rows, phase);
+// A frame's keys [2, heads, T, D] as a batch, to `out`, which is contiguous.
+HeadRows RowsOf(const Frame& frame, int64_t tokens, void* out) {
+  const RowStrides in{frame.kv.layer_stride, frame.kv.head_stride, frame.kv.head_dim};
+  const RowStrides packed{frame.kv.kv_heads * tokens * frame.kv.head_dim, tokens * frame.kv.head_dim,
+                          frame.kv.head_dim};
+  return {frame.kv.k, out, frame.dtype, 2, frame.kv.kv_heads, tokens, frame.kv.head_dim, in, packed};
 }
 
 TEST_P(UnitsCase, SameBitsAsTheCpu) {
@@ -70,26 +49,25 @@ TEST_P(UnitsCase, SameBitsAsTheCpu) {
   const std::vector<int64_t> positions = PositionsFrom(123'456, kTokens);
   const Frame frame(2, 3, head_dim, positions, rope, dtype, 1);
   const int32_t half = rotary_dim / 2;
-  const PairPhase phase{frame.cos.data(), frame.sin.data(), half, interleaved, 0};
+  const PairPhase phase{frame.cos.data(), frame.sin.data(), half, interleaved, 0, half};
 
   std::vector<unsigned char> expected(frame.k_bytes.size());
   std::vector<unsigned char> got(frame.k_bytes.size(), 0xAB);
   const kv::KeyRows cpu{frame.kv.k,           expected.data(), dtype, 2, 3, kTokens, head_dim, frame.kv.layer_stride,
                         frame.kv.head_stride, head_dim};
-  const HeadRows gpu{frame.kv.k,           got.data(), dtype, 2, 3, kTokens, head_dim, frame.kv.layer_stride,
-                     frame.kv.head_stride, head_dim};
+  const HeadRows gpu = RowsOf(frame, kTokens, got.data());
   kv::DerotateRows(cpu, frame.cos.data(), frame.sin.data(), half, pairing);
-  const bool vectors = RunAll<Turn::kOff>(gpu, phase);
+  const bool vectors = host::TurnRows<Turn::kOff>(gpu, phase);
   EXPECT_EQ(got, expected);
   EXPECT_EQ(vectors, head_dim % 16 == 0);  // every case of such a width has whole vectors
 
   kv::RerotateRows(cpu, positions, rope);
   std::fill(got.begin(), got.end(), 0xAB);
-  RunAll<Turn::kOn>(gpu, phase);
+  host::TurnRows<Turn::kOn>(gpu, phase);
   EXPECT_EQ(got, expected);
 
   // Values: a head without rotated pairs is copied.
-  RunAll<Turn::kOff>(gpu, PairPhase{});
+  host::TurnRows<Turn::kOff>(gpu, PairPhase{});
   EXPECT_EQ(got, frame.k_bytes);
 }
 
@@ -97,12 +75,11 @@ TEST(Units, PhasesOfABatch) {
   const kv::RopeTable rope = MakeRope(16, 1e4, 1.0, kv::Pairing::kHalfSplit);
   const Frame frame(2, 2, 16, PositionsFrom(5, 8), rope, DType::kFloat32, 2);
   // Entry 1 of the batch uses the phases of tokens 4..7, entry 0 those of 0..3.
-  const PairPhase phase{frame.cos.data(), frame.sin.data(), 8, false, 4 * 8};
+  const PairPhase phase{frame.cos.data(), frame.sin.data(), 8, false, 4 * 8, 8};
   std::vector<float> got(2 * 2 * 4 * 16);
   std::vector<float> expected(got.size());
-  const HeadRows gpu{frame.kv.k,           got.data(), DType::kFloat32, 2, 2, 4, 16, frame.kv.layer_stride,
-                     frame.kv.head_stride, 16};
-  RunAll<Turn::kOff>(gpu, phase);
+  const HeadRows gpu = RowsOf(frame, 4, got.data());
+  host::TurnRows<Turn::kOff>(gpu, phase);
   for (int64_t b = 0; b < 2; ++b) {
     const kv::KeyRows cpu{static_cast<const float*>(frame.kv.k) + b * frame.kv.layer_stride,
                           expected.data() + b * 2 * 4 * 16,
@@ -122,7 +99,7 @@ TEST(Units, PhasesOfABatch) {
 TEST(Units, VectorsOnlyWhereEveryRowIsAligned) {
   alignas(16) float buffer[64] = {};
   alignas(16) float out[64] = {};
-  const HeadRows good{buffer, out, DType::kFloat32, 1, 2, 2, 16, 64, 32, 16};
+  const HeadRows good{buffer, out, DType::kFloat32, 1, 2, 2, 16, {64, 32, 16}, {64, 32, 16}};
   EXPECT_TRUE(AllowsVectors(good, 8, 4));
   EXPECT_FALSE(AllowsVectors(good, 6, 4));  // a vector would hold pairs and copied elements
   HeadRows bad = good;
@@ -131,10 +108,12 @@ TEST(Units, VectorsOnlyWhereEveryRowIsAligned) {
   bad = good;
   bad.out = out + 2;
   EXPECT_FALSE(AllowsVectors(bad, 8, 4));
-  for (int64_t HeadRows::* stride : {&HeadRows::stride_b, &HeadRows::stride_h, &HeadRows::stride_t}) {
-    bad = good;
-    bad.*stride = 18;
-    EXPECT_FALSE(AllowsVectors(bad, 8, 4));
+  for (RowStrides HeadRows::* side : {&HeadRows::in_strides, &HeadRows::out_strides}) {
+    for (int64_t RowStrides::* stride : {&RowStrides::b, &RowStrides::h, &RowStrides::t}) {
+      bad = good;
+      (bad.*side).*stride = 18;
+      EXPECT_FALSE(AllowsVectors(bad, 8, 4));
+    }
   }
 }
 

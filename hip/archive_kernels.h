@@ -1,0 +1,40 @@
+// archive_kv on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+#pragma once
+
+#include <cstdint>
+
+#include "everlong/kv/codec.h"
+#include "everlong/kv/frame_kv.h"
+#include "launch.h"
+
+namespace everlong::hip {
+
+// The first number (in the order of the payload) that the codec cannot hold; written by the kernel.
+struct RejectedNumber {
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  uint64_t index = kNone;
+  float value = 0;  // as it is: NaN, an infinity, or too large
+};
+
+// Slots [first_slot, first_slot + tokens) of a frame as the payload of a block (kv/payload.h).
+struct ArchiveJob {
+  kv::FrameKv frame;
+  kv::SlotPhase phase;
+  bool interleaved = false;
+  int64_t first_slot = 0;
+  int64_t tokens = 0;
+  int32_t page_tokens = 0;  // at most MostPageTokens(frame.head_dim)
+  kv::Codec codec = kv::Codec::kE4M3;
+  uint8_t* payload = nullptr;
+  float* inverse = nullptr;            // workspace of 2 * tokens * half floats: the phases that undo those of the span
+  RejectedNumber* rejected = nullptr;  // one, on the device
+};
+
+// What a block of threads can hold the scales of.
+int32_t MostPageTokens(int32_t head_dim);
+
+// One block of threads for each head of each page of each layer: un-rotates, scales, encodes. When job.rejected comes
+// back with an index, the payload is unspecified.
+LaunchStatus ArchiveKv(const ArchiveJob& job, void* stream);
+
+}  // namespace everlong::hip

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Compile one kernel source: compile_kernel.sh hip|cuda ARCHITECTURES SOURCE OBJECT. Architectures with commas between:
+# gfx908,gfx90a for hip; sm_80,sm_90 or one of nvcc's words (all-major, native) for cuda. CMake and hip/compile.sh call it.
+set -euo pipefail
+vendor=$1 architectures=$2 source=$3 object=$4
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+flags=(-std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object")
+# No contraction: a*b+c must round as on the host (kv/element.h).
+targets=()
+if [[ $vendor == hip ]]; then
+  for architecture in ${architectures//,/ }; do targets+=("--offload-arch=$architecture"); done
+  export HIP_PLATFORM=amd
+  exec hipcc -x hip "${targets[@]}" -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off "${flags[@]}"
+fi
+for architecture in ${architectures//,/ }; do
+  if [[ $architecture == sm_* ]]; then
+    targets+=("-gencode=arch=compute_${architecture#sm_},code=[$architecture,compute_${architecture#sm_}]")
+  else
+    targets+=("-arch=$architecture")
+  fi
+done
+exec nvcc -x cu "${targets[@]}" -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra --fmad=false "${flags[@]}"

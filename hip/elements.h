@@ -1,0 +1,201 @@
+// Stored numbers as a kernel handles them: their conversion, and vectors of them that are read and written by one
+// access. Host code compiles it too.
+#pragma once
+
+#include <cstdint>
+
+#include "everlong/base/dtype.h"
+#include "everlong/kv/codec.h"
+#include "everlong/kv/element.h"
+
+// Device code keeps an array in registers only when every index is known.
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#define EVERLONG_UNROLL _Pragma("unroll")
+#else
+#define EVERLONG_UNROLL
+#endif
+
+// FP8 by the hardware, where its bits are those of kv/element.h: NVIDIA from sm_89 on rounds to nearest even and
+// saturates (PTX: cvt.rn.satfinite). Only NaNs have other bits, and none is ever encoded. AMD: gfx908 has no FP8,
+// gfx942 has it in another format (FNUZ, bias 8); there the integer arithmetic of kv/element.h converts.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define EVERLONG_HARDWARE_FP8 1
+#else
+#define EVERLONG_HARDWARE_FP8 0
+#endif
+
+namespace everlong::hip {
+
+// --- conversion of one number
+
+struct Float32Element {
+  EVERLONG_HD static float Widen(uint32_t bits) { return kv::FloatFromBits(bits); }
+  EVERLONG_HD static uint32_t Narrow(float value) { return kv::FloatBits(value); }
+};
+struct Float16Element {
+  EVERLONG_HD static float Widen(uint16_t bits) { return kv::Float16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToFloat16(value); }
+};
+struct BFloat16Element {
+  EVERLONG_HD static float Widen(uint16_t bits) { return kv::BFloat16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToBFloat16(value); }
+};
+struct E4M3Element {
+  EVERLONG_HD static float Widen(uint8_t bits) {
+#if EVERLONG_HARDWARE_FP8
+    float value;
+    asm("{.reg .b32 halves; .reg .b16 low, high; cvt.rn.f16x2.e4m3x2 halves, %1; mov.b32 {low, high}, halves; "
+        "cvt.f32.f16 %0, low;}"
+        : "=f"(value)
+        : "h"(static_cast<uint16_t>(bits)));
+    return value;
+#else
+    return kv::E4M3ToFloat(bits);
+#endif
+  }
+  EVERLONG_HD static uint8_t Narrow(float value) {
+#if EVERLONG_HARDWARE_FP8
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
+    return static_cast<uint8_t>(pair);
+#else
+    return kv::FloatToE4M3(value);
+#endif
+  }
+};
+struct E5M2Element {
+  EVERLONG_HD static float Widen(uint8_t bits) {
+#if EVERLONG_HARDWARE_FP8
+    float value;
+    asm("{.reg .b32 halves; .reg .b16 low, high; cvt.rn.f16x2.e5m2x2 halves, %1; mov.b32 {low, high}, halves; "
+        "cvt.f32.f16 %0, low;}"
+        : "=f"(value)
+        : "h"(static_cast<uint16_t>(bits)));
+    return value;
+#else
+    return kv::E5M2ToFloat(bits);
+#endif
+  }
+  EVERLONG_HD static uint8_t Narrow(float value) {
+#if EVERLONG_HARDWARE_FP8
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
+    return static_cast<uint8_t>(pair);
+#else
+    return kv::FloatToE5M2(value);
+#endif
+  }
+};
+
+// body(element) with the conversion of `dtype`: picks a kernel on the host.
+template <class Body>
+auto WithElement(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return body(Float32Element{});
+    case DType::kFloat16:
+      return body(Float16Element{});
+    case DType::kBFloat16:
+      break;
+  }
+  return body(BFloat16Element{});
+}
+
+// body(code) with the conversion of `codec`: a branch that all threads take together.
+template <class Body>
+EVERLONG_HD inline auto WithCode(kv::Codec codec, const Body& body) {
+  switch (codec) {
+    case kv::Codec::kFloat32:
+      return body(Float32Element{});
+    case kv::Codec::kBFloat16:
+      return body(BFloat16Element{});
+    case kv::Codec::kE4M3:
+      return body(E4M3Element{});
+    case kv::Codec::kE5M2:
+      break;
+  }
+  return body(E5M2Element{});
+}
+
+// --- vectors
+
+// How an element lies in memory.
+template <class Element>
+using BitsOf = decltype(Element::Narrow(0.0F));
+
+// Elements of one 16-byte access.
+template <class Element>
+inline constexpr int32_t kVectorWidth = static_cast<int32_t>(16 / sizeof(BitsOf<Element>));
+
+// A vector of kWidth elements as one aligned object: one 16-byte access when kWidth is kVectorWidth. It may stand for
+// elements of any type (may_alias).
+template <class Element, int32_t kWidth>
+struct alignas(kWidth * sizeof(BitsOf<Element>)) [[gnu::may_alias]] ElementVector {
+  BitsOf<Element> bits[kWidth];
+};
+
+// At element `offset` of `base`, aligned to the vector.
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline ElementVector<Element, kWidth> LoadVector(const void* base, int64_t offset) {
+  const void* at = static_cast<const BitsOf<Element>*>(base) + offset;
+  return *static_cast<const ElementVector<Element, kWidth>*>(at);
+}
+
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector, void* base, int64_t offset) {
+  void* at = static_cast<BitsOf<Element>*>(base) + offset;
+  *static_cast<ElementVector<Element, kWidth>*>(at) = vector;
+}
+
+// The same at any byte address, which a payload does not align: one access where the address allows it.
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline ElementVector<Element, kWidth> LoadBytes(const uint8_t* at) {
+  using Vector = ElementVector<Element, kWidth>;
+  if (reinterpret_cast<uintptr_t>(at) % alignof(Vector) == 0) {
+    return *static_cast<const Vector*>(static_cast<const void*>(at));
+  }
+  Vector vector;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) {
+    BitsOf<Element> bits = 0;
+    for (uint32_t byte = 0; byte < sizeof(bits); ++byte) {  // little-endian
+      bits =
+          static_cast<BitsOf<Element>>(bits | static_cast<BitsOf<Element>>(at[i * sizeof(bits) + byte]) << (8 * byte));
+    }
+    vector.bits[i] = bits;
+  }
+  return vector;
+}
+
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline void StoreBytes(const ElementVector<Element, kWidth>& vector, uint8_t* at) {
+  using Vector = ElementVector<Element, kWidth>;
+  if (reinterpret_cast<uintptr_t>(at) % alignof(Vector) == 0) {
+    *static_cast<Vector*>(static_cast<void*>(at)) = vector;
+    return;
+  }
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) {
+    const BitsOf<Element> bits = vector.bits[i];
+    for (uint32_t byte = 0; byte < sizeof(bits); ++byte) {
+      at[i * sizeof(bits) + byte] = static_cast<uint8_t>(bits >> (8 * byte));
+    }
+  }
+}
+
+// values [kWidth].
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline void WidenVector(const ElementVector<Element, kWidth>& vector, float* values) {
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) values[i] = Element::Widen(vector.bits[i]);
+}
+
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline ElementVector<Element, kWidth> NarrowVector(const float* values) {
+  ElementVector<Element, kWidth> vector;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) vector.bits[i] = Element::Narrow(values[i]);
+  return vector;
+}
+
+}  // namespace everlong::hip

@@ -1,0 +1,116 @@
+// shift_kv_'s steps and units, run on the host, against the CPU path: the same bits whatever order a step runs in.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "everlong/kv/rotation.h"
+#include "kv_hip_host.h"
+#include "kv_reference.h"
+
+namespace everlong::hip {
+namespace {
+
+using kv::reference::Frame;
+using kv::reference::MakeRope;
+using kv::reference::PositionsFrom;
+
+constexpr int64_t kSlots = 700;
+
+// As ShiftKv enqueues it.
+void ShiftOnHost(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift, const ShiftTurn& turn,
+                 bool backwards) {
+  const size_t staged = static_cast<size_t>(frame.layers * frame.kv_heads * StagedRows(shift) * frame.head_dim);
+  std::vector<float> workspace(staged, 0.0F);
+  const PairPhase by{turn.key_cos, turn.key_sin, turn.is_identity ? 0 : phase.half, turn.interleaved, 0, 0};
+  for (const ShiftStep& step : ShiftSteps(shift)) {
+    for (const bool keys : {true, false}) {
+      const HeadRows rows = SlotRows(frame, keys ? frame.k : frame.v, step.source, step.target, step.count);
+      const PairPhase pairs = keys ? by : PairPhase{};
+      if (step.staged) {
+        host::MoveRows(ToWorkspace(rows, workspace.data()), pairs, backwards);
+        host::MoveRows(FromWorkspace(rows, workspace.data()), PairPhase{}, backwards);
+      } else {
+        host::MoveRows(rows, pairs, backwards);
+      }
+    }
+  }
+  const auto phases = static_cast<size_t>(shift.count * phase.half);
+  std::vector<float> cos(phases);
+  std::vector<float> sin(phases);
+  for (size_t i = 0; i < phases; ++i) {
+    ComposePhase(static_cast<int64_t>(i), phase, shift.source, turn, cos.data(), sin.data());
+  }
+  std::copy(cos.begin(), cos.end(), phase.cos + shift.target * phase.half);
+  std::copy(sin.begin(), sin.end(), phase.sin + shift.target * phase.half);
+}
+
+struct Case {
+  SlotShift shift;
+  int64_t delta;
+  DType dtype = DType::kBFloat16;
+  bool interleaved = false;
+  int32_t rotary_dim = 16;
+};
+
+class ShiftCase : public testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(All, ShiftCase,
+                         testing::Values(Case{{300, 0, 400}, -300},                             // 300, then 100 rows
+                                         Case{{0, 100, 600}, 100},                              // the last first
+                                         Case{{1, 0, 699}, -1, DType::kFloat32},                // staged
+                                         Case{{0, 3, 697}, 12'345, DType::kFloat16, true},      // staged, backwards
+                                         Case{{63, 0, 637}, -63, DType::kBFloat16, true, 8},    // staged
+                                         Case{{64, 0, 636}, -64, DType::kBFloat16, false, 12},  // no whole vectors
+                                         Case{{5, 5, 100}, 7, DType::kFloat32, true, 6},        // turns in place
+                                         Case{{350, 0, 350}, 0}, Case{{20, 10, 300}, 0},        // moves only
+                                         Case{{10, 500, 17}, -1'000'000},
+                                         Case{{3, 9, 40}, 5, DType::kFloat32, false, 0}, Case{{3, 9, 0}, 5}));
+
+TEST_P(ShiftCase, SameBitsAsTheCpuInAnyOrder) {
+  const Case& param = GetParam();
+  const kv::Pairing pairing = param.interleaved ? kv::Pairing::kInterleaved : kv::Pairing::kHalfSplit;
+  const kv::RopeTable rope = MakeRope(param.rotary_dim, 1e4, 1.139, pairing);
+  const Frame expected(2, 2, 16, PositionsFrom(4'000, kSlots), rope, param.dtype, 3);
+  ASSERT_TRUE(kv::ShiftSlots(expected.kv, expected.phase, param.shift.source, param.shift.target, param.shift.count,
+                             param.delta, rope)
+                  .ok());
+
+  const size_t half = rope.inv_freq.size();
+  std::vector<double> cos(half);
+  std::vector<double> sin(half);
+  std::vector<float> key_cos(half);
+  std::vector<float> key_sin(half);
+  for (size_t i = 0; i < half; ++i) {
+    cos[i] = std::cos(static_cast<double>(param.delta) * rope.inv_freq[i]);
+    sin[i] = std::sin(static_cast<double>(param.delta) * rope.inv_freq[i]);
+    key_cos[i] = static_cast<float>(cos[i]);
+    key_sin[i] = static_cast<float>(sin[i]);
+  }
+  const ShiftTurn turn{cos.data(), sin.data(), key_cos.data(), key_sin.data(), param.interleaved, param.delta == 0};
+  for (const bool backwards : {false, true}) {
+    const Frame got(2, 2, 16, PositionsFrom(4'000, kSlots), rope, param.dtype, 3);
+    ShiftOnHost(got.kv, got.phase, param.shift, turn, backwards);
+    EXPECT_EQ(got.k_bytes, expected.k_bytes);
+    EXPECT_EQ(got.v_bytes, expected.v_bytes);
+    EXPECT_EQ(got.cos, expected.cos);
+    EXPECT_EQ(got.sin, expected.sin);
+  }
+}
+
+TEST(Shift, StepsCoverEveryRowOnceAndDoNotOverlapUnlessStaged) {
+  for (const int64_t target : {0, 1, 40, 99, 100, 101, 170, 300, 900}) {
+    const SlotShift shift{100, target, 600};
+    std::vector<int> moved(600, 0);
+    for (const ShiftStep& step : ShiftSteps(shift)) {
+      EXPECT_EQ(step.target - step.source, target - 100);
+      const int64_t distance = std::abs(step.target - step.source);
+      EXPECT_TRUE(step.staged || distance == 0 || distance >= step.count);
+      for (int64_t row = 0; row < step.count; ++row) ++moved[static_cast<size_t>(step.source - 100 + row)];
+    }
+    EXPECT_EQ(moved, std::vector<int>(600, 1)) << target;
+  }
+}
+
+}  // namespace
+}  // namespace everlong::hip
