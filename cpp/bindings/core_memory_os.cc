@@ -44,6 +44,34 @@ Origin ParseOrigin(const std::string& name) {
   throw py::value_error("origin: \"" + name + "\", expected \"read\", \"prompt\" or \"generated\"");
 }
 
+os::BoundaryKind ParseBoundary(const std::string& name) {
+  if (name == "sentence") return os::BoundaryKind::kSentence;
+  if (name == "paragraph") return os::BoundaryKind::kParagraph;
+  if (name == "turn") return os::BoundaryKind::kTurn;
+  if (name == "signal") return os::BoundaryKind::kSignal;
+  throw py::value_error("boundary: \"" + name + "\", expected \"sentence\", \"paragraph\", \"turn\" or \"signal\"");
+}
+
+os::Signal ParseSignal(const std::string& name) {
+  if (name == "summarize") return os::Signal::kSummarize;
+  if (name == "retrieve") return os::Signal::kRetrieve;
+  throw py::value_error("signal: \"" + name + "\", expected \"summarize\" or \"retrieve\"");
+}
+
+const char* TriggerName(os::RecallTrigger trigger) {
+  switch (trigger) {
+    case os::RecallTrigger::kPrompt:
+      return "prompt";
+    case os::RecallTrigger::kRecent:
+      return "recent";
+    case os::RecallTrigger::kPeriodic:
+      return "periodic";
+    case os::RecallTrigger::kSignal:
+      return "signal";
+  }
+  EVERLONG_CHECK(false);
+}
+
 // The nested fields as one flat object, each a property.
 template <class T>
 void BindField(py::class_<MemoryOsConfig>& type, const char* name, T& (*field)(MemoryOsConfig&)) {
@@ -81,8 +109,15 @@ void BindConfig(py::module_& module) {
   BindField<int32_t>(type, "rolling_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.rolling_tokens; });
   BindField<int32_t>(type, "evict_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.evict_tokens; });
   BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
+  BindField<int32_t>(type, "least_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.least_tokens; });
+  BindField<int32_t>(type, "cooldown_tokens",
+                     [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.cooldown_tokens; });
   BindField<bool>(type, "recall_prompt", [](MemoryOsConfig& c) -> bool& { return c.recall.prompt; });
   BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
+  BindField<bool>(type, "recall_periodic", [](MemoryOsConfig& c) -> bool& { return c.recall.periodic; });
+  BindField<bool>(type, "recall_signal", [](MemoryOsConfig& c) -> bool& { return c.recall.signal; });
+  BindField<int32_t>(type, "periodic_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.periodic_every; });
+  BindField<int32_t>(type, "protect_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.recall.protect_tokens; });
   BindField<int32_t>(type, "prompt_rolling_tokens",
                      [](MemoryOsConfig& c) -> int32_t& { return c.recall.prompt_rolling_tokens; });
   BindField<int32_t>(type, "recent_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_every; });
@@ -98,9 +133,7 @@ void BindActions(py::module_& module) {
       .def_readonly("tokens", &EvictAction::tokens)
       .def_readonly("delta", &EvictAction::delta);
   py::class_<RecallAction>(module, "Recall")
-      .def_property_readonly(
-          "trigger",
-          [](const RecallAction& self) { return self.trigger == os::RecallTrigger::kPrompt ? "prompt" : "recent"; })
+      .def_property_readonly("trigger", [](const RecallAction& self) { return TriggerName(self.trigger); })
       .def_readonly("blocks", &RecallAction::blocks);
   py::class_<Placement>(module, "Placement")
       .def_readonly("page", &Placement::page)
@@ -110,13 +143,24 @@ void BindActions(py::module_& module) {
 }
 
 // The core CHECKs what its host must keep to; Python gets an exception instead.
-std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin) {
+std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin,
+                                const std::vector<std::pair<int64_t, std::string>>& boundaries) {
   if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
   if (tokens > self.Room()) {
     Raise(CapacityError("tokens: " + std::to_string(tokens) + ", and the frame has room for " +
                         std::to_string(self.Room())));
   }
-  return self.Observe(tokens, ParseOrigin(origin));
+  std::vector<os::Boundary> places;
+  int64_t before = 0;
+  for (const auto& [offset, kind] : boundaries) {
+    if (offset < before || offset > tokens) {
+      throw py::value_error("boundaries: offset " + std::to_string(offset) + ", expected ascending ones in 0 to " +
+                            std::to_string(tokens));
+    }
+    before = offset;
+    places.push_back({self.stream_end() + offset, ParseBoundary(kind)});
+  }
+  return self.Observe(tokens, ParseOrigin(origin), places);
 }
 
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
@@ -163,7 +207,11 @@ void BindMemoryOs(py::module_& module) {
       .def("copy", [](const MemoryOs& self) { return MemoryOs(self); })
       .def("room", &MemoryOs::Room)
       .def("next_position", &MemoryOs::NextPosition)
-      .def("observe", &Observe, py::arg("tokens"), py::arg("origin"))
+      .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
+           py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{})
+      .def(
+          "raise_signal", [](MemoryOs& self, const std::string& signal) { return self.Raise(ParseSignal(signal)); },
+          py::arg("signal"))
       .def("end_of_text", &MemoryOs::EndOfText)
       .def("begin_prompt", &MemoryOs::BeginPrompt, py::arg("other_streams") = false)
       .def(

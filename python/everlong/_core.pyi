@@ -181,11 +181,17 @@ class MemoryOsConfig:
     rolling_tokens: int
     evict_tokens: int
     block_tokens: int
+    least_tokens: int
+    cooldown_tokens: int
     recall_prompt: bool
     recall_recent: bool
+    recall_periodic: bool
+    recall_signal: bool
     prompt_rolling_tokens: int
     recent_every: int
     recent_blocks: int
+    periodic_every: int
+    protect_tokens: int
     def __init__(self, **fields: int) -> None:
         """TypeError for a field that is not one of those above."""
 
@@ -206,7 +212,7 @@ class Evict:
 class Recall:
     @property
     def trigger(self) -> str:
-        """ "prompt" or "recent"."""
+        """ "prompt", "recent", "periodic" or "signal"."""
     @property
     def blocks(self) -> int: ...
 
@@ -227,8 +233,15 @@ class MemoryOs:
     def copy(self) -> MemoryOs: ...
     def room(self) -> int: ...
     def next_position(self) -> int: ...
-    def observe(self, tokens: int, origin: str) -> list[Archive | Evict | Recall]:
-        """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens."""
+    def observe(
+        self, tokens: int, origin: str, boundaries: Sequence[tuple[int, str]] = ()
+    ) -> list[Archive | Evict | Recall]:
+        """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
+
+        boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
+        """
+    def raise_signal(self, signal: str) -> list[Archive | Evict | Recall]:
+        """signal: "summarize" or "retrieve", right after the newest token."""
     def end_of_text(self) -> list[Archive | Evict | Recall]: ...
     def begin_prompt(self, other_streams: bool = False) -> list[Archive | Evict | Recall]:
         """other_streams: open the recalled zone (an Evict of 0 tokens) while all of this stream is still resident."""

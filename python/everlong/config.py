@@ -8,7 +8,7 @@ from typing import Literal
 from everlong import _core
 
 IndexPart = Literal["heads", "lexical", "mean_pool"]
-Policy = Literal["prompt", "recent", "off"]
+Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 
 # The Memory OS owns these defaults (cpp/include/everlong/os/*.h).
@@ -25,6 +25,8 @@ class MemoryConfig:
     rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
     block_tokens: int = _OS.block_tokens  # L_max of a block
+    least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
+    cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
     chunk_tokens: int = 512  # tokens a forward while reading
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
@@ -38,10 +40,25 @@ class MemoryConfig:
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
 
-    policy: Policy = "prompt"
+    # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
+    # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
+    policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the text read last, what stays before a question
-    recent_every: int = _OS.recent_every  # policy "recent": generated tokens between two recalls
+    recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
+    periodic_every: int = _OS.periodic_every
+    protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
+
+    @property
+    def policies(self) -> frozenset[Policy]:
+        """`policy` as a set; "off" and an empty tuple are the empty one."""
+        named = (self.policy,) if isinstance(self.policy, str) else self.policy
+        return frozenset(policy for policy in named if policy != "off")
+
+    def __post_init__(self) -> None:
+        unknown = self.policies - {"prompt", "recent", "periodic", "signal"}
+        if unknown:
+            raise ValueError(f"policy: {sorted(unknown)}; expected prompt, recent, periodic, signal or off")
 
     @classmethod
     def fitting(cls, window: int) -> MemoryConfig:
@@ -78,9 +95,15 @@ class MemoryConfig:
             rolling_tokens=self.rolling_tokens,
             evict_tokens=self.evict_tokens,
             block_tokens=self.block_tokens,
-            recall_prompt=self.policy == "prompt",
-            recall_recent=self.policy == "recent",
+            least_tokens=self.least_tokens,
+            cooldown_tokens=self.cooldown_tokens,
+            recall_prompt="prompt" in self.policies,
+            recall_recent="recent" in self.policies,
+            recall_periodic="periodic" in self.policies,
+            recall_signal="signal" in self.policies,
             prompt_rolling_tokens=self.prompt_rolling_tokens,
             recent_every=self.recent_every,
             recent_blocks=self.recent_blocks,
+            periodic_every=self.periodic_every,
+            protect_tokens=self.protect_tokens,
         )

@@ -6,15 +6,17 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from everlong import _core
 from everlong.attach import ServedModel
+from everlong.boundaries import Boundary, TextBoundaries
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
+from everlong.control import RETRIEVE, control_ids
 from everlong.errors import CapacityError
 from everlong.memory import Memory
 
@@ -29,7 +31,7 @@ class Frame:
     What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says.
     """
 
-    def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig) -> None:
+    def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
         self.served = served
         self.memory = memory
         self.config = config
@@ -42,6 +44,9 @@ class Frame:
         )
         self.source = ""
         self.archived_blocks = 0
+        self._boundaries = TextBoundaries(tokenizer)
+        self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
+        self._last_id: int | None = None
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[Zone, SlotSnapshot] | None = None
@@ -86,11 +91,22 @@ class Frame:
             chunk = ids[done : done + min(limit, room)]
             rows.append(self._forward(chunk, keep_all=logits))
             self._unarchived_ids.extend(chunk.tolist())
+            boundaries = self._boundaries_of(chunk, turn=origin == "prompt" and done == 0)
             done += len(chunk)
-            self.execute(self.os.observe(len(chunk), origin), recall)
+            self.execute(self.os.observe(len(chunk), origin, boundaries), recall)
+            if origin == "generated" and self._last_id == self._retrieve_id:
+                self.execute(self.os.raise_signal("retrieve"), recall)
             if progress is not None:
                 progress(len(chunk))
         return torch.cat(rows) if logits else rows[-1]
+
+    def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
+        """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
+        before, self._last_id = self._last_id, int(chunk[-1])
+        if not self.os.archiving:
+            return []
+        found = self._boundaries.find(chunk, before)
+        return [(0, "turn"), *found] if turn else found
 
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block."""
@@ -215,7 +231,7 @@ class Frame:
         """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest."""
         saved_os, outer = self.os, self._saved
         begin, end = self.cache.begin, self.cache.end
-        ids = list(self._unarchived_ids)
+        ids, last_id = list(self._unarchived_ids), self._last_id
         self.os = saved_os.copy()
         self.os.set_archiving(False)
         self._saved = {}
@@ -226,7 +242,7 @@ class Frame:
                 self.cache.restore(snapshot)
             self.os, self._saved = saved_os, outer
             self.cache.begin, self.cache.end = begin, end
-            self._unarchived_ids = ids
+            self._unarchived_ids, self._last_id = ids, last_id
 
     def _keep_before_change(self, zone: Zone) -> None:
         if self._saved is None or zone in self._saved:

@@ -35,7 +35,6 @@ MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
 _READING = "reading"  # manifest attribute: the source whose reading has begun and not ended
-_PERPLEXITY_POLICY: dict[Policy, PerplexityPolicy] = {"prompt": "prompt", "recent": "recent", "off": "window"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +102,7 @@ class MemoryModel:
             self.config = config.written_as(kept)
             self.model = model
             self.tokenizer = tokenizer
-            self.frame = Frame(served, self.memory, self.config)
+            self.frame = Frame(served, self.memory, self.config, tokenizer)
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
                 self.memory.core.set_retrieval_heads(self._profile.heads)
@@ -112,6 +111,7 @@ class MemoryModel:
                 self.memory.close()
             raise
         self._last_recalled: tuple[Recall, ...] = ()
+        self._said: list[int] = []  # token ids of the newest question and answer
         self._closed = False
 
     @classmethod
@@ -274,19 +274,38 @@ class MemoryModel:
         decoding = prepare(self.model, self.tokenizer, prompt.ids, max_new_tokens=max_new_tokens, **generation)
         self._last_recalled = ()
 
+        self._said = prompt.ids.tolist()
+
         def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
-            if action.trigger == "recent":
-                return self._recent_pages(action.blocks)
-            found = self._find(prompt).chosen(self.config.decisive)
-            self._last_recalled = self._cite(found)
-            return found.pages(self.config.order)
+            return self._pages_for(action, prompt)
 
         pages: RecallPages | None = answer_recall if recall else None
         self.frame.clear_recalled()
         if recall:
             self.frame.execute(self.frame.os.begin_prompt(), pages)
         logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
-        yield from decode(self.frame, prompt.ids, logits, decoding, pages)
+        for token in decode(self.frame, prompt.ids, logits, decoding, pages):
+            self._said.append(token)
+            yield token
+
+    def _pages_for(self, action: _core.Recall, prompt: Prompt | None = None) -> Sequence[_core.PageRef]:
+        """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
+        if action.trigger == "recent":
+            return self._recent_pages(action.blocks)
+        if action.trigger != "prompt" or prompt is None:
+            newest = torch.tensor(self._said[-self.config.page_tokens :], dtype=torch.int64)
+            prompt = Prompt(newest, slice(0, len(newest)))
+        found = self._find(prompt).chosen(self.config.decisive)
+        self._last_recalled = self._cite(found)
+        return found.pages(self.config.order)
+
+    def signal(self, signal: Literal["summarize", "retrieve"]) -> None:
+        """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
+
+        "retrieve" needs the policy "signal", and waits while what came back last is protected.
+        """
+        self._check_open()
+        self.frame.execute(self.frame.os.raise_signal(signal), self._pages_for if self._said else None)
 
     def _find(self, prompt: Prompt) -> Found:
         self._calibrate_if_due()
@@ -370,7 +389,7 @@ class MemoryModel:
         ids = self._encode(text)
         if len(ids) < 2:
             raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
-        policy = policy or _PERPLEXITY_POLICY[self.config.policy]
+        policy = policy or _perplexity_policy(self.config.policies)
         step = self.config.recent_every
         rows = []
         with self.frame.branch():
@@ -436,6 +455,13 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _perplexity_policy(policies: frozenset[Policy]) -> PerplexityPolicy:
+    """The policy of a perplexity that comes nearest to those of a conversation."""
+    if not policies:
+        return "window"
+    return "recent" if policies == {"recent"} else "prompt"
 
 
 def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:

@@ -126,6 +126,41 @@ TEST(MemoryOsTest, RecentCountsOnlyGeneratedTokensAndComesLast) {
   EXPECT_EQ(recall->blocks, 2);
 }
 
+TEST(MemoryOsTest, SignalsEndABlockAndAskForARecall) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter.least_tokens = 3;
+  config.recall = {.prompt = false, .signal = true, .protect_tokens = 4};
+  MemoryOs os(config);
+  os.Observe(2, Origin::kGenerated);
+  EXPECT_TRUE(os.Raise(Signal::kSummarize).empty()) << "shorter than L_min";
+  os.Observe(66, Origin::kRead);
+  const int64_t open_from = os.archived_until();
+  ASSERT_GE(os.stream_end() - open_from, 3);
+  const auto archives = Only<ArchiveAction>(os.Raise(Signal::kSummarize));
+  ASSERT_EQ(archives.size(), 1U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{open_from, os.stream_end()}));
+
+  const auto recalls = Only<RecallAction>(os.Raise(Signal::kRetrieve));
+  ASSERT_EQ(recalls.size(), 1U);
+  EXPECT_EQ(recalls[0].trigger, RecallTrigger::kSignal);
+  EXPECT_EQ(os.state(), State::kRetrieving);
+  os.Recall(PagesOf(0, 8));
+  EXPECT_TRUE(os.Raise(Signal::kRetrieve).empty()) << "protected";
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(3, Origin::kGenerated)).empty());
+  EXPECT_EQ(Only<RecallAction>(os.Observe(1, Origin::kGenerated)).size(), 1U);
+}
+
+TEST(MemoryOsTest, BlocksEndWhereTheTextDoes) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter = {.block_tokens = 16, .least_tokens = 4};
+  MemoryOs os(config);
+  const std::vector<Boundary> boundaries{{15, BoundaryKind::kSentence}, {21, BoundaryKind::kTurn}};
+  const auto archives = Only<ArchiveAction>(os.Observe(25, Origin::kRead, boundaries));
+  ASSERT_EQ(archives.size(), 2U);
+  EXPECT_EQ(archives[0].span, (TokenSpan{0, 15}));
+  EXPECT_EQ(archives[1].span, (TokenSpan{15, 21}));
+}
+
 TEST(MemoryOsTest, RecallIsRightAlignedAndLeavesOutWhatIsResident) {
   MemoryOs os(SmallConfig());
   os.Observe(70, Origin::kRead);  // rolling [30, 70) after the eviction
@@ -425,7 +460,7 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   config.residency.frame_tokens =
       static_cast<int32_t>(config.residency.sink_tokens + config.residency.recalled_tokens +
                            config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
-  config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2};
+  config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2, .protect_tokens = 0};
   ASSERT_TRUE(Validate(config).ok());
 
   MemoryOs os(config);
@@ -481,7 +516,11 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
         const int64_t tokens = below(2) == 0 ? 1 : 1 + below(os.Room());
         const Origin origin = static_cast<Origin>(below(3));
         host.Forward(os, tokens);
-        const auto actions = os.Observe(tokens, origin);
+        std::vector<Boundary> boundaries;
+        for (int64_t at = below(9); at <= tokens; at += 1 + below(9)) {
+          boundaries.push_back({os.stream_end() + at, static_cast<BoundaryKind>(below(4))});
+        }
+        const auto actions = os.Observe(tokens, origin, boundaries);
         host.Execute(os, actions);
         if (origin == Origin::kGenerated) generated += tokens;
         const bool due = config.recall.recent && origin == Origin::kGenerated && generated >= 7;

@@ -1,23 +1,84 @@
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+#include <random>
+#include <vector>
+
 #include "everlong/os/segmenter.h"
 
 namespace everlong::os {
 namespace {
 
 TEST(SegmenterTest, CutsOnlyCompleteBlocks) {
-  const Segmenter segmenter({.block_tokens = 4});
+  Segmenter segmenter({.block_tokens = 4});
   EXPECT_TRUE(segmenter.Cut(0, 3).empty());
   EXPECT_EQ(segmenter.Cut(0, 4), (std::vector<TokenSpan>{{0, 4}}));
   EXPECT_EQ(segmenter.Cut(2, 11), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
 }
 
 TEST(SegmenterTest, CutAllClosesTheRest) {
-  const Segmenter segmenter({.block_tokens = 4});
+  Segmenter segmenter({.block_tokens = 4});
   EXPECT_TRUE(segmenter.CutAll(7, 7).empty());
   EXPECT_EQ(segmenter.CutAll(0, 3), (std::vector<TokenSpan>{{0, 3}}));
   EXPECT_EQ(segmenter.CutAll(2, 10), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
   EXPECT_EQ(segmenter.CutAll(2, 11), (std::vector<TokenSpan>{{2, 6}, {6, 10}, {10, 11}}));
+}
+
+// L_max 80, L_min 10, cooldown 15; soft ends count in the last 10 tokens of a block.
+constexpr SegmenterConfig kRules{.block_tokens = 80, .least_tokens = 10, .cooldown_tokens = 15};
+
+std::vector<TokenSpan> CutBehind(std::initializer_list<Boundary> boundaries, int64_t stream_end) {
+  Segmenter segmenter(kRules);
+  for (const Boundary& boundary : boundaries) segmenter.Note(boundary);
+  return segmenter.Cut(0, stream_end);
+}
+
+TEST(SegmenterTest, NearTheLimitABlockEndsWhereAParagraphOrASentenceDoes) {
+  using enum BoundaryKind;
+  EXPECT_EQ(CutBehind({{60, kParagraph}, {72, kSentence}, {77, kSentence}}, 85), (std::vector<TokenSpan>{{0, 77}}));
+  EXPECT_EQ(CutBehind({{72, kParagraph}, {77, kSentence}}, 85), (std::vector<TokenSpan>{{0, 72}}));
+  EXPECT_EQ(CutBehind({{60, kParagraph}, {69, kSentence}, {81, kParagraph}}, 85), (std::vector<TokenSpan>{{0, 80}}));
+  EXPECT_TRUE(CutBehind({{72, kParagraph}}, 79).empty());  // a better end may come
+}
+
+TEST(SegmenterTest, ATurnEndsABlockThatIsLongEnough) {
+  using enum BoundaryKind;
+  EXPECT_EQ(CutBehind({{9, kTurn}, {10, kTurn}, {15, kTurn}, {40, kTurn}}, 41),
+            (std::vector<TokenSpan>{{0, 10}, {10, 40}}));
+}
+
+TEST(SegmenterTest, ASignalThatComesTooSoonSilencesTheNext) {
+  using enum BoundaryKind;
+  EXPECT_EQ(CutBehind({{12, kSignal}}, 20), (std::vector<TokenSpan>{{0, 12}}));
+  // 5 is too soon; 19 is within the cooldown; 20 is not.
+  EXPECT_TRUE(CutBehind({{5, kSignal}, {19, kSignal}}, 30).empty());
+  EXPECT_EQ(CutBehind({{5, kSignal}, {19, kSignal}, {20, kSignal}}, 30), (std::vector<TokenSpan>{{0, 20}}));
+}
+
+TEST(SegmenterTest, BlocksDoNotDependOnHowTheStreamIsFed) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<Boundary> boundaries;
+    for (int64_t at = 0; at < 900; at += 1 + static_cast<int64_t>(random() % 12)) {
+      boundaries.push_back({at, static_cast<BoundaryKind>(random() % 40 < 36 ? random() % 2 : random() % 4)});
+    }
+    const auto cut_by = [&](int64_t chunk) {
+      Segmenter segmenter(kRules);
+      std::vector<TokenSpan> blocks;
+      size_t next = 0;
+      for (int64_t end = chunk; end <= 900; end += chunk) {
+        for (; next < boundaries.size() && boundaries[next].position <= end; ++next) segmenter.Note(boundaries[next]);
+        for (const TokenSpan& block : segmenter.Cut(blocks.empty() ? 0 : blocks.back().end, end)) {
+          blocks.push_back(block);
+        }
+      }
+      return blocks;
+    };
+    const std::vector<TokenSpan> whole = cut_by(900);
+    EXPECT_EQ(cut_by(1), whole) << seed;
+    EXPECT_EQ(cut_by(60), whole) << seed;
+    for (const TokenSpan& block : whole) EXPECT_LE(block.size(), kRules.block_tokens);
+  }
 }
 
 TEST(SegmenterTest, RefusesEmptyBlocks) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "at_least.h"
 #include "everlong/base/check.h"
 
 namespace everlong::os {
@@ -13,15 +14,11 @@ Status Validate(const MemoryOsConfig& config) {
   EVERLONG_RETURN_IF_ERROR(Validate(config.residency));
   EVERLONG_RETURN_IF_ERROR(Validate(config.segmenter));
   EVERLONG_RETURN_IF_ERROR(Validate(config.recall));
-  if (config.stream < 0) {
-    return InvalidArgumentError("stream is " + std::to_string(config.stream) + ", expected at least 0");
-  }
-  if (config.residency.rolling_tokens < config.segmenter.block_tokens) {
-    return InvalidArgumentError("rolling_tokens is " + std::to_string(config.residency.rolling_tokens) +
-                                ", expected at least block_tokens, which is " +
-                                std::to_string(config.segmenter.block_tokens));
-  }
-  return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(AtLeast("stream", config.stream, 0));
+  if (config.residency.rolling_tokens >= config.segmenter.block_tokens) return OkStatus();
+  return InvalidArgumentError("rolling_tokens is " + std::to_string(config.residency.rolling_tokens) +
+                              ", expected at least block_tokens, which is " +
+                              std::to_string(config.segmenter.block_tokens));
 }
 
 MemoryOs::MemoryOs(const MemoryOsConfig& config)
@@ -32,14 +29,32 @@ MemoryOs::MemoryOs(const MemoryOsConfig& config)
 int64_t MemoryOs::Room() const { return residency_.Room(); }
 int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
-std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin) {
+std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries) {
+  const int64_t begin = stream_end();
   residency_.Append(tokens);
   if (origin == Origin::kRead) read_end_ = stream_end();
   std::vector<Action> actions;
-  if (archiving_) Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
+  if (archiving_) {
+    for (const Boundary& boundary : boundaries) {
+      EVERLONG_CHECK(boundary.position >= begin && boundary.position <= stream_end());
+      segmenter_.Note(boundary);
+    }
+    Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
+  }
   if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);
-  if (origin == Origin::kGenerated && policy_.Count(tokens)) {
-    AskRecall({RecallTrigger::kRecent, config_.recall.recent_blocks}, actions);
+  if (origin != Origin::kGenerated) return actions;
+  if (const std::optional<RecallTrigger> due = policy_.Count(tokens)) AskRecall(*due, actions);
+  return actions;
+}
+
+std::vector<Action> MemoryOs::Raise(Signal signal) {
+  std::vector<Action> actions;
+  Record(signal == Signal::kRetrieve ? "retrieve signal" : "summarize signal", {}, 0);
+  if (signal == Signal::kRetrieve) {
+    if (const std::optional<RecallTrigger> due = policy_.Signal()) AskRecall(*due, actions);
+  } else if (archiving_) {
+    segmenter_.Note({stream_end(), BoundaryKind::kSignal});
+    Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
   }
   return actions;
 }
@@ -58,7 +73,7 @@ std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
   } else if (other_streams && config_.residency.recalled_tokens > 0) {
     Evict(0, actions);
   }
-  AskRecall({RecallTrigger::kPrompt, 0}, actions);
+  AskRecall(RecallTrigger::kPrompt, actions);
   return actions;
 }
 
@@ -85,6 +100,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
 
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
+  policy_.Restored();
   state_ = State::kRetrieving;
   Record("restore", {}, recalled, std::move(blocks));
   state_ = State::kGenerating;
@@ -144,6 +160,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
   archived_until_ = stream_end;
+  segmenter_.Restart();
   read_end_ = stream_end;
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
@@ -157,6 +174,7 @@ void MemoryOs::SetArchiving(bool on) {
     archiving_off_at_ = stream_end();
   } else if (stream_end() > archiving_off_at_) {
     archived_until_ = stream_end();
+    segmenter_.Restart();
   }
 }
 
@@ -191,9 +209,9 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   Record("evict", evicted, tokens);
 }
 
-void MemoryOs::AskRecall(const RecallAction& recall, std::vector<Action>& actions) {
+void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
   state_ = State::kRetrieving;
-  actions.emplace_back(recall);
+  actions.emplace_back(RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0});
   Record("recall", {}, 0);
 }
 

@@ -2,28 +2,42 @@
 
 #include <string>
 
-namespace everlong::os {
+#include "at_least.h"
 
+namespace everlong::os {
 Status Validate(const RecallPolicyConfig& config) {
-  if (config.recent_every < 1) {
-    return InvalidArgumentError("recent_every is " + std::to_string(config.recent_every) + ", expected at least 1");
-  }
-  if (config.recent_blocks < 1) {
-    return InvalidArgumentError("recent_blocks is " + std::to_string(config.recent_blocks) + ", expected at least 1");
-  }
-  if (config.prompt_rolling_tokens < 0) {
-    return InvalidArgumentError("prompt_rolling_tokens is " + std::to_string(config.prompt_rolling_tokens) +
-                                ", expected at least 0");
-  }
-  return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(AtLeast("recent_every", config.recent_every, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("recent_blocks", config.recent_blocks, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("periodic_every", config.periodic_every, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("protect_tokens", config.protect_tokens, 0));
+  return AtLeast("prompt_rolling_tokens", config.prompt_rolling_tokens, 0);
 }
 
-bool RecallPolicy::Count(int64_t tokens) {
-  if (!config_.recent) return false;
-  since_recall_ += tokens;
-  if (since_recall_ < config_.recent_every) return false;
-  since_recall_ = 0;
-  return true;
+std::optional<RecallTrigger> RecallPolicy::Count(int64_t tokens) {
+  since_recent_ += tokens;
+  since_periodic_ += tokens;
+  if (since_restored_) *since_restored_ += tokens;
+  if (Protected()) return std::nullopt;
+  if (signal_waits_) {
+    signal_waits_ = false;
+    return RecallTrigger::kSignal;
+  }
+  if (config_.recent && since_recent_ >= config_.recent_every) {
+    since_recent_ = 0;
+    return RecallTrigger::kRecent;
+  }
+  if (config_.periodic && since_periodic_ >= config_.periodic_every) {
+    since_periodic_ = 0;
+    return RecallTrigger::kPeriodic;
+  }
+  return std::nullopt;
+}
+
+std::optional<RecallTrigger> RecallPolicy::Signal() {
+  if (!config_.signal) return std::nullopt;
+  signal_waits_ = Protected();
+  if (signal_waits_) return std::nullopt;
+  return RecallTrigger::kSignal;
 }
 
 }  // namespace everlong::os

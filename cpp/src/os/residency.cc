@@ -3,17 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "at_least.h"
+
 namespace everlong::os {
-namespace {
-
-Status AtLeast(const char* name, int32_t value, int32_t least) {
-  if (value >= least) return OkStatus();
-  return InvalidArgumentError(std::string(name) + " is " + std::to_string(value) + ", expected at least " +
-                              std::to_string(least));
-}
-
-}  // namespace
-
 Status Validate(const ResidencyConfig& config) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("frame_tokens", config.frame_tokens, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("sink_tokens", config.sink_tokens, 0));

@@ -1,29 +1,67 @@
 #include "everlong/os/segmenter.h"
 
+#include <algorithm>
 #include <string>
 
-namespace everlong::os {
+#include "at_least.h"
+#include "everlong/base/check.h"
 
+namespace everlong::os {
 Status Validate(const SegmenterConfig& config) {
-  if (config.block_tokens < 1) {
-    return InvalidArgumentError("block_tokens is " + std::to_string(config.block_tokens) + ", expected at least 1");
-  }
-  return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(AtLeast("block_tokens", config.block_tokens, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("least_tokens", config.least_tokens, 0));
+  return AtLeast("cooldown_tokens", config.cooldown_tokens, 0);
 }
 
-std::vector<TokenSpan> Segmenter::Cut(int64_t open_from, int64_t stream_end) const {
-  std::vector<TokenSpan> blocks;
-  for (int64_t begin = open_from; stream_end - begin >= config_.block_tokens; begin += config_.block_tokens) {
-    blocks.push_back({begin, begin + config_.block_tokens});
+void Segmenter::Note(const Boundary& boundary) {
+  EVERLONG_CHECK(noted_.empty() || noted_.back().position <= boundary.position);
+  noted_.push_back(boundary);
+}
+
+int64_t Segmenter::EndOf(int64_t begin, int64_t stream_end) {
+  const int64_t last = begin + config_.block_tokens;
+  const int64_t slack = config_.block_tokens / kSoftEndShare;
+  int64_t soft_end = last;
+  auto soft_kind = BoundaryKind::kSentence;
+  bool has_soft = false;
+  for (const Boundary& boundary : noted_) {
+    if (boundary.position <= begin) continue;
+    if (boundary.position > std::min(last, stream_end)) break;
+    const bool long_enough = boundary.position - begin >= config_.least_tokens;
+    if (boundary.kind == BoundaryKind::kTurn && long_enough) return boundary.position;
+    if (boundary.kind == BoundaryKind::kSignal && boundary.position >= cooldown_until_) {
+      if (long_enough) return boundary.position;
+      cooldown_until_ = boundary.position + config_.cooldown_tokens;
+    }
+    const bool soft = boundary.kind <= BoundaryKind::kParagraph && last - boundary.position <= slack;
+    if (soft && (!has_soft || boundary.kind >= soft_kind)) {
+      has_soft = true;
+      soft_end = boundary.position;
+      soft_kind = boundary.kind;
+    }
   }
+  return stream_end >= last ? soft_end : 0;
+}
+
+std::vector<TokenSpan> Segmenter::Cut(int64_t open_from, int64_t stream_end) {
+  std::vector<TokenSpan> blocks;
+  int64_t begin = open_from;
+  for (int64_t end = EndOf(begin, stream_end); end > 0; end = EndOf(begin, stream_end)) {
+    blocks.push_back({begin, end});
+    begin = end;
+  }
+  std::erase_if(noted_, [begin](const Boundary& boundary) { return boundary.position <= begin; });
   return blocks;
 }
 
-std::vector<TokenSpan> Segmenter::CutAll(int64_t open_from, int64_t stream_end) const {
+std::vector<TokenSpan> Segmenter::CutAll(int64_t open_from, int64_t stream_end) {
   std::vector<TokenSpan> blocks = Cut(open_from, stream_end);
   const int64_t rest = blocks.empty() ? open_from : blocks.back().end;
   if (rest < stream_end) blocks.push_back({rest, stream_end});
+  std::erase_if(noted_, [stream_end](const Boundary& boundary) { return boundary.position <= stream_end; });
   return blocks;
 }
+
+void Segmenter::Restart() { noted_.clear(); }
 
 }  // namespace everlong::os

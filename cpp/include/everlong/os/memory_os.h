@@ -55,7 +55,7 @@ struct EvictAction {
   int64_t tokens = 0;
   int64_t delta = 0;
 };
-// Ask for pages: by the prompt's own queries, or simply the most recent blocks.
+// Ask for pages: by the queries of the prompt or of the newest tokens, or simply the most recent blocks.
 struct RecallAction {
   RecallTrigger trigger = RecallTrigger::kPrompt;
   int32_t blocks = 0;  // kRecent: how many
@@ -73,12 +73,16 @@ struct Placement {
 // How tokens came into the frame.
 enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
 
+// What a model says by a control token, or a host through the API (both designs, 2.1 "Signal interception").
+enum class Signal : uint8_t { kSummarize, kRetrieve };
+
 // One decision, for people: what was decided at which token of the stream.
 struct Event {
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  std::string what;  // "archive", "evict", "recall", "restore", "clear", "resume"
-  TokenSpan span;    // of the stream, where there is one
+  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal"
+  std::string what;
+  TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
   std::vector<int64_t> blocks;  // restore: which came back
 };
@@ -98,8 +102,12 @@ class MemoryOs {
 
   // --- after a forward put `tokens` (0 .. Room(), CHECKed) new tokens at the end of the frame
   // Archives complete blocks, then evicts, then asks for a recall. The actions are to be executed in order; the state
-  // of the OS already reflects them, and spans are of the stream. Only kGenerated counts for the `recent` policy.
-  std::vector<Action> Observe(int64_t tokens, Origin origin);
+  // of the OS already reflects them, and spans are of the stream. Only kGenerated counts for the recall policies.
+  // `boundaries`, in order, each within the new tokens or at their ends, are where blocks may end.
+  std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {});
+  // Right after the newest token: kSummarize ends the open block if that is long enough, kRetrieve asks for a recall if
+  // the policy heeds signals (later, while what came back is protected).
+  std::vector<Action> Raise(Signal signal);
   // The text ends here (end of a source, close): archive what is left as a last block.
   std::vector<Action> EndOfText();
 
@@ -145,7 +153,7 @@ class MemoryOs {
   void Evict(int64_t tokens, std::vector<Action>& actions);
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
-  void AskRecall(const RecallAction& recall, std::vector<Action>& actions);
+  void AskRecall(RecallTrigger trigger, std::vector<Action>& actions);
   // The part of `page` that a recall may bring: neither resident nor a sink.
   [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
   void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {});

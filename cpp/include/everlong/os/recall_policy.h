@@ -1,4 +1,4 @@
-// When to recall (both designs 3.1.2; findings.md "Cost").
+// When to recall (both designs 3.1.2; findings.md "Cost"). The policies can be combined.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,48 @@
 
 namespace everlong::os {
 
-enum class RecallTrigger : uint8_t { kPrompt, kRecent };
+enum class RecallTrigger : uint8_t { kPrompt, kRecent, kPeriodic, kSignal };
 
 struct RecallPolicyConfig {
-  bool prompt = true;   // once a question, by its own queries
-  bool recent = false;  // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
+  bool prompt = true;     // once a question, by its own queries
+  bool recent = false;    // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
+  bool periodic = false;  // every `periodic_every` tokens, by the newest tokens' queries
+  bool signal = false;    // on <RETRIEVE>, by the newest tokens' queries
   // Of the text read last, what stays between the recalled zone and a question; the rest leaves the frame for it (it is
   // archived, so that it can come back). Measured: text between what was recalled and the question costs answers. A
   // conversation since then stays in any case.
   int32_t prompt_rolling_tokens = 0;
   int32_t recent_every = 512;
   int32_t recent_blocks = 3;
+  int32_t periodic_every = 128;
+  // T_protect (design-four-mi100 3.3.2): for so many generated tokens what came back stays, whatever else is due; a
+  // signal waits, a new question does not.
+  int32_t protect_tokens = 32;
 };
 
-// kInvalidArgument unless recent_every and recent_blocks are positive and prompt_rolling_tokens is not negative.
+// kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive and the others not negative.
 Status Validate(const RecallPolicyConfig& config);
 
+// A value that counts generated (or evaluated) tokens.
 class RecallPolicy {
  public:
   explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}
-  // Counts generated (or evaluated) tokens; true when a recall of recent blocks is due, and starts counting anew.
-  // Always false without `recent`.
-  bool Count(int64_t tokens);
+  // Counts tokens; the recall that is now due, if any: a waiting signal, then recent, then periodic.
+  std::optional<RecallTrigger> Count(int64_t tokens);
+  // <RETRIEVE>: kSignal now, or none: without `signal` never, while protected with a later Count.
+  std::optional<RecallTrigger> Signal();
+  // Something came back: the protection begins.
+  void Restored() { since_restored_ = 0; }
   [[nodiscard]] const RecallPolicyConfig& config() const { return config_; }
 
  private:
+  [[nodiscard]] bool Protected() const { return since_restored_ && *since_restored_ < config_.protect_tokens; }
+
   RecallPolicyConfig config_;
-  int64_t since_recall_ = 0;
+  int64_t since_recent_ = 0;
+  int64_t since_periodic_ = 0;
+  std::optional<int64_t> since_restored_;
+  bool signal_waits_ = false;
 };
 
 }  // namespace everlong::os

@@ -1,4 +1,4 @@
-// Where a block ends (design-four-mi100 3.2.1.2): the rule L_max now; learned triggers join the same class.
+// Where a block ends (design-four-mi100 3.2.1.2): rules now; a learned trigger joins as one more kind of boundary.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,52 @@
 namespace everlong::os {
 
 struct SegmenterConfig {
-  int32_t block_tokens = 512;  // L_max
+  int32_t block_tokens = 512;    // L_max: a block never gets longer
+  int32_t least_tokens = 64;     // L_min: neither a turn nor a signal ends a block that is shorter
+  int32_t cooldown_tokens = 64;  // after a signal that came too soon, signals are passed over for so many tokens
 };
 
-// kInvalidArgument unless block_tokens is positive.
+// In the last part of L_max, one in so many, a block ends where a paragraph does, or else a sentence.
+inline constexpr int32_t kSoftEndShare = 8;
+
+// kInvalidArgument unless block_tokens is positive and the others are not negative.
 Status Validate(const SegmenterConfig& config);
 
+// What ends at a place of the text, weakest first. The first two are heeded near L_max only.
+enum class BoundaryKind : uint8_t {
+  kSentence,
+  kParagraph,
+  kTurn,    // of a conversation
+  kSignal,  // <SUMMARIZE>, by the model or through the API
+};
+
+// A block may end before token `position` of the stream.
+struct Boundary {
+  int64_t position = 0;
+  BoundaryKind kind = BoundaryKind::kSentence;
+};
+
+// A value. Where blocks end depends on the stream and its boundaries, not on how they are fed.
 class Segmenter {
  public:
   explicit Segmenter(const SegmenterConfig& config) : config_(config) {}
-  // Blocks that are complete in [open_from, stream_end), oldest first.
-  [[nodiscard]] std::vector<TokenSpan> Cut(int64_t open_from, int64_t stream_end) const;
+  // Boundaries are noted in order of position, before Cut is asked about the tokens before them.
+  void Note(const Boundary& boundary);
+  // Blocks that are complete in [open_from, stream_end), oldest first. What lies before their end is forgotten.
+  [[nodiscard]] std::vector<TokenSpan> Cut(int64_t open_from, int64_t stream_end);
   // The same, and the rest as a last, shorter block.
-  [[nodiscard]] std::vector<TokenSpan> CutAll(int64_t open_from, int64_t stream_end) const;
+  [[nodiscard]] std::vector<TokenSpan> CutAll(int64_t open_from, int64_t stream_end);
+  // The open block starts anew at a place that has no past: nothing is noted.
+  void Restart();
   [[nodiscard]] const SegmenterConfig& config() const { return config_; }
 
  private:
+  // Where the block that begins at `begin` ends; 0 while it is open.
+  int64_t EndOf(int64_t begin, int64_t stream_end);
+
   SegmenterConfig config_;
+  std::vector<Boundary> noted_;  // ahead of the last cut
+  int64_t cooldown_until_ = 0;
 };
 
 }  // namespace everlong::os

@@ -1,0 +1,29 @@
+"""Control tokens by which a model speaks to the Memory OS (both designs, 2.1 "Signal interception").
+
+They are added on request; without them the same signals go through `MemoryModel.signal`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SUMMARIZE = "<SUMMARIZE>"  # the block ends here
+RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
+
+
+def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
+    """Make SUMMARIZE and RETRIEVE special tokens of tokenizer and embeddings; return their ids.
+
+    Their embeddings start at the mean of the others, as transformers resizes them. Do it before a memory is made: a
+    memory belongs to a tokenizer, and this makes another one of it. Doing it twice does nothing.
+    """
+    tokenizer.add_special_tokens({"extra_special_tokens": [SUMMARIZE, RETRIEVE]}, replace_extra_special_tokens=False)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=True)
+    return control_ids(tokenizer)
+
+
+def control_ids(tokenizer: Any) -> dict[str, int]:
+    """Ids of the control tokens that a tokenizer has."""
+    vocabulary = tokenizer.get_added_vocab()
+    return {token: vocabulary[token] for token in (SUMMARIZE, RETRIEVE) if token in vocabulary}
