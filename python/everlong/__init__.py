@@ -1,7 +1,6 @@
 """everlong: a memory of a million tokens and more for any HuggingFace causal LM."""
 
 from everlong import _native, ops
-from everlong.calibrate import IndexProfile
 from everlong.config import MemoryConfig
 from everlong.errors import (
     CapacityError,
@@ -19,6 +18,7 @@ from everlong.errors import (
 )
 from everlong.memory import Block, Memory, MemoryStats
 from everlong.model import Answer, MemoryModel, Perplexity, ReadReport
+from everlong.profile import IndexProfile
 from everlong.recall import Recall
 
 __version__ = _native.VERSION

@@ -6,8 +6,6 @@ rank that it gives to the page the quote came from (mean reciprocal rank). No la
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from everlong import _core
 from everlong.errors import EverlongError
+from everlong.profile import IndexProfile
 from everlong.queries import rotate_queries
 
 if TYPE_CHECKING:
@@ -24,27 +22,6 @@ if TYPE_CHECKING:
 
 # "Which passage goes on from these words" is what a quote asks; nothing here is tuned to one model.
 QUOTE_QUESTION = 'Which passage goes on from these words: "{quote}"?'
-
-
-@dataclasses.dataclass(frozen=True)
-class IndexProfile:
-    """What calibration found, kept with the memory."""
-
-    heads: tuple[tuple[int, int, int], ...]  # (layer, query head, KV head), best first
-    query_distance: int
-    reciprocal_rank: float  # mean over quotes, of the chosen heads together
-    pages: int  # among which the quoted page was to be found
-    quotes: int
-    seed: int
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> IndexProfile:
-        fields = json.loads(text)
-        fields["heads"] = tuple(tuple(head) for head in fields["heads"])
-        return cls(**fields)
 
 
 def calibrate(
@@ -122,18 +99,3 @@ def _page_mass(
     by_token = attention.reshape(query_heads, tokens, -1)
     by_key = torch.einsum("htn,t->hn", by_token, weights)
     return torch.zeros(query_heads, pages).index_add_(1, page_of_key, by_key)
-
-
-def load_profile(core: _core.Memory) -> IndexProfile | None:
-    """The profile kept in the memory's manifest, if there is one."""
-    text = core.manifest().attributes.get(_ATTRIBUTE)
-    return None if text is None else IndexProfile.from_json(text)
-
-
-def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
-    """Keep the profile in the manifest and let the index search by its heads."""
-    core.set_attribute(_ATTRIBUTE, profile.to_json())
-    core.set_retrieval_heads(profile.heads)
-
-
-_ATTRIBUTE = "index_profile"

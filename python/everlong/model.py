@@ -18,7 +18,7 @@ import torch
 
 from everlong import _core
 from everlong.attach import attach
-from everlong.calibrate import IndexProfile, calibrate, keep_profile, load_profile
+from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
 from everlong.errors import ClosedError, MemoryNotFoundError
@@ -26,6 +26,14 @@ from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, RecallPages
 from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
+from everlong.profile import (
+    FEWEST_PAGES,
+    IndexProfile,
+    keep_profile,
+    load_model_profile,
+    load_profile,
+    save_model_profile,
+)
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt
 from everlong.recall import Found, Recall, query_layers, search, tap_question
@@ -103,9 +111,12 @@ class MemoryModel:
             self.model = model
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config, tokenizer)
+            self._prints = prints
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
                 self.memory.core.set_retrieval_heads(self._profile.heads)
+            elif "heads" in self.config.index:
+                self._use_earlier_profile()
         except BaseException:
             if self._owns_memory:
                 self.memory.close()
@@ -340,11 +351,14 @@ class MemoryModel:
 
     @property
     def profile(self) -> IndexProfile | None:
-        """The retrieval heads in use; None before the first question or while the memory is too small to tell."""
+        """The retrieval heads in use: this memory's, or those of the model's earlier one.
+
+        None before the first question or while the memory is too small to tell.
+        """
         return self._profile
 
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
-        """Find the model's retrieval heads on this memory's own text, and keep them with it."""
+        """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too."""
         self._check_open()
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
@@ -357,15 +371,26 @@ class MemoryModel:
             ask,
             self._text,
             heads=self.config.retrieval_heads,
-            query_distance=min(self.config.query_distance, self.frame.served.window // 4),
+            query_distance=self._query_distance,
             seed=seed,
         )
-        if self.memory.core.read_only:
-            self.memory.core.set_retrieval_heads(profile.heads)
-        else:
-            keep_profile(self.memory.core, profile)
-        self._profile = profile
+        self._use_profile(profile)
+        save_model_profile(self._prints, profile)
         return profile
+
+    @property
+    def _query_distance(self) -> int:
+        return min(self.config.query_distance, self.frame.served.window // 4)
+
+    def _use_earlier_profile(self) -> None:
+        heads = self.config.retrieval_heads
+        known = load_model_profile(self._prints, heads=heads, query_distance=self._query_distance)
+        if known is not None:
+            self._use_profile(known)
+
+    def _use_profile(self, profile: IndexProfile) -> None:
+        keep_profile(self.memory.core, profile)
+        self._profile = profile
 
     def _calibrate_if_due(self) -> None:
         if "heads" not in self.config.index:
@@ -373,7 +398,7 @@ class MemoryModel:
         pages = len(self.memory.core.pages())
         known = self._profile.pages if self._profile is not None else 0
         # A profile from few pages is redone once there are enough to tell heads apart.
-        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (0 < known < 256 and pages >= 4 * known):
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (0 < known < FEWEST_PAGES and pages >= 4 * known):
             self.calibrate()
 
     # --- perplexity

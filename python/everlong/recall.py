@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.calibrate import IndexProfile
 from everlong.config import MemoryConfig
 from everlong.frame import Frame
+from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
 
 

@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -13,3 +14,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 
 # Tiny models gain nothing from a second thread and lose much where cores are shared.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def profiles_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests neither read the profiles that the user's models left, nor leave any."""
+    os.environ["EVERLONG_CACHE"] = str(tmp_path_factory.mktemp("cache"))

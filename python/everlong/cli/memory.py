@@ -180,8 +180,8 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """What a memory holds and for which model, without loading one."""
-    from everlong.calibrate import load_profile
     from everlong.memory import Memory
+    from everlong.profile import load_profile
 
     with Memory.open(memory, read_only=True) as kept:
         manifest = kept.core.manifest()

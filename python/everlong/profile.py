@@ -1,0 +1,96 @@
+"""What calibration found for a model, and where it is kept: with the memory, and in a file for the model's next memory.
+
+Files: `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded), one JSON file
+a model, named by the fingerprint of its weights and RoPE. Nothing depends on them: what is missing or damaged is found
+anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+
+from everlong import _core
+from everlong.fingerprint import Fingerprint
+
+FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
+
+_ATTRIBUTE = "index_profile"
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexProfile:
+    """The retrieval heads of a model, and how they were found."""
+
+    heads: tuple[tuple[int, int, int], ...]  # (layer, query head, KV head), best first; layers among the archived ones
+    query_distance: int
+    reciprocal_rank: float  # mean over quotes, of the chosen heads together
+    pages: int  # among which the quoted page was to be found
+    quotes: int
+    seed: int
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> IndexProfile:
+        fields = json.loads(text)
+        fields["heads"] = tuple(tuple(head) for head in fields["heads"])
+        return cls(**fields)
+
+
+def load_profile(core: _core.Memory) -> IndexProfile | None:
+    """The profile kept in the memory's manifest, if there is one."""
+    text = core.manifest().attributes.get(_ATTRIBUTE)
+    return None if text is None else IndexProfile.from_json(text)
+
+
+def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
+    """Let the index search by the profile's heads, and keep it in the manifest of a memory that can be written."""
+    if not core.read_only:
+        core.set_attribute(_ATTRIBUTE, profile.to_json())
+    core.set_retrieval_heads(profile.heads)
+
+
+def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
+    """The profile of an earlier memory of this model, where it was found for so many heads and that distance."""
+    try:
+        profile = IndexProfile.from_json(_file(prints).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    fits = len(profile.heads) == heads and profile.query_distance == query_distance
+    return profile if fits else None
+
+
+def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
+    """Keep a profile for the model's later memories, if it was found among enough pages.
+
+    A folder that cannot be written is passed over: the profile costs seconds to find again.
+    """
+    if profile.pages < FEWEST_PAGES:
+        return
+    file = _file(prints)
+    written = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(profile.to_json() + "\n", encoding="utf-8")
+        written.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            written.unlink()
+
+
+def _file(prints: Fingerprint) -> pathlib.Path:
+    name = hashlib.sha256(f"{prints.weights} {prints.rope}".encode()).hexdigest()[:32]
+    return _cache_folder() / "profiles" / f"{name}.json"
+
+
+def _cache_folder() -> pathlib.Path:
+    named = os.environ.get("EVERLONG_CACHE")
+    if named:
+        return pathlib.Path(named)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "everlong"

@@ -1,0 +1,69 @@
+"""What calibration found: kept with a memory and for the model's next one, and never in the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import everlong
+from everlong import profile as profiles
+from everlong.fingerprint import Fingerprint
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+PRINTS = Fingerprint("weights", "rope", "tokenizer")
+PROFILE = everlong.IndexProfile(((0, 1, 0), (2, 3, 1)), 512, 0.9, 512, 12, 0)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def load(prints: Fingerprint = PRINTS, heads: int = 2, query_distance: int = 512) -> everlong.IndexProfile | None:
+    return profiles.load_model_profile(prints, heads=heads, query_distance=query_distance)
+
+
+def test_profile_of_a_model_comes_back_to_the_same_settings() -> None:
+    assert load() is None
+    profiles.save_model_profile(PRINTS, PROFILE)
+    assert load() == PROFILE
+    # The tokenizer decides nothing about heads; weights and RoPE do.
+    assert load(dataclasses.replace(PRINTS, tokenizer="x")) == PROFILE
+    assert load(dataclasses.replace(PRINTS, weights="x")) is None
+    assert load(heads=3) is None
+    assert load(query_distance=0) is None
+
+
+def test_few_pages_and_unwritable_folders_leave_nothing(cache: Path) -> None:
+    profiles.save_model_profile(PRINTS, dataclasses.replace(PROFILE, pages=profiles.FEWEST_PAGES - 1))
+    assert not cache.exists()
+    cache.write_text("a file where the folder would be")
+    profiles.save_model_profile(PRINTS, PROFILE)
+    assert load() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"heads": 3}', '{"heads": [[1, 2, 3]], "colour": 1}'])
+def test_damaged_file_is_passed_over(cache: Path, text: str) -> None:
+    profiles.save_model_profile(PRINTS, PROFILE)
+    (file,) = (cache / "profiles").iterdir()
+    file.write_text(text)
+    assert load() is None
+
+
+def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(profiles, "FEWEST_PAGES", 64)
+    text = "".join(random_text(64, seed=i) for i in range(80))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text)
+        mm.search(text[1000:1030])
+        found = mm.profile
+    assert found is not None
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        assert mm.profile == found
+        assert profiles.load_profile(mm.memory.core) == found
+    with everlong.MemoryModel(tiny_model(seed=1), byte_tokenizer(), config=SMALL) as mm:
+        assert mm.profile is None
