@@ -6,7 +6,8 @@ Zones of one buffer, P = sink_tokens + recalled_tokens:
     ... unused ... | sinks | recalled | rolling ...          sinks and recalled end at slot P, rolling begins there
                    begin              P            end
 
-so that what the model attends to is always one slice [begin, end), whatever was recalled.
+so that what the model attends to is always one slice [begin, end), whatever was recalled. These are the buffers of the
+layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong import ops
 from everlong.attach import ServedModel
+from everlong.own_layers import OwnLayers
+from everlong.rope import NO_ROPE, RopeTable
 
 
 class ResidentLayer(CacheLayerMixin):
-    """One layer's window into the buffers of a ResidentCache."""
+    """One full-attention layer's window into the buffers of a ResidentCache."""
 
     is_sliding = False
 
@@ -67,6 +70,17 @@ class SlotSnapshot:
     sin: torch.Tensor
 
 
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A run of layers that share a table: views of the buffers."""
+
+    k: torch.Tensor  # [layers, Hkv, F, D]
+    v: torch.Tensor
+    cos: torch.Tensor  # [F, rotary_dim / 2]
+    sin: torch.Tensor
+    rope: RopeTable
+
+
 class ResidentCache(Cache):
     """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it."""
 
@@ -79,6 +93,8 @@ class ResidentCache(Cache):
         self.cos = torch.ones(frame_tokens, half, dtype=torch.float32, device=served.device)
         self.sin = torch.zeros(frame_tokens, half, dtype=torch.float32, device=served.device)
         self.rope = served.rope
+        self._rotated = served.rotated
+        self.own = OwnLayers(served.own_layers(), served.sliding)
         self.slots = frame_tokens
         self.rolling_slot = sink_tokens + recalled_tokens  # P
         self._sink_tokens = sink_tokens
@@ -86,7 +102,9 @@ class ResidentCache(Cache):
         self.end = recalled_tokens
         # Sinks never turn: one copy of them, as they were first written, serves every recall.
         self._sinks: SlotSnapshot | None = None
-        super().__init__(layers=[ResidentLayer(self, layer) for layer in range(served.layers)])
+        resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
+        by_index = {**self.own.layers, **resident}
+        super().__init__(layers=[by_index[index] for index in sorted(by_index)])
 
     @property
     def length(self) -> int:
@@ -98,7 +116,7 @@ class ResidentCache(Cache):
         return max(0, self.end - self.rolling_slot)
 
     def nbytes(self) -> int:
-        """Bytes of all buffers; constant from construction on."""
+        """Bytes of all buffers; constant from construction on. Layers with a state of their own are not counted."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
 
     def commit(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
@@ -116,33 +134,40 @@ class ResidentCache(Cache):
 
     def archive(self, first_slot: int, tokens: int, *, page_tokens: int, codec: str) -> torch.Tensor:
         """The payload of a block, uint8 [bytes], on the CPU."""
-        return ops.archive_kv(
-            self.k,
-            self.v,
-            self.cos,
-            self.sin,
-            first_slot,
-            tokens,
-            page_tokens,
-            codec,
-            self.rope.interleaved,
-        )
+        payloads = []
+        for part in self._parts():
+            payloads.append(
+                ops.archive_kv(
+                    part.k,
+                    part.v,
+                    part.cos,
+                    part.sin,
+                    first_slot,
+                    tokens,
+                    page_tokens,
+                    codec,
+                    part.rope.interleaved,
+                )
+            )
+        return payloads[0] if len(payloads) == 1 else self._page_by_page(payloads, tokens, page_tokens, codec)
 
     def evict(self, tokens: int, delta: int) -> None:
         """Drop rolling's oldest tokens; the rest moves up and turns by `delta` positions."""
         rest = self.rolling_slots - tokens
-        ops.shift_kv_(
-            self.k,
-            self.v,
-            self.cos,
-            self.sin,
-            self.rolling_slot + tokens,
-            self.rolling_slot,
-            rest,
-            delta,
-            self.rope.inv_freq,
-            self.rope.interleaved,
-        )
+        for part in self._parts():
+            ops.shift_kv_(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                self.rolling_slot + tokens,
+                self.rolling_slot,
+                rest,
+                delta,
+                part.rope.inv_freq,
+                part.rope.interleaved,
+            )
+        self.own.turn(delta)
         self.end = self.rolling_slot + rest
 
     def open_recalled(self, tokens: int) -> int:
@@ -156,19 +181,50 @@ class ResidentCache(Cache):
 
     def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
         """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""
-        ops.restore_kv(
-            payload,
-            placements,
-            self.k,
-            self.v,
-            self.cos,
-            self.sin,
-            page_tokens,
-            codec,
-            self.rope.inv_freq,
-            self.rope.attention_scaling,
-            self.rope.interleaved,
+        layers_before = 0
+        for part in self._parts():
+            if layers_before > 0:  # within each page, this part begins behind the layers before it
+                placements = placements.clone()
+                for row in placements:
+                    row[0] += self._bytes(int(row[1]), page_tokens, codec, layers_before)
+            ops.restore_kv(
+                payload,
+                placements,
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                page_tokens,
+                codec,
+                part.rope.inv_freq,
+                part.rope.attention_scaling,
+                part.rope.interleaved,
+            )
+            layers_before += part.k.shape[0]
+
+    def _parts(self) -> list[_Part]:
+        """The layers that rotate their keys and those that do not, where there are any."""
+        split = self._rotated
+        no_phase = self.cos[:, :0].contiguous()
+        parts = (
+            _Part(self.k[:split], self.v[:split], self.cos, self.sin, self.rope),
+            _Part(self.k[split:], self.v[split:], no_phase, no_phase, NO_ROPE),
         )
+        return [part for part in parts if part.k.shape[0] > 0]
+
+    def _page_by_page(self, payloads: list[torch.Tensor], tokens: int, page_tokens: int, codec: str) -> torch.Tensor:
+        """The payload of a block out of those of its parts: a page holds all layers."""
+        lengths = [min(page_tokens, tokens - first) for first in range(0, tokens, page_tokens)]
+        pages = []
+        for part, payload in zip(self._parts(), payloads, strict=True):
+            layers = part.k.shape[0]
+            pages.append(payload.split([self._bytes(length, page_tokens, codec, layers) for length in lengths]))
+        return torch.cat([piece for page in zip(*pages, strict=True) for piece in page])
+
+    def _bytes(self, tokens: int, page_tokens: int, codec: str, layers: int) -> int:
+        """Bytes of `layers` layers of one page."""
+        _, kv_heads, _, head_dim = self.k.shape
+        return ops.payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)
 
     def snapshot(self, first: int, count: int) -> SlotSnapshot:
         last = first + count

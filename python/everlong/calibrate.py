@@ -64,7 +64,7 @@ def calibrate(
         keys = torch.cat([torch.from_numpy(core.read_keys(page, layer)) for page in haystack], dim=1)  # [Hkv, N, D]
         for row, (ids, queries) in enumerate(questions):
             weights = torch.from_numpy(core.idf(ids))
-            q = rotate_queries(served.rope, queries[layer], query_distance)
+            q = rotate_queries(served.table(layer), queries[layer], query_distance)
             mass[row, layer] = _page_mass(q, keys, weights, page_of_key, len(haystack))
 
     # Ties count against the head: scores in low precision tie massively, and a tie finds nothing.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from everlong.rope import RopeTable
+from everlong.attach import ServedModel
 
 _SAMPLES = 64
 
@@ -22,13 +22,24 @@ class Fingerprint:
     tokenizer: str
 
 
-def fingerprint(model: torch.nn.Module, rope: RopeTable, tokenizer: Any) -> Fingerprint:
+def fingerprint(served: ServedModel, tokenizer: Any) -> Fingerprint:
     """The fingerprint of a model as it stands now.
 
     Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
     loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
     """
-    return Fingerprint(_weights(model), rope.fingerprint(), _tokenizer(tokenizer))
+    return Fingerprint(_weights(served.model), _rope(served), _tokenizer(tokenizer))
+
+
+def _rope(served: ServedModel) -> str:
+    """The one table of all layers; of a model with several kinds of layers, a digest of how each of them rotates."""
+    if served.rotated == served.layers and not served.sliding:
+        return served.rope.fingerprint()
+    digest = hashlib.sha256()
+    tables = {index: served.table(layer) for layer, index in enumerate(served.archived)} | dict(served.sliding)
+    for index, table in sorted(tables.items()):
+        digest.update(f"{index} {table.fingerprint()}\n".encode())
+    return digest.hexdigest()
 
 
 def _weights(model: torch.nn.Module) -> str:

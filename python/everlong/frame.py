@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import safetensors.torch
 import torch
 
 from everlong import _core
@@ -21,6 +23,7 @@ from everlong.errors import CapacityError
 from everlong.memory import Memory
 
 _CLOSED_FRAME = "closed_frame"  # manifest attribute: where a frame stood when it was closed
+_OWN_STATE = "frame.safetensors"  # file of the memory: the state of layers that are not archived, at that time
 Zone = Literal["front", "rolling"]  # front: sinks and recalled
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 
@@ -51,7 +54,7 @@ class Frame:
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[Zone, SlotSnapshot] | None = None
         self._phase: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._hook = served.rotary.register_forward_hook(self._keep_phase)
+        self._hook = served.rotary.register_forward_hook(self._keep_phase, with_kwargs=True)
         self._resume()
 
     def close(self) -> None:
@@ -59,7 +62,11 @@ class Frame:
         try:
             if not self.memory.core.read_only:
                 self.end_of_text()
-                closed = {"stream_end": self.os.stream_end, "rolling_from": self.os.rolling[0]}
+                closed: dict[str, int] = {"stream_end": self.os.stream_end, "rolling_from": self.os.rolling[0]}
+                if self.cache.own:
+                    state = safetensors.torch.save(self.cache.own.tensors())
+                    self.memory.write_file(_OWN_STATE, state)
+                    closed |= {"next_position": self.os.next_position(), "own_state_crc32": zlib.crc32(state)}
                 self.memory.core.set_attribute(_CLOSED_FRAME, json.dumps(closed))
         finally:
             self._hook.remove()
@@ -113,7 +120,11 @@ class Frame:
         self.execute(self.os.end_of_text(), None)
 
     def _forward(self, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
-        first = self.os.next_position()
+        return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
+
+    def _forward_at(self, position: int, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
+        """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ..."""
+        first = position + self.served.first_position
         device = self.served.device
         positions = torch.arange(first, first + len(chunk), device=device)[None]
         out = self.served.model(
@@ -128,10 +139,13 @@ class Frame:
         logits: torch.Tensor = out.logits[0]
         return logits
 
-    def _keep_phase(self, module: object, args: object, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-        half = self.served.rope.rotary_dim // 2
-        cos, sin = output
-        self._phase = (cos[0, :, :half].float(), sin[0, :, :half].float())
+    def _keep_phase(
+        self, module: object, args: Sequence[Any], kwargs: dict[str, Any], output: tuple[torch.Tensor, torch.Tensor]
+    ) -> None:
+        called_for = kwargs.get("layer_type", args[2] if len(args) > 2 else None)
+        if self.served.layer_type is None or called_for == self.served.layer_type:
+            cos, sin = (x[0, :, self.served.phase_columns].float() for x in output)
+            self._phase = (cos, sin)
 
     # --- executing the Memory OS
 
@@ -201,7 +215,14 @@ class Frame:
         for row, placement in enumerate(placements):
             page_tokens = placement.page.end - placement.page.begin
             table[row] = torch.tensor(
-                [offset, page_tokens, placement.first_token, placement.tokens, slot, placement.position]
+                [
+                    offset,
+                    page_tokens,
+                    placement.first_token,
+                    placement.tokens,
+                    slot,
+                    placement.position + self.served.first_position,
+                ]
             )
             offset += core.page_bytes(page_tokens)
             slot += placement.tokens
@@ -216,13 +237,41 @@ class Frame:
         if end == 0:
             return
         closed = json.loads(core.manifest().attributes.get(_CLOSED_FRAME, "{}"))
-        rolling_from = closed.get("rolling_from") if closed.get("stream_end") == end else None
+        if closed.get("stream_end") != end:  # this memory was not closed after its last block
+            closed = {}
         pages = [page for page in core.pages() if page.stream == stream]
-        placements = self.os.resume(end, pages, rolling_from)
+        placements = self.os.resume(end, pages, closed.get("rolling_from"))
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
-        self._restore(placements, self.cache.begin)
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
+        self._restore(placements, self.cache.begin)
+        if self.cache.own and not self._load_own_state(closed):
+            self._reread()
+            self._restore(placements, self.cache.begin)
+
+    def _load_own_state(self, closed: dict[str, int]) -> bool:
+        """Give the layers that are not archived the state that closing kept; False when there is none, or not whole."""
+        state = self.memory.read_file(_OWN_STATE) if "own_state_crc32" in closed else None
+        if state is None or zlib.crc32(state) != closed["own_state_crc32"]:
+            return False
+        self.cache.own.load(safetensors.torch.load(state), self.served.device)
+        self.cache.own.turn(self.os.next_position() - closed["next_position"])
+        return True
+
+    @torch.no_grad()
+    def _reread(self) -> None:
+        """Read the tokens in the frame again, for the state of the layers that are not archived.
+
+        That state is exact when nothing has left the frame, else what these layers make of the tokens that stayed.
+        """
+        cache, first = self.cache, self.os.rolling[0] if self.os.evicted else 0
+        end = self.os.stream_end
+        ids = torch.from_numpy(self.memory.core.token_ids(self.os.stream, first, end).astype(np.int64))
+        position = self.os.next_position() - len(ids)
+        cache.end -= len(ids)
+        for chunk in torch.split(ids, self.config.chunk_tokens):
+            self._forward_at(position, chunk, keep_all=False)
+            position += len(chunk)
 
     # --- leaving no trace
 
@@ -232,6 +281,7 @@ class Frame:
         saved_os, outer = self.os, self._saved
         begin, end = self.cache.begin, self.cache.end
         ids, last_id = list(self._unarchived_ids), self._last_id
+        own = self.cache.own.snapshot()
         self.os = saved_os.copy()
         self.os.set_archiving(False)
         self._saved = {}
@@ -240,6 +290,7 @@ class Frame:
         finally:
             for snapshot in self._saved.values():
                 self.cache.restore(snapshot)
+            self.cache.own.restore(own)
             self.os, self._saved = saved_os, outer
             self.cache.begin, self.cache.end = begin, end
             self._unarchived_ids, self._last_id = ids, last_id

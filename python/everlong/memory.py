@@ -39,6 +39,7 @@ class Memory:
     def __init__(self, core: _core.Memory, path: str | None) -> None:
         self.core = core
         self.path = path
+        self._files: dict[str, bytes] = {}  # of a memory in RAM
 
     @classmethod
     def open(
@@ -92,6 +93,30 @@ class Memory:
         if ids:
             self.core.forget(ids)
         return len(ids)
+
+    # --- files of the host's own, beside the store's
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """Keep `data` under `name`; durable, and whole or not at all."""
+        if self.path is None:
+            self._files[name] = data
+            return
+        target = os.path.join(self.path, name)
+        with open(target + ".new", "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(target + ".new", target)
+
+    def read_file(self, name: str) -> bytes | None:
+        """What `write_file` kept, None when there is nothing."""
+        if self.path is None:
+            return self._files.get(name)
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
 
     def stats(self) -> MemoryStats:
         core = self.core.stats()

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.attach import attach
+from everlong.attach import attach, trained_window
 from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
@@ -82,14 +82,9 @@ class MemoryModel:
         memory: str | pathlib.Path | Memory | None = None,
         config: MemoryConfig | None = None,
     ) -> None:
-        served = attach(model)
-        config = config if config is not None else MemoryConfig.fitting(served.window)
-        if config.frame_tokens > served.window:
-            raise ValueError(
-                f"frame_tokens={config.frame_tokens} is more than the model's trained window of {served.window}; "
-                "MemoryConfig.fitting(window) gives budgets that fit"
-            )
-        prints = fingerprint(model, served.rope, tokenizer)
+        config = config if config is not None else MemoryConfig.fitting(trained_window(model))
+        served = attach(model, config.frame_tokens)
+        prints = fingerprint(served, tokenizer)
         manifest = _core.Manifest(
             weights=prints.weights,
             rope=prints.rope,

@@ -39,10 +39,9 @@ class QueryTap:
 
     def _keeper(self, layer: int) -> Callable[[torch.nn.Module, object, torch.Tensor], None]:
         scale = self._served.score_scale(layer)
-        shape = (-1, self._served.query_heads, self._served.head_dim)
 
         def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
-            self._kept[layer].append(output.detach()[0].reshape(shape).float() * scale)
+            self._kept[layer].append(self._served.queries(output.detach()).float() * scale)
 
         return keep
 
@@ -53,7 +52,7 @@ class QueryTap:
 
 def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Tensor:
     """q [T, H, D] as if every key stood `distance` positions before it (findings.md: better than un-rotated)."""
-    if distance == 0:
+    if distance == 0 or rope.rotary_dim == 0:
         return q
     rows = q.transpose(0, 1)[None].contiguous()
     positions = torch.full((q.shape[0],), distance, dtype=torch.int64)

@@ -87,8 +87,11 @@ def head_queries(
     frame: Frame, queries: dict[int, torch.Tensor], profile: IndexProfile
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """[T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
-    picked = torch.stack([queries[layer][:, head] for layer, head, _ in profile.heads], dim=1)
-    return rotate_queries(frame.served.rope, picked, profile.query_distance).contiguous().numpy()
+    rotated = [
+        rotate_queries(frame.served.table(layer), queries[layer][:, head : head + 1], profile.query_distance)
+        for layer, head, _ in profile.heads
+    ]
+    return torch.cat(rotated, dim=1).contiguous().numpy()
 
 
 def mean_query(frame: Frame, queries: dict[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:

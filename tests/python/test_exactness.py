@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers.cache_utils import DynamicCache
 
 import everlong
-from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
+from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
 
 TOLERANCE = 1e-4
 WIDE = 1536
@@ -24,6 +27,10 @@ SMALL = everlong.MemoryConfig(
     chunk_tokens=64,
     codec="fp32",
 )
+# Holds 600 tokens before anything leaves; a longrope model uses its long factors in it.
+ROOMY = dataclasses.replace(SMALL, rolling_tokens=640)
+# Nothing but rolling, 400 to 463 tokens of it.
+WINDOW_ONLY = dataclasses.replace(SMALL, frame_tokens=512, sink_tokens=0, recalled_tokens=0, rolling_tokens=400)
 
 
 def random_text(count: int, seed: int = 1) -> str:
@@ -38,12 +45,37 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
-@pytest.mark.parametrize("chunk", [1, 7, 64])
+@pytest.mark.parametrize("chunk", [7, 64, 512])
 def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, chunk: int) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    config = dataclasses.replace(SMALL, chunk_tokens=chunk)
-    with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        ids = mm._encode(random_text(200))
+    with everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(ROOMY, chunk_tokens=chunk)) as mm:
+        ids = mm._encode(random_text(530))
+        logits = mm.frame.extend(ids, "read", logits=True)
+    assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_one_token_a_forward_is_the_plain_forward(kind: str, rope: str) -> None:
+    """In a frame that a longrope model uses its short factors for."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(WINDOW_ONLY, chunk_tokens=1)) as mm:
+        ids = mm._encode(random_text(120))
+        logits = mm.frame.extend(ids, "read", logits=True)
+        assert mm.frame.served.first_position == 0
+    assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_attention_implementations(kind: str, rope: str, implementation: str) -> None:
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    if implementation == "sdpa" and not model._supports_sdpa:
+        with pytest.raises(ValueError, match="does not support"):
+            model.set_attn_implementation("sdpa")
+        return
+    model.set_attn_implementation(implementation)
+    with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY) as mm:
+        ids = mm._encode(random_text(300))
         logits = mm.frame.extend(ids, "read", logits=True)
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
@@ -105,41 +137,80 @@ def test_chunk_sizes_agree_across_evictions(kind: str, rope: str) -> None:
         assert (keys - frames[0][1]).abs().max() <= TOLERANCE
 
 
-def test_rebased_frame_agrees_with_plain_forward_of_its_tokens() -> None:
-    """After 1,000 evictions the keys in rolling carry the rotation of their present position, to 1e-3."""
-    model, tokenizer = tiny_model(), byte_tokenizer()
-    config = dataclasses.replace(
-        SMALL, rolling_tokens=64, block_tokens=32, evict_tokens=4, chunk_tokens=4, recalled_tokens=64
-    )
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_frame_rebased_a_thousand_times_is_the_plain_forward(kind: str, rope: str) -> None:
+    """The frame's positions move back and forth 1,000 times; then it reads on as if they never had."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY) as mm:
+        ids = mm._encode(random_text(340))
+        mm.frame.extend(ids[:300], "read")
+        generator = torch.Generator().manual_seed(0)
+        moved = 0
+        for to in torch.randint(0, 150, (1000,), generator=generator).tolist():
+            mm.frame.cache.evict(0, to - moved)
+            moved = to
+        logits = mm.frame._forward_at(300 + moved, ids[300:], keep_all=True)
+    assert (logits - plain_logits(model, ids)[300:]).abs().max() <= 1e-3
+
+
+def follow_without_rebase(
+    model: Any, mm: everlong.MemoryModel, ids: torch.Tensor, chunk: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits of the frame and of transformers' own cache, which never moves a position and drops the same tokens."""
+    served = mm.frame.served
+    reference = DynamicCache(config=model.config) if mm.frame.cache.own else DynamicCache()
+    for first in range(0, len(ids), chunk):
+        part = ids[first : first + chunk]
+        positions = torch.arange(first, first + len(part))[None] + served.first_position
+        with torch.no_grad():
+            expected = model(input_ids=part[None], position_ids=positions, past_key_values=reference).logits[0]
+        yield mm.frame.extend(part, "read", logits=True), expected
+        for index in served.archived:
+            layer = reference.layers[index]
+            layer.keys = layer.keys[:, :, -mm.frame.cache.length :]
+            layer.values = layer.values[:, :, -mm.frame.cache.length :]
+
+
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_evicting_frame_is_a_window_that_never_moves(kind: str, rope: str) -> None:
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    config = dataclasses.replace(WINDOW_ONLY, frame_tokens=1024, rolling_tokens=128, evict_tokens=16)
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        mm.read(random_text(4200))
-        cache, os = mm.frame.cache, mm.frame.os
-        evictions = sum(event["what"] == "evict" for event in os.trace())
-        assert evictions >= 1000
-        table = mm.frame.served.rope
-        first = os.next_position() - cache.rolling_slots
-        positions = torch.arange(first, os.next_position(), dtype=torch.float64)
-        angles = positions[:, None] * table.inv_freq
-        rolling = slice(cache.rolling_slot, cache.end)
-        assert (cache.cos[rolling] - angles.cos()).abs().max() <= 1e-3
-        assert (cache.sin[rolling] - angles.sin()).abs().max() <= 1e-3
+        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(900)), 16):
+            assert (got - expected).abs().max() <= TOLERANCE
+        assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) > 40
 
 
-def test_branch_leaves_no_trace() -> None:
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested")])
+def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str) -> None:
+    model, tokenizer = tiny_model(kind, rope, max_position_embeddings=8192), byte_tokenizer()
+    config = dataclasses.replace(WINDOW_ONLY, rolling_tokens=64, block_tokens=32, evict_tokens=4, chunk_tokens=4)
+    with everlong.MemoryModel(model, tokenizer, config=config) as mm:
+        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(4100)), 4):
+            assert (got - expected).abs().max() <= 1e-3
+        assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= 1000
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), *OWN_STATE, ("smollm3", "default")])
+def test_branch_leaves_no_trace(kind: str, rope: str) -> None:
     """Questions that overflow the frame and recall leave buffers, counters and memory as they were."""
-    model, tokenizer = tiny_model(), byte_tokenizer()
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
         mm.read(random_text(1500))
         cache = mm.frame.cache
         visible = slice(cache.begin, cache.end)
         before = (cache.begin, cache.end, cache.k[:, :, visible].clone(), cache.v[:, :, visible].clone())
         blocks, end = mm.memory.stats().blocks, mm.stream_tokens
+        own = {name: tensor.clone() for name, tensor in cache.own.tensors().items()}
         first = mm.generate(random_text(300, seed=3), max_new_tokens=70, remember=False)
         mm.perplexity(random_text(700, seed=4), policy="recent")
         assert (cache.begin, cache.end) == before[:2]
         assert torch.equal(cache.k[:, :, visible], before[2])
         assert torch.equal(cache.v[:, :, visible], before[3])
         assert (mm.memory.stats().blocks, mm.stream_tokens) == (blocks, end)
+        assert bool(own) == (kind not in ("llama", "smollm3"))
+        assert own.keys() == cache.own.tensors().keys()
+        assert all(torch.equal(tensor, own[name]) for name, tensor in cache.own.tensors().items())
         again = mm.generate(random_text(300, seed=3), max_new_tokens=70, remember=False)
     assert first == again
 
@@ -156,3 +227,83 @@ def test_generation_is_transformers_own_while_everything_fits() -> None:
     assert answer.text == tokenizer.decode(expected[0, 50:], skip_special_tokens=True)
     assert answer.tokens == expected.shape[1] - 50
     assert pieces != ""
+
+
+def next_logits(mm: everlong.MemoryModel, text: str) -> torch.Tensor:
+    with mm.frame.branch():
+        return mm.frame.extend(mm._encode(text), "prompt", logits=True)
+
+
+REOPENED = [("llama", "default"), *OWN_STATE, ("smollm3", "default")]
+
+
+@pytest.mark.parametrize(("kind", "rope"), REOPENED)
+@pytest.mark.parametrize("in_ram", [False, True])
+def test_closed_and_reopened_goes_on_as_before(kind: str, rope: str, in_ram: bool, tmp_path: Path) -> None:
+    """Also the layers that are not archived: their state is part of what closing saves."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    text, question = random_text(900), random_text(30, seed=2)
+    with everlong.MemoryModel(model, tokenizer, None if in_ram else tmp_path / "m", config=SMALL) as mm:
+        mm.read(text)
+        expected, answer = next_logits(mm, question), mm.generate(question, max_new_tokens=20, remember=False)
+        memory = mm.memory if in_ram else tmp_path / "m"
+        if in_ram:
+            mm._owns_memory = False
+    with everlong.MemoryModel(model, tokenizer, memory, config=SMALL) as mm:
+        assert (next_logits(mm, question) - expected).abs().max() <= TOLERANCE
+        assert mm.generate(question, max_new_tokens=20, remember=False).text == answer.text
+    # In a frame whose rolling zone stands elsewhere, only the distance to the sinks is another.
+    other = dataclasses.replace(SMALL, recalled_tokens=255)
+    with everlong.MemoryModel(model, tokenizer, memory, config=other) as mm:
+        assert 0 < (next_logits(mm, question) - expected).abs().max() <= 0.2
+
+
+@pytest.mark.parametrize(("kind", "rope"), OWN_STATE)
+@pytest.mark.parametrize("how", ["not closed", "damaged", "lost"])
+def test_own_state_that_is_not_there_is_read_again(kind: str, rope: str, how: str, tmp_path: Path) -> None:
+    """Exact while everything read is in the frame; beyond that the newest tokens make it."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    question = random_text(30, seed=2)
+    for tokens in (250, 900):
+        folder = tmp_path / str(tokens)
+        mm = everlong.MemoryModel(model, tokenizer, folder, config=SMALL)
+        mm.read(random_text(tokens))
+        expected = next_logits(mm, question)
+        own = mm.frame.cache.own.tensors()
+        if how == "not closed":
+            mm.memory.close()
+            assert not (folder / "frame.safetensors").exists()
+        else:
+            mm.close()
+            state = (folder / "frame.safetensors").read_bytes()
+            (folder / "frame.safetensors").unlink()
+            if how == "damaged":
+                (folder / "frame.safetensors").write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
+        with everlong.MemoryModel(model, tokenizer, folder, config=SMALL) as mm:
+            got = next_logits(mm, question)
+            again = mm.frame.cache.own.tensors()
+        assert again.keys() == own.keys()
+        if tokens == 250:
+            assert (got - expected).abs().max() <= TOLERANCE
+        elif "0.values" in own:
+            # The first layer's values depend on their own token alone.
+            assert (again["0.values"] - own["0.values"]).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested"), ("smollm3", "default")])
+def test_bf16_archive_of_a_bf16_model_costs_what_bf16_costs(kind: str, rope: str, tmp_path: Path) -> None:
+    """Restored from bf16, logits are no further from fp32 arithmetic than the bf16 model's own."""
+    exact, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    model = tiny_model(kind, rope)
+    for parameter in model.parameters():  # not `.to`, which would round RoPE's frequencies too
+        parameter.data = parameter.data.bfloat16()
+    text, rest = random_text(600), random_text(40, seed=2)
+    config = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, codec="bf16")
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
+        mm.read(text)
+        ids = torch.cat([mm._encode(text), mm._encode(rest)])
+    reference = plain_logits(exact, ids)[-40:]
+    own_error = (plain_logits(model, ids)[-40:].float() - reference).pow(2).mean().sqrt()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
+        logits = mm.frame.extend(mm._encode(rest), "read", logits=True)
+    assert 0 < (logits.float() - reference).pow(2).mean().sqrt() <= 1.5 * own_error

@@ -41,8 +41,11 @@ INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 PYTHON_LAYERS = (
     {"errors", "_native"},
     {"_core"},
-    {"rope", "ops", "config", "control", "progress", "interrupts", "prompt", "data"},
-    {"attach", "fingerprint", "boundaries"},
+    {"ops", "config", "control", "progress", "interrupts", "prompt", "data"},
+    {"rope"},
+    {"probe", "own_layers"},
+    {"attach", "boundaries"},
+    {"fingerprint"},
     {"memory", "profile", "cache", "queries"},
     {"frame"},
     {"calibrate", "decoding"},

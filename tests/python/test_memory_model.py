@@ -228,18 +228,3 @@ def test_wrong_use_is_told(mm) -> None:
     mm.close()
     with pytest.raises(everlong.ClosedError):
         mm.read("a")
-
-
-def test_models_that_cannot_be_served_exactly_are_refused() -> None:
-    config = transformers.Gemma3TextConfig(
-        vocab_size=257,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    with pytest.raises(everlong.UnsupportedModelError, match="sliding_attention"):
-        everlong.MemoryModel(model, byte_tokenizer())

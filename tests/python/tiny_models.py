@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -33,8 +36,11 @@ _SHAPE = {
     "bos_token_id": None,
 }
 
-_ROPE = {
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+_ROPE: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default", "rope_theta": 10000.0},
+    "linear": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0},
     "llama3": {
         "rope_type": "llama3",
         "rope_theta": 10000.0,
@@ -43,20 +49,57 @@ _ROPE = {
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 256,
     },
-    "yarn": {
-        "rope_type": "yarn",
+    "yarn": _YARN,
+    "proportional": {"rope_type": "proportional", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "partial": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    # 1.3 to 2 times slower for short texts, 2 to 9 times for long ones; WINDOW / 512 gives m = 1.105.
+    "longrope": {
+        "rope_type": "longrope",
         "rope_theta": 10000.0,
-        "factor": 4.0,
+        "short_factor": [1.3 + 0.1 * i for i in range(8)],
+        "long_factor": [2.0 + i for i in range(8)],
         "original_max_position_embeddings": 512,
     },
+    # A table for each type of layers.
+    "nested": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 2.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+_MIXED = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 48}
+_LINEAR = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+
+# Model type, and what its config has beside _SHAPE.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "qwen3": ("qwen3", {}),
+    "mistral": ("mistral", {"sliding_window": WINDOW}),  # a window as long as any frame
+    "gemma3": ("gemma3_text", _MIXED),
+    "gpt_oss": ("gpt_oss", {**_MIXED, **_EXPERTS}),  # attention sinks
+    "phi3": ("phi3", {"original_max_position_embeddings": 512}),
+    "qwen3_next": ("qwen3_next", {**_LINEAR, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}),
+    "qwen3_5": ("qwen3_5_text", _LINEAR),
+    "smollm3": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
+    "glm": ("glm", {}),  # interleaved
+    "cohere": ("cohere", {}),  # interleaved, and so are its cos and sin
+    "cohere2": ("cohere2", _MIXED),  # its full-attention layers are NoPE
 }
 
 
-def tiny_model(kind: str = "llama", rope: str = "default", seed: int = 0) -> transformers.PreTrainedModel:
-    """`kind` llama or qwen3; fp32, evaluation mode, the same weights for the same seed."""
-    configs = {"llama": transformers.LlamaConfig, "qwen3": transformers.Qwen3Config}
+def tiny_model(kind: str = "llama", rope: str = "default", seed: int = 0, **changes: Any) -> Any:
+    """A model of KINDS with a RoPE of _ROPE: fp32, evaluation mode, the same weights for the same seed."""
+    model_type, own = KINDS[kind]
     torch.manual_seed(seed)
-    config = configs[kind](**_SHAPE, rope_parameters=dict(_ROPE[rope]))
+    shape = {**_SHAPE, **own, "rope_parameters": copy.deepcopy(_ROPE[rope]), **changes}
+    config = transformers.AutoConfig.for_model(model_type, **shape)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     # Freshly initialised weights give almost flat attention; larger ones make positions and keys matter.
     with torch.no_grad():
@@ -66,4 +109,29 @@ def tiny_model(kind: str = "llama", rope: str = "default", seed: int = 0) -> tra
     return model.eval()
 
 
-TINY_KINDS = [("llama", "default"), ("llama", "llama3"), ("llama", "yarn"), ("qwen3", "default")]
+# Every architecture once. Those of OWN_STATE have layers that are not archived.
+OWN_STATE = [
+    ("gemma3", "nested"),
+    ("gpt_oss", "yarn"),
+    ("qwen3_next", "partial"),
+    ("qwen3_5", "partial"),
+    ("cohere2", "default"),
+]
+ARCHITECTURES = [
+    ("llama", "default"),
+    ("qwen3", "yarn"),
+    ("mistral", "default"),
+    ("phi3", "longrope"),
+    ("smollm3", "default"),
+    ("glm", "partial"),
+    ("cohere", "default"),
+    *OWN_STATE,
+]
+TINY_KINDS = [
+    *ARCHITECTURES,
+    ("llama", "llama3"),
+    ("llama", "linear"),
+    ("llama", "dynamic"),
+    ("llama", "yarn"),
+    ("llama", "proportional"),
+]

@@ -1,0 +1,78 @@
+"""What a model does with positions, measured: two short forwards of the same tokens at different positions.
+
+A key of RoPE at position p + delta is the key at p turned by delta, in every layer: the tokens are the same and what
+they attend to stands at the same distances. So the outcome shows whether a layer turns its keys, and whether our table
+and our pairing turn them the same way, without a word about how the model is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from everlong.rope import NO_ROPE, RopeTable, turn_keys
+
+DELTA = 37  # positions between the two forwards
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Keys fp32 [1, Hkv, T, D] by layer of the model, of the same tokens at two places; outputs of tapped modules."""
+
+    keys: dict[int, torch.Tensor]
+    moved: dict[int, torch.Tensor]  # DELTA positions further on
+    values: dict[int, torch.Tensor]
+    tapped: dict[int, torch.Size]  # shape of what each tapped module returned
+    tokens: int  # T
+
+    def error(self, layer: int, table: RopeTable) -> float:
+        """How far the layer's keys are from turning as `table` says: 0 for exactly so, about 1 for not at all."""
+        keys, moved = self.keys[layer], self.moved[layer]
+        turned = turn_keys(keys, table, DELTA)
+        scale = float(moved.norm())
+        return float((turned - moved).norm()) / scale if scale > 0 else 0.0
+
+    def best(self, layer: int, table: RopeTable) -> tuple[RopeTable, float]:
+        """The table itself or no rotation at all, whichever the layer does, and how well."""
+        own, none = self.error(layer, table), self.error(layer, NO_ROPE)
+        return (NO_ROPE, none) if none < own else (table, own)
+
+
+@torch.no_grad()
+def probe(model: Any, config: Any, first: int, taps: dict[int, torch.nn.Module]) -> Probe:
+    """Run T tokens at positions first, first + 1 ... and again DELTA further on; T differs from the head counts."""
+    tokens = 5
+    while tokens in (config.num_attention_heads, config.num_key_value_heads):
+        tokens += 1
+    device = model.get_input_embeddings().weight.device
+    ids = torch.linspace(1, config.vocab_size - 1, tokens, device=device).long()[None]
+    tapped: dict[int, torch.Size] = {}
+
+    def keep(layer: int) -> Any:
+        def hook(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
+            tapped[layer] = output.shape
+
+        return hook
+
+    caches = []
+    with contextlib.ExitStack() as hooks:
+        for layer, module in taps.items():
+            hooks.callback(module.register_forward_hook(keep(layer)).remove)
+        for start in (first, first + DELTA):
+            cache = DynamicCache(config=config)
+            positions = torch.arange(start, start + tokens, device=device)[None]
+            model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            caches.append(cache)
+
+    def kept(cache: DynamicCache, name: str) -> dict[int, torch.Tensor]:
+        return {
+            index: getattr(layer, name).float().cpu()
+            for index, layer in enumerate(cache.layers)
+            if isinstance(layer, DynamicLayer) and layer.is_initialized
+        }
+
+    return Probe(kept(caches[0], "keys"), kept(caches[1], "keys"), kept(caches[0], "values"), tapped, tokens)
