@@ -13,12 +13,13 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from everlong.attach import attach
+from everlong.attach import attach, trained_window
 from everlong.config import MemoryConfig
 from everlong.data import shipped_books
 from everlong.memory import Memory
 from everlong.model import MemoryModel
 from everlong.ops import CODECS
+from everlong.rope import table_tokens
 
 Verdict = Literal["exact", "approximate", "wrong"]
 
@@ -75,10 +76,10 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
 
     `tokens` is cut to a quarter of the model's window. The model's weights and hooks are left as they were.
     """
-    served = attach(model)
     config = model.config.get_text_config()
     page = MemoryConfig().page_tokens
-    tokens = max(page, min(tokens, served.window // 4) // page * page)
+    tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
+    served = attach(model, _whole(tokens + _TAIL_TOKENS, "fp32").frame_tokens)
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
     expected = _plain(model, ids)[-_TAIL_TOKENS:]
     rounding = compare(_plain_in_chunks(model, ids)[-_TAIL_TOKENS:], expected)
@@ -95,7 +96,9 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     for codec in CODECS:
         logits = _restored(model, tokenizer, ids, codec, moved=0)
         checks.append(judge(f"archive {codec}", logits, lossy=codec not in lossless))
-    moved = min(served.window // 2, _MOVED_POSITIONS)
+    # The larger frame that moving takes has the same table: longrope changes it with the length.
+    largest = table_tokens(config, tokens) - tokens - _TAIL_TOKENS - _CHUNK_TOKENS
+    moved = min(served.window // 2, _MOVED_POSITIONS, largest)
     checks.append(judge(f"moved by {moved:,}", _restored(model, tokenizer, ids, "fp32", moved=moved)))
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     parameters = getattr(config, "rope_parameters", None) or {}
@@ -162,7 +165,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
     config = _whole(len(ids), codec, sink_tokens=0)
     with MemoryModel(model, tokenizer, None, config) as writer:
         writer.frame.extend(text, "read")
-        writer.frame.end_of_text()
+        writer.frame.close()  # it leaves what the second frame goes on from
         memory: Memory = writer.memory
         page = config.page_tokens
         kept = page  # rolling, which comes back by itself

@@ -122,14 +122,24 @@ def has_layer_tables(config: Any) -> bool:
 
 def first_position(config: Any, frame_tokens: int) -> int:
     """The position that the model is told for the frame's first: 0, or where it begins to use its long factors."""
+    return max((original for original in _short_lengths(config) if frame_tokens > original), default=0)
+
+
+def table_tokens(config: Any, frame_tokens: int) -> int:
+    """The largest frame with the same table as one of `frame_tokens`."""
+    longer = [original for original in _short_lengths(config) if frame_tokens <= original]
+    return min([int(config.max_position_embeddings), *longer])
+
+
+def _short_lengths(config: Any) -> set[int]:
+    """Lengths up to which the model's longrope tables use their short factors."""
     parameters = getattr(config, "rope_parameters", None) or {}
     tables = parameters.values() if has_layer_tables(config) else (parameters,)
-    originals = {
+    return {
         int(table["original_max_position_embeddings"])
         for table in tables
         if table is not None and table.get("rope_type") == "longrope"
     }
-    return max((original for original in originals if frame_tokens > original), default=0)
 
 
 def turn_keys(keys: torch.Tensor, table: RopeTable, delta: int) -> torch.Tensor:

@@ -22,6 +22,7 @@ from everlong.rope import (
     RopeTable,
     first_position,
     rope_table,
+    table_tokens,
     turn_keys,
 )
 
@@ -171,7 +172,9 @@ def test_longrope_chooses_by_the_frame() -> None:
     assert short == rope_table(config)
     assert (short.inv_freq[1:] > long.inv_freq[1:]).all()
     assert (first_position(config, ORIGINAL), first_position(config, ORIGINAL + 1)) == (0, ORIGINAL)
-    assert first_position(Case("llama", "LlamaRotaryEmbedding", "yarn").config(), WINDOW) == 0
+    assert (table_tokens(config, ORIGINAL), table_tokens(config, ORIGINAL + 1)) == (ORIGINAL, WINDOW)
+    yarn = Case("llama", "LlamaRotaryEmbedding", "yarn").config()
+    assert (first_position(yarn, WINDOW), table_tokens(yarn, 1)) == (0, WINDOW)
 
 
 POSITION = st.one_of(st.integers(0, 10_000_000), st.integers(0, 100), st.integers(9_999_900, 10_000_000))
