@@ -10,6 +10,7 @@ from everlong import _core
 IndexPart = Literal["heads", "lexical", "mean_pool"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
+RecallMode = Literal["kv", "text", "auto"]
 
 # The Memory OS owns these defaults (cpp/include/everlong/os/*.h).
 _OS = _core.MemoryOsConfig()
@@ -37,6 +38,9 @@ class MemoryConfig:
     decisive: float = 1.5  # one group is enough when its page has this many times the mass of the next
     neighbours: int = 1  # pages on either side of a page that was found
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
+    # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
+    # recalled before it. "auto": text where several fragments come back, which then see each other; KV for one.
+    recall_mode: RecallMode = "kv"
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
 

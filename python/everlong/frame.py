@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 import zlib
@@ -197,7 +198,34 @@ class Frame:
         if self.os.evicted:
             self._keep_before_change("front")
             first_slot = self.cache.open_recalled(tokens)
-            self._restore(placements, first_slot)
+            if self._as_text(placements):
+                self._read_again(placements, first_slot)
+            else:
+                self._restore(placements, first_slot)
+
+    def _as_text(self, placements: Sequence[_core.Placement]) -> bool:
+        """Whether what comes back is read again instead of restored."""
+        if self.config.recall_mode != "auto":
+            return self.config.recall_mode == "text"
+        return any(not _goes_on(first, second) for first, second in itertools.pairwise(placements))
+
+    @torch.no_grad()
+    def _read_again(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
+        """Compute the KV of recalled tokens anew, behind the sinks; layers that are not archived do not see them."""
+        if not placements:
+            return
+        core, cache = self.memory.core, self.cache
+        spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
+        ids = np.concatenate([core.token_ids(stream, begin, begin + count) for stream, begin, count in spans])
+        own, end, position = cache.own.snapshot(), cache.end, placements[0].position
+        cache.end = first_slot
+        try:
+            for chunk in torch.split(torch.from_numpy(ids.astype(np.int64)), self.config.chunk_tokens):
+                self._forward_at(position, chunk, keep_all=False)
+                position += len(chunk)
+        finally:
+            cache.end = end
+            cache.own.restore(own)
 
     def clear_recalled(self) -> None:
         self.os.clear_recalled()
@@ -303,3 +331,9 @@ class Frame:
             self._saved[zone] = cache.snapshot(cache.rolling_slot, cache.rolling_slots)
         else:
             self._saved[zone] = cache.snapshot(cache.begin, cache.rolling_slot - cache.begin)
+
+
+def _goes_on(first: _core.Placement, second: _core.Placement) -> bool:
+    """Whether the second run of tokens goes on where the first one ends in the text."""
+    end = first.page.begin + first.first_token + first.tokens
+    return first.page.stream == second.page.stream and second.page.begin + second.first_token == end

@@ -1,0 +1,70 @@
+"""What comes back as archived KV, and what is read again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import everlong
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+TEXT = random_text(1500)
+
+
+def recalled_then_read(mode: str, spans: list[tuple[int, int]], rest: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of `rest` in a frame of sinks + the pages of these spans + nothing, and the ids of what it holds."""
+    config = dataclasses.replace(SMALL, recall_mode=mode)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(TEXT)
+        core, frame = mm.memory.core, mm.frame
+        with frame.branch():
+            frame.execute(frame.os.begin_prompt(), None)
+            pages = [page for span in spans for page in core.pages_of(0, *span)]
+            frame.recall(pages)
+            held = [(0, SMALL.sink_tokens), *((page.begin, page.end) for page in pages)]
+            ids = torch.cat([torch.from_numpy(core.token_ids(0, *span)).long() for span in held])
+            rest_ids = mm._encode(rest)
+            logits = frame.extend(rest_ids, "prompt", logits=True)
+    return logits, torch.cat([ids, rest_ids])
+
+
+def plain_logits(ids: torch.Tensor, count: int) -> torch.Tensor:
+    """Of the last `count` of ids: sinks, then a gap of positions, then the rest, which ends where rolling begins."""
+    sinks, rolling_from = SMALL.sink_tokens, SMALL.sink_tokens + SMALL.recalled_tokens
+    recalled = len(ids) - sinks - count
+    positions = torch.cat([torch.arange(sinks), torch.arange(rolling_from - recalled, rolling_from + count)])
+    with torch.no_grad():
+        logits: torch.Tensor = tiny_model()(input_ids=ids[None], position_ids=positions[None]).logits[0]
+    return logits[-count:]
+
+
+def test_text_that_is_read_again_is_a_plain_forward_over_it() -> None:
+    spans = [(700, 760), (200, 260)]
+    logits, ids = recalled_then_read("text", spans, random_text(30, seed=2))
+    assert (logits - plain_logits(ids, 30)).abs().max() <= 1e-4
+    as_kv, _ = recalled_then_read("kv", spans, random_text(30, seed=2))
+    assert (as_kv - plain_logits(ids, 30)).abs().max() > 1e-2  # each page remembers what stood before it
+
+
+@pytest.mark.parametrize(("spans", "same_as"), [([(640, 760)], "kv"), ([(640, 760), (200, 260)], "text")])
+def test_auto_reads_again_what_is_in_pieces(spans: list[tuple[int, int]], same_as: str) -> None:
+    auto, _ = recalled_then_read("auto", spans, random_text(30, seed=2))
+    expected, _ = recalled_then_read(same_as, spans, random_text(30, seed=2))
+    assert torch.equal(auto, expected)
+
+
+def test_reading_again_leaves_no_trace() -> None:
+    config = dataclasses.replace(SMALL, recall_mode="text", index=("lexical",))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(TEXT)
+        cache = mm.frame.cache
+        before = (cache.begin, cache.end, cache.k[:, :, cache.begin : cache.end].clone(), mm.memory.stats())
+        answers = [mm.generate(TEXT[300:330], max_new_tokens=8, remember=False) for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert TEXT[300:330] in answers[0].recalled[0].text
+        assert (cache.begin, cache.end) == before[:2]
+        assert torch.equal(cache.k[:, :, cache.begin : cache.end], before[2])
+        assert mm.memory.stats() == before[3]
