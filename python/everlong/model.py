@@ -453,6 +453,10 @@ class MemoryModel:
         """Tokens read and generated so far."""
         return self.frame.os.stream_end
 
+    def trace(self) -> list[dict[str, Any]]:
+        """What the Memory OS decided and when, oldest first, as plain values; `everlong.eval.timeline` draws it."""
+        return self.frame.os.trace()
+
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing."""
         if self._closed:

@@ -46,7 +46,9 @@ def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> 
     book.write_text("once upon a time there was a fox. " * 30)
     assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
     typed = "hello there\n\n/sources\n/forget book\n/sources\n/what\n"
-    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "4", typed=typed)
+    picture = tmp_path / "talk.png"
+    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "4", "--timeline", picture, typed=typed)
+    assert picture.stat().st_size > 10_000
     assert chat.returncode == 0, chat.stderr
     assert "book: 1,020 tokens" in chat.stdout
     assert "2 blocks forgotten" in chat.stdout
@@ -73,7 +75,7 @@ def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) ->
     everlong("read", book, "--memory", memory, "--model", saved_model)
     shown = everlong("inspect", memory, "--blocks")
     assert shown.returncode == 0, shown.stderr
-    for part in ("1,020 tokens in 2 blocks", str(saved_model), "book", ": tokens 512-1,020, book", "not calibrated"):
+    for part in ("1,020 tokens in 2 blocks", str(saved_model), "book", ": tokens 509-1,020, book", "not calibrated"):
         assert part in shown.stdout
     report = json.loads(everlong("inspect", memory, "--json").stdout)
     assert report["stats"]["tokens"] == 1020

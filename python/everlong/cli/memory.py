@@ -83,6 +83,7 @@ def chat(
     memory: MemoryFolder,
     model: KeptModel = "",
     max_new_tokens: int = 256,
+    timeline: Annotated[Path | None, typer.Option(help="Draw what came back when: a .png or .svg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a turn.")] = False,
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
@@ -102,6 +103,15 @@ def chat(
                 print(_obey(mm, line))
             elif line:
                 _answer(mm, line, max_new_tokens, as_json=as_json)
+        if timeline is not None:
+            _draw_timeline(mm, timeline)
+
+
+def _draw_timeline(mm: MemoryModel, file: Path) -> None:
+    from everlong.eval.timeline import draw_timeline
+
+    mm.frame.end_of_text()
+    draw_timeline(mm.trace(), {block.id: block.span for block in mm.memory.blocks()}, file)
 
 
 def _next_line() -> str | None:

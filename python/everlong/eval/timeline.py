@@ -1,0 +1,68 @@
+"""The picture of a Memory OS trace: when what left the frame, and what came back when."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_FRAME, _ARCHIVE, _RECALLED = "#9ecae1", "#d9d9d9", "#d94801"
+
+
+def draw_timeline(
+    events: Sequence[Mapping[str, Any]], blocks: Mapping[int, tuple[int, int]], path: pathlib.Path
+) -> pathlib.Path:
+    """Write a PNG or SVG, by the path's suffix. Across: the stream as it grew, in tokens; up: the text it consists of.
+
+    `events` is a trace (`MemoryModel.trace`), `blocks` the span of every block that may be named in it, both as they
+    are or as JSON gives them back. Raises ValueError for a trace in which nothing happened.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if not events:
+        raise ValueError("the trace is empty: nothing has been read")
+    spans = {int(block): span for block, span in blocks.items()}
+    end = max(max(event["stream_position"] for event in events), 1)
+    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    # What the frame holds lies between the newest token and the oldest that was not evicted yet.
+    x, oldest = [0], [0]
+    for event in events:
+        gone = event["end"] if event["what"] == "evict" and event["tokens"] > 0 else event["begin"]
+        if event["what"] == "resume" or (event["what"] == "evict" and event["tokens"] > 0):
+            x += [event["stream_position"]] * 2
+            oldest += [oldest[-1], gone]
+    x.append(end)
+    oldest.append(oldest[-1])
+    axes.fill_between([0, end], [0, 0], [0, end], color=_ARCHIVE, linewidth=0)
+    axes.fill_between(x, oldest, x, color=_FRAME, linewidth=0)
+    for event in events:
+        if event["what"] != "restore":
+            continue
+        at = event["stream_position"]
+        for block in event["blocks"]:
+            if block in spans:
+                first, last = spans[block]
+                axes.plot([at, at], [first, last], color=_RECALLED, linewidth=3, solid_capstyle="butt")
+                axes.plot(at, (first + last) / 2, marker="o", color=_RECALLED, markersize=4)
+    axes.set_xlim(0, 1.02 * end)  # a recall at the very end is to be seen whole
+    axes.set_ylim(0, 1.02 * end)
+    axes.set_xlabel("stream read and generated (tokens)")
+    axes.set_ylabel("place in the stream (tokens)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_title("What the model attends to as the stream grows", fontsize=11)
+    handles = [
+        Patch(color=_FRAME, label="in the frame"),
+        Patch(color=_ARCHIVE, label="archived"),
+        Line2D([], [], color=_RECALLED, marker="o", label="block recalled"),
+    ]
+    axes.legend(handles=handles, loc="upper left")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path
