@@ -12,10 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
+from transformers.cache_utils import (
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionLayer,
+)
 
 from everlong.errors import UnsupportedModelError
-from everlong.probe import DELTA, Probe, probe
+from everlong.probe import DELTA, Probe, ProbeError, probe
 from everlong.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
 
 _PHASE_TOLERANCE = 1e-3  # radians, about, and what rounding an angle of HF's to fp32 adds
@@ -110,7 +116,12 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
     archived, sliding = _kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}
     first = first_position(config, frame_tokens)
-    seen = probe(model, config, first, {index: _require_query(attention[index], name) for index in archived})
+    query_heads = config.per_layer_config[archived[0]].num_attention_heads
+    taps = {index: _require_query(attention[index], name) for index in archived}
+    try:
+        seen = probe(model, config, first, query_heads, rotary, taps)
+    except ProbeError as error:
+        raise UnsupportedModelError(f"{name}: {error}") from error
 
     rope_of = {index: _measured(seen, index, tables[index], name, model.dtype) for index in (*archived, *sliding)}
     rotated = [index for index in archived if rope_of[index].rotary_dim > 0]
@@ -133,10 +144,10 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         phase_columns=columns,
         rope=rope,
         first_position=first,
-        query_heads=config.num_attention_heads,
+        query_heads=query_heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        heads_first=_heads_first(seen, config.num_attention_heads, head_dim, name),
+        heads_first=_heads_first(seen, query_heads, head_dim, name),
         window=window,
         dtype=model.dtype,
         device=model.device,
@@ -165,7 +176,7 @@ def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[in
             sliding.append(index)
         elif type(layer) is DynamicLayer:
             archived.append(index)
-        elif type(layer) is not LinearAttentionLayer:
+        elif type(layer) not in (LinearAttentionLayer, DummyLayer):  # a dummy holds nothing: it has no keys of its own
             raise UnsupportedModelError(
                 f"{name}: layer {index} is of the kind {kind}; full attention, sliding windows and linear attention "
                 "work"

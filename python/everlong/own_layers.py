@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers.cache_utils import DummyLayer, DynamicSlidingWindowLayer
 
 from everlong.rope import RopeTable, turn_keys
 
@@ -19,14 +19,18 @@ Snapshot = dict[int, dict[str, Any]]
 
 
 class OwnLayers:
-    """The layers by their index in the model; `tables` says how those with a window rotate their keys."""
+    """The layers by their index in the model; `tables` says how those with a window rotate their keys.
+
+    Layers that use another layer's keys have a place among them, and no state.
+    """
 
     def __init__(self, layers: Mapping[int, Any], tables: Mapping[int, RopeTable]) -> None:
         self.layers = layers
+        self._stateful = {index: layer for index, layer in layers.items() if not isinstance(layer, DummyLayer)}
         self._tables = tables
 
     def __bool__(self) -> bool:
-        return len(self.layers) > 0
+        return len(self._stateful) > 0
 
     def turn(self, delta: int) -> None:
         """The frame's positions moved by `delta`: what the windows hold moves along."""
@@ -37,11 +41,11 @@ class OwnLayers:
 
     def snapshot(self) -> Snapshot:
         """The state, to be put back. A window's tensors are never written in place, by transformers or by `turn`."""
-        return {index: self._state(layer) for index, layer in self.layers.items()}
+        return {index: self._state(layer) for index, layer in self._stateful.items()}
 
     def restore(self, saved: Snapshot) -> None:
         """Put a snapshot back; it may be put back again later."""
-        for index, layer in self.layers.items():
+        for index, layer in self._stateful.items():
             layer.__dict__.clear()
             layer.__dict__.update(saved[index] if _is_window(layer) else copy.deepcopy(saved[index]))
 
@@ -54,7 +58,7 @@ class OwnLayers:
     def tensors(self) -> dict[str, torch.Tensor]:
         """All state that the layers hold, on the CPU; nothing for layers that have seen no token yet."""
         out: dict[str, torch.Tensor] = {}
-        for index, layer in self.layers.items():
+        for index, layer in self._stateful.items():
             if _is_window(layer):
                 if layer.is_initialized:
                     out[f"{index}.keys"] = layer.keys
@@ -69,7 +73,7 @@ class OwnLayers:
 
     def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
         """Fill new, empty layers with what `tensors` gave."""
-        for index, layer in self.layers.items():
+        for index, layer in self._stateful.items():
             own = {name: t.to(device) for name, t in tensors.items() if name.startswith(f"{index}.")}
             if _is_window(layer):
                 if own:

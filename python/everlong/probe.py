@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,15 +43,28 @@ class Probe:
         return (NO_ROPE, none) if none < own else (table, own)
 
 
+class ProbeError(Exception):
+    """The model does not do what everlong relies on; the message says what, and what would work."""
+
+
 @torch.no_grad()
-def probe(model: Any, config: Any, first: int, taps: dict[int, torch.nn.Module]) -> Probe:
-    """Run T tokens at positions first, first + 1 ... and again DELTA further on; T differs from the head counts."""
-    tokens = 5
-    while tokens in (config.num_attention_heads, config.num_key_value_heads):
-        tokens += 1
+def probe(
+    model: Any,
+    config: Any,
+    first: int,
+    query_heads: int,
+    rotary: torch.nn.Module,
+    taps: Mapping[int, torch.nn.Module],
+) -> Probe:
+    """Run T tokens at positions first, first + 1 ... and again DELTA further on; T is not the number of heads.
+
+    Raises ProbeError when that fails, or when the forward does not ask `rotary` for its cos and sin.
+    """
+    tokens = 5 if query_heads != 5 else 6
     device = model.get_input_embeddings().weight.device
     ids = torch.linspace(1, config.vocab_size - 1, tokens, device=device).long()[None]
     tapped: dict[int, torch.Size] = {}
+    asked: list[bool] = []
 
     def keep(layer: int) -> Any:
         def hook(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
@@ -60,13 +74,24 @@ def probe(model: Any, config: Any, first: int, taps: dict[int, torch.nn.Module])
 
     caches = []
     with contextlib.ExitStack() as hooks:
+        hooks.callback(rotary.register_forward_hook(lambda *call: asked.append(True)).remove)
         for layer, module in taps.items():
             hooks.callback(module.register_forward_hook(keep(layer)).remove)
         for start in (first, first + DELTA):
             cache = DynamicCache(config=config)
             positions = torch.arange(start, start + tokens, device=device)[None]
-            model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            try:
+                model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
+                raise ProbeError(
+                    f"a forward with position_ids over transformers' DynamicCache fails, {type(error).__name__}: "
+                    f"{error}; models that allow both work"
+                ) from error
             caches.append(cache)
+    if not asked:
+        raise ProbeError("it does not ask the `rotary_emb` of its decoder for cos and sin; models built like Llama do")
 
     def kept(cache: DynamicCache, name: str) -> dict[int, torch.Tensor]:
         return {

@@ -29,6 +29,7 @@ ANATOMY = {
     "glm": ((0, 1, 2), 3, ()),
     "cohere": ((0, 1, 2), 3, ()),
     "gemma3": ((1, 3), 2, (0, 2)),
+    "gemma4": ((1, 3), 2, (0, 2)),
     "gpt_oss": ((1, 3), 2, (0, 2)),
     "qwen3_next": ((1, 3), 2, ()),
     "qwen3_5": ((1, 3), 2, ()),
@@ -40,7 +41,8 @@ ANATOMY = {
 def test_anatomy(kind: str, table: str) -> None:
     served = attach(tiny_model(kind, table), FRAME)
     assert (served.archived, served.rotated, tuple(served.sliding)) == ANATOMY[kind]
-    assert (served.query_heads, served.kv_heads, served.head_dim, served.window) == (4, 2, 16, WINDOW)
+    assert (served.query_heads, served.kv_heads, served.window) == (4, 2, WINDOW)
+    assert served.head_dim == (32 if kind == "gemma4" else 16)
     assert served.rope.interleaved == (kind in ("glm", "cohere"))
     assert served.first_position == (512 if kind == "phi3" else 0)
     if kind == "gemma3":
@@ -137,6 +139,30 @@ def absolute_positions(monkeypatch: pytest.MonkeyPatch) -> Any:
     return model
 
 
+def rotary_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """cos and sin from a module that is not the decoder's `rotary_emb`, as granite_swa's."""
+    model = tiny_model()
+    monkeypatch.setattr(model.model, "forward", _forward_of(tiny_model().model))
+    return model
+
+
+def _forward_of(decoder: Any) -> Any:
+    def forward(**arguments: Any) -> Any:
+        return decoder(**arguments)
+
+    return forward
+
+
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Any:
+    model = tiny_model()
+
+    def forward(**arguments: Any) -> Any:
+        raise ValueError("a cache of its own")
+
+    monkeypatch.setattr(model, "forward", forward)
+    return model
+
+
 def window_everywhere(monkeypatch: pytest.MonkeyPatch) -> Any:
     return tiny_model("mistral", sliding_window=FRAME - 1)
 
@@ -175,6 +201,8 @@ SMALL_SIZES = {
         (other_scaling, "rotary embedding differs from the one its config describes by 1.1e-02"),
         (cast_with_its_frequencies, r"frequencies were rounded, .* from_pretrained\(\.\.\., dtype"),
         (absolute_positions, "keys of layer 0, moved by 37 positions, are off by"),
+        (rotary_elsewhere, "does not ask the `rotary_emb` of its decoder"),
+        (own_cache, "over transformers' DynamicCache fails, ValueError: a cache of its own"),
         (window_everywhere, "a frame of at most 1023 tokens works"),
         (linear_everywhere, "no layer of full attention"),
         (from_config(model_type="gpt2", n_embd=32, n_head=2, n_layer=2, vocab_size=64), "models built like Llama"),

@@ -19,7 +19,9 @@ def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: 
     report = examine(tiny_model(kind, rope), byte_tokenizer(), tokens=256)
     verdicts = {check.name: check.verdict for check in report.checks}
     assert report.healthy
-    assert report.rope == {"nested": "by layer kind", "partial": "default"}.get(rope, rope)
+    assert report.rope == {"nested": "by layer kind", "nested proportional": "by layer kind", "partial": "default"}.get(
+        rope, rope
+    )
     assert verdicts["frame"] == "exact"
     assert verdicts["archive fp32"] == "exact"
     assert verdicts["archive e4m3"] == "approximate"

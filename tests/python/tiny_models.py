@@ -66,6 +66,10 @@ _ROPE: dict[str, dict[str, Any]] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     },
 }
+_ROPE["nested proportional"] = {
+    "full_attention": {"rope_type": "proportional", "rope_theta": 100000.0, "partial_rotary_factor": 0.5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 _MIXED = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 48}
 _LINEAR = {
     "num_hidden_layers": 4,
@@ -83,6 +87,19 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": WINDOW}),  # a window as long as any frame
     "gemma3": ("gemma3_text", _MIXED),
+    # Full attention with a head_dim of its own; its last two layers use the keys of those before.
+    "gemma4": (
+        "gemma4_text",
+        {
+            **_MIXED,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 2,
+            "global_head_dim": 32,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 257,
+        },
+    ),
     "gpt_oss": ("gpt_oss", {**_MIXED, **_EXPERTS}),  # attention sinks
     "phi3": ("phi3", {"original_max_position_embeddings": 512}),
     "qwen3_next": ("qwen3_next", {**_LINEAR, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}),
@@ -103,15 +120,18 @@ def tiny_model(kind: str = "llama", rope: str = "default", seed: int = 0, **chan
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     # Freshly initialised weights give almost flat attention; larger ones make positions and keys matter.
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.ndim == 2:
                 parameter.mul_(4.0)
+            elif kind == "gemma4" and name.endswith("q_norm.weight"):
+                parameter.mul_(0.25)  # it has no 1/sqrt(D): scores would be those of a model that ran away
     return model.eval()
 
 
 # Every architecture once. Those of OWN_STATE have layers that are not archived.
 OWN_STATE = [
     ("gemma3", "nested"),
+    ("gemma4", "nested proportional"),
     ("gpt_oss", "yarn"),
     ("qwen3_next", "partial"),
     ("qwen3_5", "partial"),
