@@ -11,9 +11,10 @@
 #include "everlong/base/check.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
+#include "everlong/kv/slab_kernels.h"
 #include "frame_rows.h"
-#include "page_codec.h"
-#include "slab.h"
+#include "phases.h"
+#include "stream_copy.h"
 
 namespace everlong::kv {
 namespace {
@@ -38,6 +39,39 @@ Status ValidateShapes(const FrameKv& frame, const SlotPhase& phase, const Payloa
                               std::to_string(layout.kv_heads) + ", " + std::to_string(layout.head_dim) + "]");
 }
 
+PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
+  return {layout.codec, layout.kv_heads, layout.head_dim, tokens};
+}
+
+// Working memory of the thread for the kernels; grows to what the largest page needs.
+float* Scratch(const SlabTask& task) {
+  thread_local std::vector<float> scratch;
+  const auto wanted = static_cast<size_t>(ScratchFloats(task));
+  if (scratch.size() < wanted) scratch.resize(wanted);
+  return scratch.data();
+}
+
+// Where a kernel writes the rows of one slab: in place, or beside the place until they are streamed there.
+class SlabWriter {
+ public:
+  SlabWriter(std::byte* place, int64_t bytes, bool streamed) : place_(place), bytes_(bytes), streamed_(streamed) {
+    if (streamed) beside().resize(std::max(beside().size(), static_cast<size_t>(bytes)));
+  }
+  [[nodiscard]] std::byte* data() const { return streamed_ ? beside().data() : place_; }
+  void Finish() const {
+    if (streamed_) StreamCopy(beside().data(), place_, bytes_);
+  }
+
+ private:
+  static std::vector<std::byte>& beside() {
+    thread_local std::vector<std::byte> bytes;
+    return bytes;
+  }
+  std::byte* place_;
+  int64_t bytes_;
+  bool streamed_;
+};
+
 // One head of one page of the span: what a thread archives at a time.
 struct HeadPage {
   int64_t layer = 0;
@@ -50,25 +84,28 @@ class SpanArchiver {
   SpanArchiver(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
                const PayloadLayout& layout, std::span<std::byte> payload)
       : frame_(frame),
-        phase_(phase),
         pairing_(pairing),
         first_slot_(first_slot),
         tokens_(tokens),
         layout_(layout),
-        payload_(payload) {}
+        payload_(payload),
+        half_(phase.half),
+        streamed_(static_cast<int64_t>(payload.size()) >= kStreamedBytes),
+        inverse_(InversePhases(phase.cos + first_slot * phase.half, phase.sin + first_slot * phase.half,
+                               tokens * phase.half)) {}
 
   Status Run() const {
     const int64_t tasks = layout_.PageCount(tokens_) * layout_.layers * layout_.kv_heads;
     std::atomic<int64_t> first_rejected{kNoTask};
     ParallelFor(0, tasks, Grain(layout_), [&](int64_t begin, int64_t end) {
-      std::vector<float> slab(static_cast<size_t>(layout_.page_tokens) * static_cast<size_t>(layout_.head_dim));
       for (int64_t task = begin; task < end; ++task) {
-        if (Archive(TaskAt(task), slab.data())) continue;
+        if (Archive(TaskAt(task), TaskAt(std::min(task + 1, end - 1)))) continue;
         int64_t seen = first_rejected.load(std::memory_order_relaxed);
         while (task < seen && !first_rejected.compare_exchange_weak(seen, task, std::memory_order_relaxed)) {
         }
-        return;
+        break;
       }
+      if (streamed_) FenceStreams();
     });
     const int64_t rejected = first_rejected.load(std::memory_order_relaxed);
     return rejected == kNoTask ? OkStatus() : Rejected(TaskAt(rejected));
@@ -81,49 +118,68 @@ class SpanArchiver {
     return {layer, head, task / layout_.kv_heads / layout_.layers};
   }
 
-  [[nodiscard]] slab::Shape ShapeOf(const HeadPage& at) const {
-    return {layout_.PageTokens(tokens_, at.page), layout_.head_dim};
+  // The rows of one head of one page in one of the frame's buffers.
+  [[nodiscard]] const std::byte* RowsAt(const HeadPage& at, const void* buffer) const {
+    const int64_t slot = first_slot_ + at.page * layout_.page_tokens;
+    return ElementAt(buffer, frame_.dtype, RowIndex(frame_, at.layer, at.head, slot));
   }
 
-  // Un-rotated keys and the values of one head of one page, [T, D] fp32.
-  void LoadKeys(const HeadPage& at, float* keys) const {
-    const int64_t slot = first_slot_ + at.page * layout_.page_tokens;
-    slab::Widen(ElementAt(frame_.k, frame_.dtype, RowIndex(frame_, at.layer, at.head, slot)), frame_.dtype,
-                ShapeOf(at).size(), keys);
-    slab::Unrotate(keys, ShapeOf(at), phase_.cos + slot * phase_.half, phase_.sin + slot * phase_.half, phase_.half,
-                   pairing_);
+  // From there to `out`; `next` are the rows to be read after them.
+  [[nodiscard]] SlabTask TaskOf(const HeadPage& at, const void* buffer, const std::byte* next, SlabView out) const {
+    const Format format = FormatOf(frame_.dtype);
+    SlabTask task;
+    task.in = {RowsAt(at, buffer), frame_.head_dim * FormatBytes(format), format, next};
+    task.out = out;
+    task.tokens = layout_.PageTokens(tokens_, at.page);
+    task.dim = layout_.head_dim;
+    return task;
   }
-  void LoadValues(const HeadPage& at, float* values) const {
-    const int64_t slot = first_slot_ + at.page * layout_.page_tokens;
-    slab::Widen(ElementAt(frame_.v, frame_.dtype, RowIndex(frame_, at.layer, at.head, slot)), frame_.dtype,
-                ShapeOf(at).size(), values);
+  [[nodiscard]] SlabTask KeysTask(const HeadPage& at, const std::byte* next, SlabView out) const {
+    SlabTask task = TaskOf(at, frame_.k, next, out);
+    const int64_t first = at.page * layout_.page_tokens * half_;
+    task.rotation = {inverse_.cos.data() + first, inverse_.sin.data() + first, half_, half_, pairing_};
+    return task;
   }
 
-  // false when a value does not survive the codec.
-  bool Archive(const HeadPage& at, float* slab) const {
-    const auto tokens = static_cast<int32_t>(ShapeOf(at).tokens);
+  // false when a value does not survive the codec. `next` is what this thread archives after it.
+  [[nodiscard]] bool Archive(const HeadPage& at, const HeadPage& next) const {
+    const int32_t tokens = layout_.PageTokens(tokens_, at.page);
     std::byte* part =
         payload_.data() + at.page * layout_.PageBytes(layout_.page_tokens) + at.layer * layout_.PartBytes(tokens);
-    LoadKeys(at, slab);
-    if (slab::LargestMagnitudeBits(slab, ShapeOf(at).size()) >= RejectedBits(layout_.codec)) return false;
-    EncodeHeadKeys(slab, layout_, tokens, static_cast<int32_t>(at.head), part);
-    LoadValues(at, slab);
-    if (slab::LargestMagnitudeBits(slab, ShapeOf(at).size()) >= RejectedBits(layout_.codec)) return false;
-    EncodeHeadValues(slab, layout_, tokens, static_cast<int32_t>(at.head), part);
-    return true;
+    const PartLayout places = PartOf(layout_, tokens);
+    const Format format = FormatOf(layout_.codec);
+    const int64_t stride = layout_.head_dim * FormatBytes(format);
+    const SlabKernels& kernels = BestSlabKernels();
+    const bool scaled = HasScales(layout_.codec);
+
+    const SlabWriter k_codes(part + places.KCodes(at.head), tokens * stride, streamed_);
+    const SlabTask keys = KeysTask(at, RowsAt(at, frame_.v), {k_codes.data(), stride, format});
+    const uint32_t largest_key =
+        scaled ? kernels.encode_channels(keys, part + places.KScales(at.head), Scratch(keys)) : kernels.turn(keys);
+    k_codes.Finish();
+
+    const SlabWriter v_codes(part + places.VCodes(at.head), tokens * stride, streamed_);
+    const SlabTask values = TaskOf(at, frame_.v, RowsAt(next, frame_.k), {v_codes.data(), stride, format});
+    const uint32_t largest_value =
+        scaled ? kernels.encode_tokens(values, part + places.VScales(at.head), Scratch(values)) : kernels.turn(values);
+    v_codes.Finish();
+    return std::max(largest_key, largest_value) < RejectedBits(layout_.codec);
   }
 
   // Finds and names what Archive rejected.
   [[nodiscard]] Status Rejected(const HeadPage& at) const {
-    std::vector<float> slab(static_cast<size_t>(ShapeOf(at).size()));
+    std::vector<float> slab(static_cast<size_t>(layout_.PageTokens(tokens_, at.page)) *
+                            static_cast<size_t>(layout_.head_dim));
+    const SlabView rows{reinterpret_cast<std::byte*>(slab.data()),
+                        layout_.head_dim * static_cast<int64_t>(sizeof(float)), Format::kFloat32};
     const uint32_t limit = RejectedBits(layout_.codec);
     const auto rejected = [limit](float value) { return MagnitudeBits(value) >= limit; };
     bool is_key = true;
-    LoadKeys(at, slab.data());
+    BestSlabKernels().turn(KeysTask(at, nullptr, rows));
     auto found = std::find_if(slab.begin(), slab.end(), rejected);
     if (found == slab.end()) {
       is_key = false;
-      LoadValues(at, slab.data());
+      BestSlabKernels().turn(TaskOf(at, frame_.v, nullptr, rows));
       found = std::find_if(slab.begin(), slab.end(), rejected);
     }
     EVERLONG_CHECK(found != slab.end());
@@ -132,12 +188,51 @@ class SpanArchiver {
   }
 
   const FrameKv& frame_;
-  const SlotPhase& phase_;
   Pairing pairing_;
   int64_t first_slot_;
   int64_t tokens_;
   const PayloadLayout& layout_;
   std::span<std::byte> payload_;
+  int32_t half_;
+  bool streamed_;
+  Phases inverse_;  // of the span's slots
+};
+
+// One head of a part to read from.
+struct HeadPart {
+  const std::byte* part;
+  const PayloadLayout& layout;
+  int32_t page_tokens;
+  int32_t head;
+
+  // Tokens [first, first + tokens), rotated, to `out`.
+  void DecodeKeys(int32_t first, int32_t tokens, const SlabRotation& rotation, SlabView out) const {
+    const PartLayout places = PartOf(layout, page_tokens);
+    const SlabTask task = TaskOf(places.KCodes(head), places.VCodes(head), first, tokens, rotation, out);
+    if (HasScales(layout.codec)) {
+      BestSlabKernels().decode_channels(task, part + places.KScales(head), Scratch(task));
+    } else {
+      BestSlabKernels().turn(task);
+    }
+  }
+  void DecodeValues(int32_t first, int32_t tokens, SlabView out) const {
+    const PartLayout places = PartOf(layout, page_tokens);
+    const SlabTask task = TaskOf(places.VCodes(head), places.VCodes(head), first, tokens, {}, out);
+    if (HasScales(layout.codec)) {
+      BestSlabKernels().decode_tokens(task, part + places.VScales(head) + static_cast<int64_t>(sizeof(float)) * first);
+    } else {
+      BestSlabKernels().turn(task);
+    }
+  }
+
+ private:
+  [[nodiscard]] SlabTask TaskOf(int64_t codes, int64_t next, int32_t first, int32_t tokens,
+                                const SlabRotation& rotation, SlabView out) const {
+    const Format format = FormatOf(layout.codec);
+    const int64_t stride = layout.head_dim * FormatBytes(format);
+    const std::byte* const rows = part + first * stride;
+    return {{rows + codes, stride, format, rows + next}, out, tokens, layout.head_dim, rotation};
+  }
 };
 
 Status ValidatePlacement(const PagePlacement& place, const std::string& name, int64_t payload_bytes,
@@ -209,35 +304,31 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
   EVERLONG_RETURN_IF_ERROR(Validate(placements, static_cast<int64_t>(payload.size()), layout, frame.slots));
 
   // Phases first, once a position: every layer and head then reads them.
-  const auto half = static_cast<size_t>(phase.half);
+  const PhaseWriter phases(rope);
   ParallelFor(0, static_cast<int64_t>(placements.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const PagePlacement& place = placements[static_cast<size_t>(i)];
-      for (int64_t t = 0; t < place.tokens; ++t) {
-        const int64_t row = (place.slot + t) * phase.half;
-        rope.CosSin(place.position + t, {phase.cos + row, half}, {phase.sin + row, half});
-      }
+      const int64_t row = place.slot * phase.half;
+      phases.Write(place.position, place.tokens, phase.cos + row, phase.sin + row);
     }
   });
 
   const int64_t tasks = static_cast<int64_t>(placements.size()) * layout.layers * layout.kv_heads;
   ParallelFor(0, tasks, Grain(layout), [&](int64_t begin, int64_t end) {
-    std::vector<float> slab(static_cast<size_t>(layout.page_tokens) * static_cast<size_t>(layout.head_dim));
     for (int64_t task = begin; task < end; ++task) {
       const int64_t head = task % layout.kv_heads;
       const int64_t layer = task / layout.kv_heads % layout.layers;
       const PagePlacement& place = placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
-      if (place.tokens == 0) continue;
       const std::byte* part = payload.data() + place.byte_offset + layer * layout.PartBytes(place.page_tokens);
-      const PartRows rows{place.page_tokens, static_cast<int32_t>(head), place.first_token, place.tokens};
-      const slab::Shape shape{place.tokens, layout.head_dim};
+      const HeadPart from{part, layout, place.page_tokens, static_cast<int32_t>(head)};
       const int64_t row = RowIndex(frame, layer, head, place.slot);
-      DecodeHeadKeys(part, layout, rows, slab.data());
-      slab::Rotate(slab.data(), shape, phase.cos + place.slot * phase.half, phase.sin + place.slot * phase.half,
-                   phase.half, rope.pairing);
-      slab::Narrow(slab.data(), frame.dtype, shape.size(), ElementAt(frame.k, frame.dtype, row));
-      DecodeHeadValues(part, layout, rows, slab.data());
-      slab::Narrow(slab.data(), frame.dtype, shape.size(), ElementAt(frame.v, frame.dtype, row));
+      const Format format = FormatOf(frame.dtype);
+      const int64_t stride = frame.head_dim * FormatBytes(format);
+      const SlabRotation rotation{phase.cos + place.slot * phase.half, phase.sin + place.slot * phase.half, phase.half,
+                                  phase.half, rope.pairing};
+      from.DecodeKeys(place.first_token, place.tokens, rotation,
+                      {ElementAt(frame.k, frame.dtype, row), stride, format});
+      from.DecodeValues(place.first_token, place.tokens, {ElementAt(frame.v, frame.dtype, row), stride, format});
     }
   });
   return OkStatus();
@@ -248,7 +339,8 @@ void DecodeKeys(std::span<const std::byte> part, int32_t tokens, int32_t head, c
   EVERLONG_CHECK(tokens > 0 && tokens <= layout.page_tokens && head >= 0 && head < layout.kv_heads);
   EVERLONG_CHECK(static_cast<int64_t>(part.size()) == layout.PartBytes(tokens));
   EVERLONG_CHECK(static_cast<int64_t>(keys.size()) == static_cast<int64_t>(tokens) * layout.head_dim);
-  DecodeHeadKeys(part.data(), layout, {tokens, head, 0, tokens}, keys.data());
+  HeadPart{part.data(), layout, tokens, head}.DecodeKeys(
+      0, tokens, {}, {reinterpret_cast<std::byte*>(keys.data()), layout.head_dim * 4, Format::kFloat32});
 }
 
 }  // namespace everlong::kv

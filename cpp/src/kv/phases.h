@@ -1,0 +1,41 @@
+// cos and sin of many positions at once, computed once and then read by every layer and head.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/kv/rope_table.h"
+
+namespace everlong::kv {
+
+// One number a pair and token: [tokens, half] fp32, attention scaling included.
+struct Phases {
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+
+// InversePhase (kv/element.h) of `count` numbers.
+Phases InversePhases(const float* cos, const float* sin, int64_t count);
+
+// RopeTable::CosSin for runs of positions, by the angle sum in fp64: the angle of a multiple of kRun plus that of the
+// rest. What a position gets does not depend on the run it is written in.
+class PhaseWriter {
+ public:
+  explicit PhaseWriter(const RopeTable& rope);
+
+  // cos, sin [count, half] of positions [first, first + count). Thread-safe.
+  void Write(int64_t first, int64_t count, float* cos, float* sin) const;
+
+  // The same for positions in any order; parallel.
+  [[nodiscard]] Phases Of(std::span<const int64_t> positions) const;
+
+ private:
+  static constexpr int64_t kRun = 16;
+
+  const RopeTable& rope_;
+  std::vector<double> rest_cos_, rest_sin_;  // [kRun, half], attention scaling included
+};
+
+}  // namespace everlong::kv

@@ -1,0 +1,44 @@
+// Writing past the caches: what is too large to stay there until it is read need not be fetched before it is written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace everlong::kv {
+
+// Outputs from here on are streamed.
+inline constexpr int64_t kStreamedBytes = 8 << 20;
+
+// memcpy past the caches. FenceStreams() before another thread may read.
+inline void StreamCopy(const std::byte* from, std::byte* to, int64_t bytes) {
+#if defined(__SSE2__)
+  const auto rest = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % 64);
+  const int64_t head = rest == 0 ? 0 : 64 - rest;
+  if (bytes >= head + 64) {
+    std::memcpy(to, from, static_cast<size_t>(head));
+    int64_t at = head;
+    for (; at + 64 <= bytes; at += 64) {
+      for (int64_t part = at; part < at + 64; part += 16) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
+      }
+    }
+    std::memcpy(to + at, from + at, static_cast<size_t>(bytes - at));
+    return;
+  }
+#endif
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+inline void FenceStreams() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace everlong::kv
