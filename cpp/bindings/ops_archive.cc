@@ -16,11 +16,35 @@
 namespace everlong::ops {
 namespace {
 
-kv::PayloadLayout LayoutOf(std::string_view op, const kv::FrameKv& frame, int64_t page_tokens,
+kv::PayloadLayout LayoutOf(std::string_view op, int32_t layers, int32_t kv_heads, int32_t head_dim, int64_t page_tokens,
                            const std::string& codec) {
   const Result<kv::Codec> parsed = kv::ParseCodec(codec);
   ThrowIfError(op, parsed.ok() ? OkStatus() : parsed.status());
-  return {*parsed, frame.layers, frame.kv_heads, frame.head_dim, RequireInt32(op, "page_tokens", page_tokens, 1)};
+  const kv::PayloadLayout layout{*parsed, layers, kv_heads, head_dim, RequireInt32(op, "page_tokens", page_tokens, 1)};
+  ThrowIfError(op, kv::Validate(layout));
+  return layout;
+}
+
+kv::PayloadLayout LayoutOf(std::string_view op, const kv::FrameKv& frame, int64_t page_tokens,
+                           const std::string& codec) {
+  return LayoutOf(op, frame.layers, frame.kv_heads, frame.head_dim, page_tokens, codec);
+}
+
+std::span<const std::byte> BytesOf(std::string_view op, const Tensor& payload) {
+  RequireCpu(op, "payload", payload);
+  if (payload.scalar_type() != ScalarType::Byte || payload.dim() != 1 || !payload.is_contiguous()) {
+    Reject(op, "payload", Describe(payload), "contiguous uint8 [bytes]");
+  }
+  return {static_cast<const std::byte*>(payload.const_data_ptr()), static_cast<size_t>(payload.size(0))};
+}
+
+// A payload for `tokens` tokens, uninitialised; and its bytes.
+Tensor EmptyPayload(const Tensor& like, const kv::PayloadLayout& layout, int64_t tokens) {
+  const std::array<int64_t, 1> size{layout.BlockBytes(tokens)};
+  return torch::stable::new_empty(like, {size.data(), size.size()}, ScalarType::Byte);
+}
+std::span<std::byte> MutableBytes(Tensor& payload) {
+  return {static_cast<std::byte*>(payload.mutable_data_ptr()), static_cast<size_t>(payload.numel())};
 }
 
 // placements [N, 6]: the fields of kv::PagePlacement in their order.
@@ -53,10 +77,9 @@ Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tens
   if (tokens < 0 || tokens > frame.slots) {
     Reject(kOp, "tokens", std::to_string(tokens), "0 to F = " + std::to_string(frame.slots));
   }
-  const std::array<int64_t, 1> size{layout.BlockBytes(tokens)};
-  Tensor payload = torch::stable::new_empty(k, {size.data(), size.size()}, ScalarType::Byte);
-  const std::span bytes(static_cast<std::byte*>(payload.mutable_data_ptr()), static_cast<size_t>(size[0]));
-  ThrowIfError(kOp, kv::ArchiveSpan(frame, phase, PairingOf(interleaved), first_slot, tokens, layout, bytes));
+  Tensor payload = EmptyPayload(k, layout, tokens);
+  ThrowIfError(
+      kOp, kv::ArchiveSpan(frame, phase, PairingOf(interleaved), first_slot, tokens, layout, MutableBytes(payload)));
   return payload;
 }
 
@@ -69,12 +92,61 @@ void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k,
   const kv::PayloadLayout layout = LayoutOf(kOp, frame, page_tokens, codec);
   const kv::RopeTable rope = RopeOf(kOp, inv_freq, attention_scaling, interleaved, frame.head_dim);
   const std::vector<kv::PagePlacement> places = PlacementsOf(kOp, placements);
-  RequireCpu(kOp, "payload", payload);
-  if (payload.scalar_type() != ScalarType::Byte || payload.dim() != 1 || !payload.is_contiguous()) {
-    Reject(kOp, "payload", Describe(payload), "contiguous uint8 [bytes]");
+  ThrowIfError(kOp, kv::RestorePages(BytesOf(kOp, payload), places, layout, rope, frame, phase));
+}
+
+Tensor EncodeKv(const Tensor& k, const Tensor& v, int64_t page_tokens, const std::string& codec) {
+  constexpr std::string_view kOp = "encode_kv";
+  RequireKeysAndValues(kOp, k, v);
+  const int32_t layers = RequireInt32(kOp, "k's size 0 (layers)", k.size(0), 1);
+  const int32_t kv_heads = RequireInt32(kOp, "k's size 1 (KV heads)", k.size(1), 1);
+  const auto head_dim = static_cast<int32_t>(k.size(3));
+  const kv::PayloadLayout layout = LayoutOf(kOp, layers, kv_heads, head_dim, page_tokens, codec);
+  Tensor payload = EmptyPayload(k, layout, k.size(2));
+  if (k.size(2) == 0) return payload;
+  const Tensor keys = torch::stable::contiguous(k);
+  const Tensor values = torch::stable::contiguous(v);
+  // A frame without rotation; it is only read.
+  kv::FrameKv frame{const_cast<void*>(keys.const_data_ptr()), const_cast<void*>(values.const_data_ptr())};
+  frame.dtype = ElementType(kOp, "k", k);
+  frame.layers = layers;
+  frame.kv_heads = kv_heads;
+  frame.head_dim = head_dim;
+  frame.slots = k.size(2);
+  frame.layer_stride = keys.stride(0);
+  frame.head_stride = keys.stride(1);
+  ThrowIfError(kOp, kv::ArchiveSpan(frame, {}, kv::Pairing::kHalfSplit, 0, frame.slots, layout, MutableBytes(payload)));
+  return payload;
+}
+
+std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64_t kv_heads, int64_t tokens,
+                                    int64_t head_dim, int64_t page_tokens, const std::string& codec, ScalarType dtype) {
+  constexpr std::string_view kOp = "decode_kv";
+  const kv::PayloadLayout layout =
+      LayoutOf(kOp, RequireInt32(kOp, "layers", layers, 1), RequireInt32(kOp, "kv_heads", kv_heads, 1),
+               RequireInt32(kOp, "head_dim", head_dim, 1), page_tokens, codec);
+  const std::span<const std::byte> bytes = BytesOf(kOp, payload);
+  const auto size = static_cast<int64_t>(bytes.size());
+  // So many full pages would leave the payload: BlockBytes must not overflow.
+  const int64_t most_tokens = (size / layout.PageBytes(layout.page_tokens) + 1) * layout.page_tokens;
+  if (tokens < 0 || tokens > most_tokens || layout.BlockBytes(tokens) != size) {
+    Reject(kOp, "tokens", std::to_string(tokens),
+           "the tokens of a payload of " + std::to_string(size) + " bytes, where a page of " +
+               std::to_string(layout.page_tokens) + " has " + std::to_string(layout.PageBytes(layout.page_tokens)));
   }
-  const std::span bytes(static_cast<const std::byte*>(payload.const_data_ptr()), static_cast<size_t>(payload.size(0)));
-  ThrowIfError(kOp, kv::RestorePages(bytes, places, layout, rope, frame, phase));
+  const std::array<int64_t, 4> shape{layers, kv_heads, tokens, head_dim};
+  Tensor k = torch::stable::new_empty(payload, {shape.data(), shape.size()}, dtype);
+  Tensor v = torch::stable::new_empty(payload, {shape.data(), shape.size()}, dtype);
+  ElementType(kOp, "dtype", k);
+  if (tokens == 0) return {k, v};
+  std::vector<kv::PagePlacement> pages;
+  for (int64_t page = 0; page < layout.PageCount(tokens); ++page) {
+    const int32_t held = layout.PageTokens(tokens, page);
+    const int64_t first = page * layout.page_tokens;
+    pages.push_back({page * layout.PageBytes(layout.page_tokens), held, 0, held, first, 0});
+  }
+  ThrowIfError(kOp, kv::RestorePages(bytes, pages, layout, kv::RopeTable{}, FrameOf(kOp, k, v), {}));
+  return {k, v};
 }
 
 }  // namespace everlong::ops

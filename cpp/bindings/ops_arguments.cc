@@ -195,14 +195,21 @@ kv::RopeTable RopeOf(std::string_view op, const Tensor& inv_freq, double attenti
   return rope;
 }
 
-std::vector<int64_t> Int64Values(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length) {
+std::vector<int64_t> PositionsOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length) {
   RequireCpu(op, argument, tensor);
-  if (tensor.dim() != 1 || tensor.scalar_type() != ScalarType::Long || (length >= 0 && tensor.size(0) != length)) {
-    Reject(op, argument, Describe(tensor), length >= 0 ? "int64 [" + std::to_string(length) + "]" : "int64, 1-D");
+  if (tensor.dim() != 1 || tensor.scalar_type() != ScalarType::Long || tensor.size(0) != length) {
+    Reject(op, argument, Describe(tensor), "int64 [" + std::to_string(length) + "]");
   }
   const Tensor contiguous = torch::stable::contiguous(tensor);
   const auto* first = static_cast<const int64_t*>(contiguous.const_data_ptr());
-  return {first, first + contiguous.numel()};
+  std::vector<int64_t> positions(first, first + length);
+  for (size_t t = 0; t < positions.size(); ++t) {
+    if (positions[t] < 0 || positions[t] >= kv::kPositionLimit) {
+      Reject(op, std::string(argument) + "[" + std::to_string(t) + "]", std::to_string(positions[t]),
+             "a position from 0 to " + std::to_string(kv::kPositionLimit - 1));
+    }
+  }
+  return positions;
 }
 
 PairPhases PairPhasesOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t batch,

@@ -49,8 +49,8 @@ inline kv::Pairing PairingOf(bool interleaved) {
   return interleaved ? kv::Pairing::kInterleaved : kv::Pairing::kHalfSplit;
 }
 
-// A 1-D int64 tensor; `length` -1: any.
-std::vector<int64_t> Int64Values(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length);
+// A 1-D int64 tensor of `length` positions.
+std::vector<int64_t> PositionsOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length);
 
 // cos or sin as a transformers rotary embedding returns it, [T, rotary_dim] or [1 or B, T, rotary_dim] of any
 // floating-point type, as one number a pair: [1 or B, T, rotary_dim / 2] fp32. The two numbers of a pair are equal;

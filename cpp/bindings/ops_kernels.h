@@ -24,4 +24,9 @@ void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k,
                const Tensor& sin, int64_t page_tokens, const std::string& codec, const Tensor& inv_freq,
                double attention_scaling, bool interleaved);
 
+Tensor EncodeKv(const Tensor& k, const Tensor& v, int64_t page_tokens, const std::string& codec);
+std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64_t kv_heads, int64_t tokens,
+                                    int64_t head_dim, int64_t page_tokens, const std::string& codec,
+                                    torch::headeronly::ScalarType dtype);
+
 }  // namespace everlong::ops

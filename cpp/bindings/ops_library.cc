@@ -31,6 +31,10 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   m.def(
       "restore_kv(Tensor payload, Tensor placements, Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, "
       "int page_tokens, str codec, Tensor inv_freq, float attention_scaling=1.0, bool interleaved=False) -> ()");
+  m.def("encode_kv(Tensor k, Tensor v, int page_tokens, str codec) -> Tensor");
+  m.def(
+      "decode_kv(Tensor payload, int layers, int kv_heads, int tokens, int head_dim, int page_tokens, str codec, "
+      "ScalarType dtype) -> (Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
@@ -39,4 +43,6 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
   m.impl("shift_kv_", TORCH_BOX(&everlong::ops::ShiftKv));
   m.impl("archive_kv", TORCH_BOX(&everlong::ops::ArchiveKv));
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::RestoreKv));
+  m.impl("encode_kv", TORCH_BOX(&everlong::ops::EncodeKv));
+  m.impl("decode_kv", TORCH_BOX(&everlong::ops::DecodeKv));
 }

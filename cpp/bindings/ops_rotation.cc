@@ -68,7 +68,7 @@ std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Te
                                       const Tensor& inv_freq, double attention_scaling, bool interleaved) {
   constexpr std::string_view kOp = "rerotate_kv";
   RequireKeysAndValues(kOp, k, v);
-  const std::vector<int64_t> positions = Int64Values(kOp, "new_pos_ids", new_pos_ids, k.size(2));
+  const std::vector<int64_t> positions = PositionsOf(kOp, "new_pos_ids", new_pos_ids, k.size(2));
   const kv::RopeTable rope = RopeOf(kOp, inv_freq, attention_scaling, interleaved, k.size(3));
   const Tensor keys = WithContiguousRows(k);
   const Tensor out = EmptyContiguous(k);

@@ -1,8 +1,8 @@
 """`torch.ops.everlong.*` with types: taking the rotation off keys, putting it on, and the frame to and from bytes.
 
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
-k, v are float32, float16 or bfloat16, on the CPU; arithmetic is fp32, angles are fp64. Elements past R of a head pass
-through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops run on torch's
+k, v are float32, float16 or bfloat16, on the CPU; arithmetic is fp32, angles are fp64; positions lie in [0, 2^30).
+Elements past R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops run on torch's
 threads and release the GIL; two calls may run at once on different tensors. They have no gradient.
 """
 
@@ -124,6 +124,32 @@ def restore_kv(
     )
 
 
+def encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
+    """Un-rotated keys and values as the payload of a block, uint8 [bytes]: `archive_kv` without the rotation.
+
+    k, v [L, Hkv, T, D] of any strides, T = 0 allowed. NaN and inf are refused, by name.
+    """
+    payload: torch.Tensor = torch.ops.everlong.encode_kv(k, v, page_tokens, codec)
+    return payload
+
+
+def decode_kv(
+    payload: torch.Tensor,
+    layers: int,
+    kv_heads: int,
+    tokens: int,
+    head_dim: int,
+    page_tokens: int,
+    codec: str,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The un-rotated k, v [L, Hkv, T, D] of a payload uint8 [bytes], of an element type: `encode_kv` undone."""
+    out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.decode_kv(
+        payload, layers, kv_heads, tokens, head_dim, page_tokens, codec, dtype
+    )
+    return out
+
+
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
     """Bytes of a block of `tokens` tokens: codes, and for FP8 a float32 scale a channel of a page and a token."""
     if codec not in _CODE_BYTES:
@@ -198,9 +224,30 @@ def _fake_restore_kv(
     return None
 
 
+def _fake_encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
+    layers, kv_heads, tokens, head_dim = k.shape
+    return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
+
+
+def _fake_decode_kv(
+    payload: torch.Tensor,
+    layers: int,
+    kv_heads: int,
+    tokens: int,
+    head_dim: int,
+    page_tokens: int,
+    codec: str,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = [layers, kv_heads, tokens, head_dim]
+    return payload.new_empty(shape, dtype=dtype), payload.new_empty(shape, dtype=dtype)
+
+
 # Shapes and types without data, for torch.compile and meta tensors.
 torch.library.register_fake("everlong::derotate_kv", _fake_derotate_kv)
 torch.library.register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
 torch.library.register_fake("everlong::shift_kv_", _fake_shift_kv_)
 torch.library.register_fake("everlong::archive_kv", _fake_archive_kv)
 torch.library.register_fake("everlong::restore_kv", _fake_restore_kv)
+torch.library.register_fake("everlong::encode_kv", _fake_encode_kv)
+torch.library.register_fake("everlong::decode_kv", _fake_decode_kv)

@@ -245,6 +245,7 @@ Status ValidatePlacement(const PagePlacement& place, const std::string& name, in
                                         layout.PageBytes(place.page_tokens), payload_bytes));
   EVERLONG_RETURN_IF_ERROR(
       RequireRange((name + ", tokens of the page").c_str(), place.first_token, place.tokens, place.page_tokens));
+  EVERLONG_RETURN_IF_ERROR(RequireRange((name + ", positions").c_str(), place.position, place.tokens, kPositionLimit));
   return RequireRange((name + ", slots").c_str(), place.slot, place.tokens, slots);
 }
 

@@ -90,6 +90,10 @@ Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, 
   }
   EVERLONG_RETURN_IF_ERROR(RequireRange("source", source, count, frame.slots));
   EVERLONG_RETURN_IF_ERROR(RequireRange("target", target, count, frame.slots));
+  if (delta <= -kPositionLimit || delta >= kPositionLimit) {
+    return InvalidArgumentError("delta is " + std::to_string(delta) + "; expected a number of positions below " +
+                                std::to_string(kPositionLimit) + " in either direction");
+  }
   if (count == 0 || (source == target && delta == 0)) return OkStatus();
 
   RopeTable unit = rope;

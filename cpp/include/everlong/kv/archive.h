@@ -36,8 +36,8 @@ Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes
                 int64_t slots);
 
 // Decodes, rotates to frame positions and writes k, v and phase of the placed slots of every layer, in place.
-// kInvalidArgument when a placement leaves payload, page or frame, or when two placements overlap in slots; then
-// nothing is written.
+// kInvalidArgument when a placement leaves payload, page, frame or [0, kPositionLimit), or when two placements overlap
+// in slots; then nothing is written.
 Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
                     const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
 

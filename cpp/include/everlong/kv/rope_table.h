@@ -11,6 +11,9 @@
 
 namespace everlong::kv {
 
+// Positions of keys lie in [0, kPositionLimit): up to there an angle in fp64 is right to 1e-7 rad.
+inline constexpr int64_t kPositionLimit = int64_t{1} << 30;
+
 // Which two elements of a head form a plane of rotation.
 enum class Pairing : uint8_t {
   kHalfSplit,    // (i, i + rotary_dim/2): Llama, Qwen, Mistral, Gemma ...

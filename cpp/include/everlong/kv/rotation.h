@@ -31,7 +31,7 @@ void RerotateRows(const KeyRows& rows, std::span<const int64_t> positions, const
 
 // Frame re-base: slots [source, source + count) move to [target, target + count) (the ranges may overlap) in k and v of
 // every layer, and the moved keys turn by `delta` positions; `phase` moves and composes with them. m stays as it is.
-// kInvalidArgument when a range leaves the frame.
+// kInvalidArgument when a range leaves the frame or delta is kPositionLimit or more.
 Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
                   int64_t delta, const RopeTable& rope);
 
