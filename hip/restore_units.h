@@ -1,24 +1,24 @@
 // What one thread of restore_kv does, apart from the GPU. Host code compiles it too.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "elements.h"
 #include "everlong/kv/codec.h"
 #include "everlong/kv/element.h"
+#include "everlong/kv/position_phase.h"
 #include "restore_kernels.h"
 #include "row_units.h"
 
 namespace everlong::hip {
 
-// Phase `index` of the [tokens, half] of a placement: the angle in fp64, as kv::RopeTable::CosSin computes it.
+// Phase `index` of the [tokens, half] of a placement.
 EVERLONG_HD inline void PlacePhase(int64_t index, const kv::PagePlacement& place, const RestoreJob& job) {
   const int32_t half = job.phase.half;
-  const double angle = static_cast<double>(place.position + index / half) * job.inv_freq[index % half];
+  const kv::Phase phase = kv::PhaseAt(place.position + index / half, job.inv_freq[index % half], job.attention_scaling);
   const int64_t at = place.slot * half + index;
-  job.phase.cos[at] = static_cast<float>(std::cos(angle) * job.attention_scaling);
-  job.phase.sin[at] = static_cast<float>(std::sin(angle) * job.attention_scaling);
+  job.phase.cos[at] = phase.c;
+  job.phase.sin[at] = phase.s;
 }
 
 EVERLONG_HD inline int64_t UnitsOfPlacement(const kv::PagePlacement& place, const RestoreJob& job, int32_t half,

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "everlong/kv/position_phase.h"
 #include "grid.h"
 #include "rotation_kernels.h"
 #include "rotation_units.h"
@@ -16,14 +17,14 @@ __global__ void __launch_bounds__(kBlockThreads) RotateUnits(HeadRows rows, Pair
   }
 }
 
-// cos, sin [T, half] of m R(position): the angle in fp64, as kv::RopeTable::CosSin computes it.
+// cos, sin [T, half] of m R(position).
 __global__ void __launch_bounds__(kBlockThreads)
     ComputePhase(const int64_t* positions, const double* inv_freq, int64_t tokens, int32_t half,
                  double attention_scaling, float* cos_out, float* sin_out) {
   for (int64_t i = FirstIndex(); i < tokens * half; i += IndexStride()) {
-    const double angle = static_cast<double>(positions[i / half]) * inv_freq[i % half];
-    cos_out[i] = static_cast<float>(::cos(angle) * attention_scaling);
-    sin_out[i] = static_cast<float>(::sin(angle) * attention_scaling);
+    const kv::Phase phase = kv::PhaseAt(positions[i / half], inv_freq[i % half], attention_scaling);
+    cos_out[i] = phase.c;
+    sin_out[i] = phase.s;
   }
 }
 

@@ -62,10 +62,9 @@ Status Validate(const PayloadLayout& layout) {
   EVERLONG_RETURN_IF_ERROR(RequirePositive("page_tokens", layout.page_tokens));
   // An upper bound of PageBytes, in factors that do not overflow by themselves.
   int64_t bytes = 0;
-  const bool overflows =
-      __builtin_mul_overflow(static_cast<int64_t>(layout.layers) * layout.kv_heads,
-                             2 * (static_cast<int64_t>(layout.page_tokens) + 1), &bytes) ||
-      __builtin_mul_overflow(bytes, kScaleBytes * (static_cast<int64_t>(layout.head_dim) + 1), &bytes);
+  const bool overflows = __builtin_mul_overflow(static_cast<int64_t>(layout.layers) * layout.kv_heads,
+                                                2 * (static_cast<int64_t>(layout.page_tokens) + 1), &bytes) ||
+                         __builtin_mul_overflow(bytes, 4 * (static_cast<int64_t>(layout.head_dim) + 1), &bytes);
   if (!overflows) return OkStatus();
   return InvalidArgumentError("payload layout: [layers, kv_heads, page_tokens, head_dim] is [" +
                               std::to_string(layout.layers) + ", " + std::to_string(layout.kv_heads) + ", " +

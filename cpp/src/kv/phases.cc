@@ -1,7 +1,6 @@
 #include "phases.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
@@ -29,35 +28,25 @@ Phases InversePhases(const float* cos, const float* sin, int64_t count) {
 }
 
 PhaseWriter::PhaseWriter(const RopeTable& rope) : rope_(rope) {
-  for (int64_t rest = 0; rest < kRun; ++rest) {
-    for (const double frequency : rope.inv_freq) {
-      const double angle = static_cast<double>(rest) * frequency;
-      rest_cos_.push_back(std::cos(angle) * rope.attention_scaling);
-      rest_sin_.push_back(std::sin(angle) * rope.attention_scaling);
-    }
+  rests_.reserve(static_cast<size_t>(kPositionRun) * rope.inv_freq.size());
+  for (int64_t rest = 0; rest < kPositionRun; ++rest) {
+    for (const double frequency : rope.inv_freq) rests_.push_back(PointAt(rest, frequency, rope.attention_scaling));
   }
 }
 
 void PhaseWriter::Write(int64_t first, int64_t count, float* cos, float* sin) const {
   const size_t half = rope_.inv_freq.size();
-  std::vector<double> base(2 * half);
-  double* const base_cos = base.data();
-  double* const base_sin = base.data() + half;
+  std::vector<AnglePoint> multiples(half);
   for (int64_t done = 0; done < count;) {
-    const int64_t rest = ((first + done) % kRun + kRun) % kRun;
-    const auto multiple = static_cast<double>(first + done - rest);
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = multiple * rope_.inv_freq[i];
-      base_cos[i] = std::cos(angle);
-      base_sin[i] = std::sin(angle);
-    }
-    const int64_t end = std::min(count, done + kRun - rest);
-    const double* rest_cos = rest_cos_.data() + static_cast<size_t>(rest) * half;
-    const double* rest_sin = rest_sin_.data() + static_cast<size_t>(rest) * half;
-    for (; done < end; ++done, rest_cos += half, rest_sin += half, cos += half, sin += half) {
+    const int64_t rest = RestOfPosition(first + done);
+    for (size_t i = 0; i < half; ++i) multiples[i] = PointAt(first + done - rest, rope_.inv_freq[i], 1.0);
+    const int64_t end = std::min(count, done + kPositionRun - rest);
+    const AnglePoint* rests = rests_.data() + static_cast<size_t>(rest) * half;
+    for (; done < end; ++done, rests += half, cos += half, sin += half) {
       for (size_t i = 0; i < half; ++i) {
-        cos[i] = static_cast<float>(base_cos[i] * rest_cos[i] - base_sin[i] * rest_sin[i]);
-        sin[i] = static_cast<float>(base_sin[i] * rest_cos[i] + base_cos[i] * rest_sin[i]);
+        const Phase phase = SumOfAngles(multiples[i], rests[i]);
+        cos[i] = phase.c;
+        sin[i] = phase.s;
       }
     }
   }

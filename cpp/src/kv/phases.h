@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "everlong/base/status.h"
+#include "everlong/kv/position_phase.h"
 #include "everlong/kv/rope_table.h"
 
 namespace everlong::kv {
@@ -19,8 +19,7 @@ struct Phases {
 // InversePhase (kv/element.h) of `count` numbers.
 Phases InversePhases(const float* cos, const float* sin, int64_t count);
 
-// RopeTable::CosSin for runs of positions, by the angle sum in fp64: the angle of a multiple of kRun plus that of the
-// rest. What a position gets does not depend on the run it is written in.
+// RopeTable::CosSin for runs of positions: the same bits, with the cos and sin of every kPositionRun-th position only.
 class PhaseWriter {
  public:
   explicit PhaseWriter(const RopeTable& rope);
@@ -32,10 +31,8 @@ class PhaseWriter {
   [[nodiscard]] Phases Of(std::span<const int64_t> positions) const;
 
  private:
-  static constexpr int64_t kRun = 16;
-
   const RopeTable& rope_;
-  std::vector<double> rest_cos_, rest_sin_;  // [kRun, half], attention scaling included
+  std::vector<AnglePoint> rests_;  // [kPositionRun, half], attention scaling included
 };
 
 }  // namespace everlong::kv

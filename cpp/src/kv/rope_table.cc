@@ -4,15 +4,16 @@
 #include <string>
 
 #include "everlong/base/check.h"
+#include "everlong/kv/position_phase.h"
 
 namespace everlong::kv {
 
 void RopeTable::CosSin(int64_t position, std::span<float> cos, std::span<float> sin) const {
   EVERLONG_CHECK(cos.size() == inv_freq.size() && sin.size() == inv_freq.size());
   for (size_t i = 0; i < inv_freq.size(); ++i) {
-    const double angle = static_cast<double>(position) * inv_freq[i];
-    cos[i] = static_cast<float>(std::cos(angle) * attention_scaling);
-    sin[i] = static_cast<float>(std::sin(angle) * attention_scaling);
+    const Phase phase = PhaseAt(position, inv_freq[i], attention_scaling);
+    cos[i] = phase.c;
+    sin[i] = phase.s;
   }
 }
 

@@ -27,8 +27,7 @@ struct RopeTable {
 
   [[nodiscard]] int32_t rotary_dim() const { return static_cast<int32_t>(2 * inv_freq.size()); }
 
-  // cos_sin of one position, m included: cos, sin [rotary_dim / 2]. The angle is computed and reduced in fp64: at
-  // position 10^6 an fp32 angle is wrong by 0.03 rad.
+  // PhaseAt (kv/position_phase.h) of every pair: cos, sin [rotary_dim / 2].
   void CosSin(int64_t position, std::span<float> cos, std::span<float> sin) const;
 };
 
