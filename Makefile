@@ -16,7 +16,7 @@ BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyp
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
 
-.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan kernels clean
+.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python kernels clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -71,6 +71,9 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 	cmake --preset asan --log-level=WARNING
 	cmake --build --preset asan
 	ctest --preset asan
+
+asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
+	.ci/asan_python.sh
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
 	.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils

@@ -2,8 +2,9 @@
 
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
 k, v are float32, float16 or bfloat16, on the CPU; arithmetic is fp32, angles are fp64; positions lie in [0, 2^30).
-Elements past R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops run on torch's
-threads and release the GIL; two calls may run at once on different tensors. They have no gradient.
+Elements past R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was
+expected. The ops run on torch's threads and release the GIL; two calls may run at once on different tensors. They have
+no gradient.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -77,6 +78,20 @@ def keys(seed: int, batch: int, heads: int, tokens: int, dim: int) -> torch.Tens
     return torch.randn(batch, heads, tokens, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same numbers with other strides, as views of a caller's buffers have them."""
+    if layout == "token-major":  # [B, T, H, D] in memory, as projections leave it
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "sliced":
+        return torch.nn.functional.pad(tensor, (0, 0, 3, 2, 1, 0))[:, 1:, 3:-2]
+    if layout == "every other number":
+        return tensor.repeat_interleave(2, -1)[..., ::2]
+    return tensor.contiguous()
+
+
+layouts = st.sampled_from(["contiguous", "token-major", "sliced", "every other number"])
+
+
 def assert_within(got: torch.Tensor, want: torch.Tensor, tolerance: torch.Tensor | float) -> None:
     excess = (got.double() - want).abs() - tolerance
     assert bool((excess <= 0).all()), f"off by {excess.max().item():.3e} more than allowed"
@@ -86,9 +101,9 @@ def row_norm(k: torch.Tensor) -> torch.Tensor:
     return k.norm(dim=-1, keepdim=True)
 
 
-@given(ropes, positions_lists, seeds, st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 2, 18]))
+@given(ropes, positions_lists, seeds, st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 2, 18]), layouts)
 def test_rerotated_derotated_keys_are_the_keys_of_the_new_position(
-    rope: Rope, positions: list[int], seed: int, batch: int, heads: int, rest: int
+    rope: Rope, positions: list[int], seed: int, batch: int, heads: int, rest: int, layout: str
 ) -> None:
     old = torch.tensor(positions)
     new = old.flip(0) // 3 + 7
@@ -97,22 +112,26 @@ def test_rerotated_derotated_keys_are_the_keys_of_the_new_position(
     rotated = rope.rotated(plain, old).float()
     values = keys(seed + 1, batch, heads, len(positions), rope.rotary_dim + rest).float()
 
-    un_rotated, same_values = ops.derotate_kv(rotated, values, cos, sin, rope.interleaved)
+    un_rotated, same_values = ops.derotate_kv(
+        laid_out(rotated, layout), laid_out(values, layout), cos, sin, rope.interleaved
+    )
     assert_within(un_rotated, plain, 2e-6 * row_norm(plain))
     assert torch.equal(same_values, values)
     again, same_values = ops.rerotate_kv(
-        un_rotated, values, new, rope.inv_freq, rope.attention_scaling, rope.interleaved
+        laid_out(un_rotated, layout), values, new, rope.inv_freq, rope.attention_scaling, rope.interleaved
     )
     want = rope.rotated(plain, new)
     assert_within(again, want, 2e-6 * row_norm(want))
     assert torch.equal(same_values, values)
 
 
-@given(ropes, positions_lists, seeds, st.sampled_from([torch.bfloat16, torch.float16]))
-def test_half_precision_keys_are_rounded_once(rope: Rope, positions: list[int], seed: int, dtype: torch.dtype) -> None:
+@given(ropes, positions_lists, seeds, st.sampled_from([torch.bfloat16, torch.float16]), layouts)
+def test_half_precision_keys_are_rounded_once(
+    rope: Rope, positions: list[int], seed: int, dtype: torch.dtype, layout: str
+) -> None:
     """Of the stored number as it is: one unit in the last place, and fp32's error where a pair's terms cancel."""
     at = torch.tensor(positions)
-    given_keys = keys(seed, 1, 2, len(positions), rope.rotary_dim + 4).to(dtype)
+    given_keys = laid_out(keys(seed, 1, 2, len(positions), rope.rotary_dim + 4).to(dtype), layout)
 
     turned, _ = ops.rerotate_kv(given_keys, given_keys, at, rope.inv_freq, rope.attention_scaling, rope.interleaved)
     assert turned.dtype == dtype
@@ -326,6 +345,101 @@ def test_a_window_of_larger_buffers_is_a_frame() -> None:
     assert torch.equal(whole.v[1:, :, 10:25], before.v[1:, :, 15:30])
 
 
+# --- codes
+
+FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+
+
+def fp8_table(codec: str) -> np.ndarray[Any, Any]:
+    """The magnitudes of codes 0, 1, 2 ... in float64 by the format's definition, finite ones only."""
+    fraction_bits, bias = {"e4m3": (3, 7), "e5m2": (2, 15)}[codec]
+    codes = np.arange({"e4m3": 0x7F, "e5m2": 0x7C}[codec])
+    fraction, exponent = codes % 2**fraction_bits / 2**fraction_bits, codes >> fraction_bits
+    return np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
+
+
+def nearest_codes(values: np.ndarray[Any, Any], codec: str) -> np.ndarray[Any, Any]:
+    """The code of the nearest number in float64, ties to the even code; beyond the largest, the largest."""
+    table = fp8_table(codec)
+    magnitude = np.minimum(np.abs(values), table[-1])
+    above = np.clip(np.searchsorted(table, magnitude), 1, len(table) - 1)
+    lower, upper = magnitude - table[above - 1], table[above] - magnitude
+    take_lower = (lower < upper) | ((lower == upper) & (above % 2 == 1))
+    return np.where(take_lower, above - 1, above) + np.where(np.signbit(values), 0x80, 0)
+
+
+@pytest.mark.parametrize("codec", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_number_of_a_16_bit_type_gets_the_nearest_code(codec: str, dtype: torch.dtype) -> None:
+    """Values beside the format's largest number, which makes the scale 1; keys beside it in every channel."""
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    fits = every[every.double().abs() <= LARGEST[codec]]
+    numbers = torch.nn.functional.pad(fits, (0, -fits.numel() % 63)).view(-1, 63)
+    largest = torch.full((numbers.shape[0], 1), LARGEST[codec]).to(dtype)
+    values = torch.cat((largest, numbers), 1)[None, None]
+    by_channel = values.mT.contiguous()  # [1, 1, 64, N]: token 0 holds the largest of every channel
+    want = nearest_codes(values.double().numpy(), codec)
+
+    tokens, dim = values.shape[2:]
+    codes = ops.encode_kv(torch.zeros_like(values), values, 128, codec)
+    got, scales = [], []
+    for first in range(0, tokens, 128):
+        held = min(128, tokens - first)
+        page = codes[ops.payload_bytes(first, 128, 1, 1, dim, codec) :]
+        got.append(page[held * dim : 2 * held * dim].view(held, dim))
+        scales.append(page[2 * held * dim + 4 * dim :][: 4 * held].clone().view(torch.float32))
+    assert bool((torch.cat(scales) == 1).all())
+    assert np.array_equal(torch.cat(got).numpy(), want[0, 0])
+
+    tokens, dim = by_channel.shape[2:]
+    codes = ops.encode_kv(by_channel, torch.zeros_like(by_channel), 64, codec)
+    assert np.array_equal(codes[: tokens * dim].view(tokens, dim).numpy(), want[0, 0].T)
+    # torch's own cast, defined where it does not saturate.
+    assert np.array_equal(values.float().to(FP8[codec]).view(torch.uint8)[0, 0].numpy(), want[0, 0])
+
+
+@given(
+    st.sampled_from(ops.CODECS),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 70), st.integers(1, 40)),
+    st.sampled_from([1, 16, 64]),
+    st.booleans(),
+    seeds,
+)
+def test_decode_gives_back_what_was_encoded(
+    codec: str, dtype: torch.dtype, shape: tuple[int, int, int, int], page_tokens: int, strided: bool, seed: int
+) -> None:
+    layers, heads, tokens, dim = shape
+    k, v = (keys(seed + i, layers, tokens, heads, dim).to(dtype).transpose(1, 2) for i in range(2))
+    if not strided:
+        k, v = k.contiguous(), v.contiguous()
+    payload = ops.encode_kv(k, v, page_tokens, codec)
+    assert payload.shape == (ops.payload_bytes(tokens, page_tokens, layers, heads, dim, codec),)
+    assert torch.equal(payload, ops.encode_kv(k.contiguous(), v.contiguous(), page_tokens, codec))
+    for held, got in zip((k, v), ops.decode_kv(payload, *shape, page_tokens, codec, dtype), strict=True):
+        assert got.shape == held.shape
+        assert got.dtype == dtype
+        if codec == "fp32" or (codec == "bf16" and dtype == torch.bfloat16):
+            assert torch.equal(got, held)
+        elif codec == "bf16":
+            assert_within(got, held.double(), held.double().abs() * ULP[torch.bfloat16])
+        else:
+            relative, absolute = HALF_STEP[codec]
+            largest = max(held.double().abs().flatten().tolist(), default=0.0)
+            bound = (held.double().abs() * relative).clamp(min=largest * absolute)
+            assert_within(got, held.double(), bound * 1.001 + held.double().abs() * ULP[dtype] + 2.0**-24)
+
+
+def test_encode_is_archive_without_rotation() -> None:
+    rope = Rope(8, 1e4, 1.0, 1.25, "half")
+    frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
+    none = torch.empty(40, 0)
+    for codec in ops.CODECS:
+        archived = ops.archive_kv(frame.k, frame.v, none, none, 0, 40, 16, codec)
+        assert torch.equal(ops.encode_kv(frame.k, frame.v, 16, codec), archived)
+
+
 # --- as operators of torch
 
 
@@ -346,6 +460,10 @@ def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "shift_kv_": (kv.shift_kv_.default, (*frame.clone().buffers, 3, 1, 20, -2, rope.inv_freq)),
         "archive_kv": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "bf16")),
         "archive_kv, e4m3": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e4m3")),
+        "archive_kv, e5m2": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e5m2")),
+        "encode_kv": (kv.encode_kv.default, (frame.k, frame.v, 16, "e4m3")),
+        "encode_kv, no tokens": (kv.encode_kv.default, (frame.k[:, :, :0], frame.v[:, :, :0], 16, "bf16")),
+        "decode_kv": (kv.decode_kv.default, (payload, 3, 2, 20, 10, 16, "e4m3", torch.float16)),
         "restore_kv": (
             kv.restore_kv.default,
             (payload, places, *frame.clone().buffers, 16, "e4m3", rope.inv_freq, 1.25),
@@ -371,6 +489,8 @@ def test_all_operators_compile_into_one_graph() -> None:
         ops.restore_kv(payload, places, k, v, cos, sin, 16, "bf16", inv_freq, 1.25)
         full_cos, full_sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
         plain, values = ops.derotate_kv(k * 2, v, full_cos, full_sin)
+        encoded = ops.encode_kv(plain, values, 16, "e5m2")
+        plain, values = ops.decode_kv(encoded, 3, 2, 40, 10, 16, "e5m2", torch.float32)
         return ops.rerotate_kv(plain, values, at, inv_freq, 1.25)
 
     frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
@@ -422,6 +542,9 @@ def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]
     not_finite = k.clone()
     not_finite[1, 0, 7, 3] = float("nan")
     derotate, rerotate, shift, archive = ops.derotate_kv, ops.rerotate_kv, ops.shift_kv_, ops.archive_kv
+    negative, far = at.clone(), at.clone()
+    negative[3], far[39] = -1, 2**30
+    decode = ops.decode_kv
     return {
         "k of integers": (derotate, (k.int(), v.int(), *full), "k is Int"),
         "k of float64": (rerotate, (k.double(), v.double(), at, freq), "k is Double"),
@@ -436,6 +559,27 @@ def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]
         "cos of another batch": (derotate, (k, v, full[0].expand(2, -1, -1), full[1].expand(2, -1, -1)), "B = 3"),
         "cos in pairs, half-split": (derotate, (k, v, *Rope(8, 1e4, 1.0, 1.0, "cohere").cos_sin(at)), "cat(x, x)"),
         "positions as floats": (rerotate, (k, v, at.float(), freq), "new_pos_ids is Float"),
+        "a negative position": (rerotate, (k, v, negative, freq), "new_pos_ids[3] is -1; expected a position from 0"),
+        "a position too far": (rerotate, (k, v, far, freq), "new_pos_ids[39] is 1073741824"),
+        "a delta too far": (shift, (*frame.buffers, 0, 0, 3, 2**30, freq), "delta is 1073741824"),
+        "a negative position of a run": (
+            ops.restore_kv,
+            restore(changed(1, 5, -1)),
+            "placement 1, positions: first -1",
+        ),
+        "a run beyond the positions": (ops.restore_kv, restore(changed(0, 5, 2**30 - 15)), "placement 0, positions"),
+        "values of fewer heads to encode": (ops.encode_kv, (k, v[:, :1], 16, "bf16"), "v is Float"),
+        "an infinity to encode": (ops.encode_kv, (k, v / 0, 16, "bf16"), "value of layer 0, head 0, token 0 "),
+        "no layers to decode": (decode, (payload, 0, 2, 20, 10, 16, "e4m3", torch.float32), "layers is 0"),
+        "negative tokens to decode": (decode, (payload, 3, 2, -1, 10, 16, "e4m3", torch.float32), "tokens is -1"),
+        "too many tokens to decode": (decode, (payload, 3, 2, 2**62, 10, 16, "e4m3", torch.float32), "tokens is 46116"),
+        "a page of 2^70 bytes": (
+            decode,
+            (payload, 2**30, 2**10, 20, 2**10, 2**20, "e4m3", torch.float32),
+            "less than 2^63 bytes",
+        ),
+        "a payload of other tokens": (decode, (payload, 3, 2, 21, 10, 16, "e4m3", torch.float32), "tokens is 21"),
+        "integers to decode to": (decode, (payload, 3, 2, 20, 10, 16, "e4m3", torch.int32), "dtype is Int"),
         "too few positions": (rerotate, (k, v, at[1:], freq), "int64 [40]"),
         "frequencies of float32": (rerotate, (k, v, at, freq.float()), "inv_freq is Float"),
         "too many frequencies": (rerotate, (k, v, at, torch.ones(6, dtype=torch.float64)), "rotary_dim is 12"),

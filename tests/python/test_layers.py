@@ -31,7 +31,13 @@ BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
 # The kernels share the arithmetic of one element and the layout of a part with the core, and nothing that allocates,
 # locks or fails.
-HIP_BELOW = {"everlong/base/dtype.h", "everlong/kv/codec.h", "everlong/kv/element.h", "everlong/kv/frame_kv.h"}
+HIP_BELOW = {
+    "everlong/base/dtype.h",
+    "everlong/kv/codec.h",
+    "everlong/kv/element.h",
+    "everlong/kv/frame_kv.h",
+    "everlong/kv/position_phase.h",
+}
 
 STANDARD_HEADER = re.compile(r"[a-z_0-9]+")
 POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|fcntl|poll|signal|unistd)\.h")
