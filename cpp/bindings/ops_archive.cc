@@ -1,7 +1,6 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include "everlong/kv/payload.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
+#include "ops_results.h"
 
 namespace everlong::ops {
 namespace {
@@ -40,8 +40,7 @@ std::span<const std::byte> BytesOf(std::string_view op, const Tensor& payload) {
 
 // A payload for `tokens` tokens, uninitialised; and its bytes.
 Tensor EmptyPayload(const Tensor& like, const kv::PayloadLayout& layout, int64_t tokens) {
-  const std::array<int64_t, 1> size{layout.BlockBytes(tokens)};
-  return torch::stable::new_empty(like, {size.data(), size.size()}, ScalarType::Byte);
+  return NewResult(like, {layout.BlockBytes(tokens)}, ScalarType::Byte);
 }
 std::span<std::byte> MutableBytes(Tensor& payload) {
   return {static_cast<std::byte*>(payload.mutable_data_ptr()), static_cast<size_t>(payload.numel())};
@@ -134,9 +133,8 @@ std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64
            "the tokens of a payload of " + std::to_string(size) + " bytes, where a page of " +
                std::to_string(layout.page_tokens) + " has " + std::to_string(layout.PageBytes(layout.page_tokens)));
   }
-  const std::array<int64_t, 4> shape{layers, kv_heads, tokens, head_dim};
-  Tensor k = torch::stable::new_empty(payload, {shape.data(), shape.size()}, dtype);
-  Tensor v = torch::stable::new_empty(payload, {shape.data(), shape.size()}, dtype);
+  Tensor k = NewResult(payload, {layers, kv_heads, tokens, head_dim}, dtype);
+  Tensor v = NewResult(payload, {layers, kv_heads, tokens, head_dim}, dtype);
   ElementType(kOp, "dtype", k);
   if (tokens == 0) return {k, v};
   std::vector<kv::PagePlacement> pages;

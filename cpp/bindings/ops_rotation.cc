@@ -8,12 +8,15 @@
 #include "everlong/kv/rotation.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
+#include "ops_results.h"
 
 namespace everlong::ops {
 namespace {
 
 // A contiguous tensor of k's shape and type, uninitialised.
-Tensor EmptyContiguous(const Tensor& k) { return torch::stable::new_empty(k, k.sizes()); }
+Tensor EmptyContiguous(const Tensor& k) {
+  return NewResult(k, {k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
+}
 
 // A contiguous copy that never shares storage with v.
 Tensor ContiguousCopy(const Tensor& v) {
