@@ -164,7 +164,7 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
 }
 
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
-                              std::optional<int64_t> rolling_from) {
+                              std::optional<int64_t> rolling_from, std::optional<int64_t> read_until) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   int64_t previous = 0;
   for (const PageRef& page : pages) {
@@ -174,7 +174,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
     }
     previous = page.span.end;
   }
-  return self.Resume(stream_end, pages, rolling_from);
+  return self.Resume(stream_end, pages, rolling_from, read_until);
 }
 
 py::list Trace(const MemoryOs& self) {
@@ -218,13 +218,15 @@ void BindMemoryOs(py::module_& module) {
           "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
           py::arg("pages"))
       .def("clear_recalled", &MemoryOs::ClearRecalled)
-      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none())
+      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
+           py::arg("read_until") = py::none())
       .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
       .def_property_readonly("stream", &MemoryOs::stream)
       .def_property_readonly("stream_end", &MemoryOs::stream_end)
       .def_property_readonly("archived_until", &MemoryOs::archived_until)
+      .def_property_readonly("read_until", &MemoryOs::read_until)
       .def_property_readonly("rolling",
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)

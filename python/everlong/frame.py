@@ -23,7 +23,7 @@ from everlong.control import RETRIEVE, control_ids
 from everlong.errors import CapacityError
 from everlong.memory import Memory
 
-_CLOSED_FRAME = "closed_frame"  # manifest attribute: where a frame stood when it was closed
+_STANDS = "frame"  # manifest attribute: where the frame stood at its last checkpoint
 _OWN_STATE = "frame.safetensors"  # file of the memory: the state of layers that are not archived, at that time
 Zone = Literal["front", "rolling"]  # front: sinks and recalled
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
@@ -59,18 +59,23 @@ class Frame:
         self._resume()
 
     def close(self) -> None:
-        """Archive what is not archived yet, note where rolling began, and take the hook off the model."""
+        """Archive what is not archived yet, note where the frame stands, and take the hook off the model."""
         try:
             if not self.memory.core.read_only:
-                self.end_of_text()
-                closed: dict[str, int] = {"stream_end": self.os.stream_end, "rolling_from": self.os.rolling[0]}
-                if self.cache.own:
-                    state = safetensors.torch.save(self.cache.own.tensors())
-                    self.memory.write_file(_OWN_STATE, state)
-                    closed |= {"next_position": self.os.next_position(), "own_state_crc32": zlib.crc32(state)}
-                self.memory.core.set_attribute(_CLOSED_FRAME, json.dumps(closed))
+                self.checkpoint()
         finally:
             self._hook.remove()
+
+    def checkpoint(self) -> None:
+        """Archive what is not archived yet, and note where the frame stands: a later process goes on from there."""
+        self.end_of_text()
+        os = self.os
+        stands = {"stream_end": os.stream_end, "rolling_from": os.rolling[0], "read_until": os.read_until}
+        if self.cache.own:
+            state = safetensors.torch.save(self.cache.own.tensors())
+            self.memory.write_file(_OWN_STATE, state)
+            stands |= {"next_position": os.next_position(), "own_state_crc32": zlib.crc32(state)}
+        self.memory.core.set_attribute(_STANDS, json.dumps(stands))
 
     # --- computing
 
@@ -264,26 +269,26 @@ class Frame:
         end = core.stream_end(stream)
         if end == 0:
             return
-        closed = json.loads(core.manifest().attributes.get(_CLOSED_FRAME, "{}"))
-        if closed.get("stream_end") != end:  # this memory was not closed after its last block
-            closed = {}
+        stands: dict[str, int] = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
+        if stands.get("stream_end") != end:  # blocks were archived since
+            stands = {}
         pages = [page for page in core.pages() if page.stream == stream]
-        placements = self.os.resume(end, pages, closed.get("rolling_from"))
+        placements = self.os.resume(end, pages, stands.get("rolling_from"), stands.get("read_until"))
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
         self._restore(placements, self.cache.begin)
-        if self.cache.own and not self._load_own_state(closed):
+        if self.cache.own and not self._load_own_state(stands):
             self._reread()
             self._restore(placements, self.cache.begin)
 
-    def _load_own_state(self, closed: dict[str, int]) -> bool:
-        """Give the layers that are not archived the state that closing kept; False when there is none, or not whole."""
-        state = self.memory.read_file(_OWN_STATE) if "own_state_crc32" in closed else None
-        if state is None or zlib.crc32(state) != closed["own_state_crc32"]:
+    def _load_own_state(self, stands: dict[str, int]) -> bool:
+        """Give the layers that are not archived the state that was kept; False when there is none, or not whole."""
+        state = self.memory.read_file(_OWN_STATE) if "own_state_crc32" in stands else None
+        if state is None or zlib.crc32(state) != stands["own_state_crc32"]:
             return False
         self.cache.own.load(safetensors.torch.load(state), self.served.device)
-        self.cache.own.turn(self.os.next_position() - closed["next_position"])
+        self.cache.own.turn(self.os.next_position() - stands["next_position"])
         return True
 
     @torch.no_grad()

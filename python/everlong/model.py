@@ -171,6 +171,7 @@ class MemoryModel:
         finally:
             self.frame.source = ""
         self.memory.core.set_attribute(_READING, "")
+        self.frame.checkpoint()
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
 
     def _read_ids(self, ids: torch.Tensor, label: str, step: Callable[[], None], *, progress: bool) -> int:
@@ -289,10 +290,14 @@ class MemoryModel:
         self.frame.clear_recalled()
         if recall:
             self.frame.execute(self.frame.os.begin_prompt(), pages)
-        logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
-        for token in decode(self.frame, prompt.ids, logits, decoding, pages):
-            self._said.append(token)
-            yield token
+        try:
+            logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
+            for token in decode(self.frame, prompt.ids, logits, decoding, pages):
+                self._said.append(token)
+                yield token
+        finally:
+            if self.frame.os.archiving and not self.memory.core.read_only:
+                self.frame.checkpoint()
 
     def _pages_for(self, action: _core.Recall, prompt: Prompt | None = None) -> Sequence[_core.PageRef]:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""

@@ -327,6 +327,21 @@ TEST(MemoryOsTest, ResumeLongStream) {
   EXPECT_EQ(os.NextPosition(), 64);
 }
 
+TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
+  MemoryOs os(SmallConfig());
+  os.Observe(70, Origin::kRead);
+  os.Observe(5, Origin::kPrompt);
+  os.EndOfText();
+  ASSERT_EQ(os.read_until(), 70);
+  MemoryOs again(SmallConfig());
+  again.Resume(75, PagesOf(0, 75), os.rolling().begin, os.read_until());
+  EXPECT_EQ(again.rolling(), os.rolling());
+  os.BeginPrompt();
+  again.BeginPrompt();
+  EXPECT_EQ(os.rolling(), (TokenSpan{70, 75}));
+  EXPECT_EQ(again.rolling(), os.rolling());
+}
+
 TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
   MemoryOs os(SmallConfig());
   std::vector<PageRef> pages = PagesOf(0, 40);

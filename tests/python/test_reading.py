@@ -113,6 +113,39 @@ def test_killed_reader_loses_nothing_acknowledged(tmp_path: Path) -> None:
         assert answers(mm) == expected
 
 
+_TALKER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_reading import TEXT, open_model
+from pathlib import Path
+mm = open_model(Path(sys.argv[1]))
+mm.read(TEXT, source="book")
+for question in ("abc", "def", "ghi"):
+    print(mm.generate(question, max_new_tokens=20).text, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_killed_conversation_goes_on(tmp_path: Path) -> None:
+    """SIGKILL behind the third answer: the next one is the same as if nothing had happened."""
+    command = [sys.executable, "-c", _TALKER, str(tmp_path / "killed"), str(Path(__file__).parent)]
+    talker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert talker.stdout is not None
+    said = [talker.stdout.readline() for _ in range(3)]
+    talker.send_signal(signal.SIGKILL)
+    talker.wait()
+    with open_model(tmp_path / "whole") as mm:
+        mm.read(TEXT, source="book")
+        expected = [mm.generate(question, max_new_tokens=20).text for question in ("abc", "def", "ghi")]
+        next_one = mm.generate("jkl", max_new_tokens=20)
+    assert said == [f"{text}\n" for text in expected]
+    with open_model(tmp_path / "killed") as mm:
+        assert mm.stream_tokens == 3000 + 3 * 23
+        assert mm.generate("jkl", max_new_tokens=20) == next_one
+        mm.frame.end_of_text()
+        assert archived(mm).startswith(TEXT + "abc")
+
+
 def test_files_and_file_objects(tmp_path: Path) -> None:
     file = tmp_path / "novel.txt"
     file.write_text(TEXT[:300])

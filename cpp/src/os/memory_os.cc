@@ -32,7 +32,7 @@ int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries) {
   const int64_t begin = stream_end();
   residency_.Append(tokens);
-  if (origin == Origin::kRead) read_end_ = stream_end();
+  if (origin == Origin::kRead) read_until_ = stream_end();
   std::vector<Action> actions;
   if (archiving_) {
     for (const Boundary& boundary : boundaries) {
@@ -69,7 +69,7 @@ std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
-    NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - read_end_), actions);
+    NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - read_until_), actions);
   } else if (other_streams && config_.residency.recalled_tokens > 0) {
     Evict(0, actions);
   }
@@ -120,7 +120,7 @@ void MemoryOs::ClearRecalled() {
 }
 
 std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                        std::optional<int64_t> rolling_from) {
+                                        std::optional<int64_t> rolling_from, std::optional<int64_t> read_until) {
   EVERLONG_CHECK(stream_end >= 0);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
@@ -161,7 +161,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
   }
   archived_until_ = stream_end;
   segmenter_.Restart();
-  read_end_ = stream_end;
+  read_until_ = std::min(read_until.value_or(stream_end), stream_end);
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
   return placements;
@@ -227,6 +227,7 @@ State MemoryOs::state() const { return state_; }
 int64_t MemoryOs::stream() const { return config_.stream; }
 int64_t MemoryOs::stream_end() const { return residency_.stream_end(); }
 int64_t MemoryOs::archived_until() const { return archived_until_; }
+int64_t MemoryOs::read_until() const { return read_until_; }
 TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }

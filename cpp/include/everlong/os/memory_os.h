@@ -127,9 +127,11 @@ class MemoryOs {
   // --- a new process goes on with an archived stream of `stream_end` tokens: which pages of it to restore where, given
   // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: those from
   // `rolling_from` on (where an earlier frame's rolling began), the newest M without it, as far back as the pages have
-  // no gap; everything at its plain position when nothing of the stream is left out.
+  // no gap; everything at its plain position when nothing of the stream is left out. What lies behind `read_until` was
+  // said, not read, and stays before the next question as it would have; nothing without it.
   std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                std::optional<int64_t> rolling_from = std::nullopt);
+                                std::optional<int64_t> rolling_from = std::nullopt,
+                                std::optional<int64_t> read_until = std::nullopt);
 
   // Off: nothing observed is archived (a question that must leave no trace, a perplexity), and anything may be evicted.
   // On again: the next block begins at stream_end(). What was observed meanwhile stays out of the memory, and so does
@@ -141,6 +143,7 @@ class MemoryOs {
   [[nodiscard]] int64_t stream() const;           // config().stream
   [[nodiscard]] int64_t stream_end() const;       // tokens observed so far
   [[nodiscard]] int64_t archived_until() const;   // one past the newest token that was put into a block
+  [[nodiscard]] int64_t read_until() const;       // one past the newest token that was read, not asked or generated
   [[nodiscard]] TokenSpan rolling() const;        // span of the stream in the rolling zone
   [[nodiscard]] int64_t sinks() const;            // sink tokens in the frame
   [[nodiscard]] int64_t recalled_tokens() const;  // in the recalled zone now
@@ -165,7 +168,7 @@ class MemoryOs {
   State state_ = State::kGenerating;
   bool archiving_ = true;
   int64_t archived_until_ = 0;
-  int64_t read_end_ = 0;          // one past the newest token that was read, not asked or generated
+  int64_t read_until_ = 0;
   int64_t archiving_off_at_ = 0;  // the stream's end when archiving was last turned off
   std::vector<Event> trace_;
 };
