@@ -15,6 +15,11 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
+// Sanitizers make much code of every loop: their builds hold each once, with its parts of vectors, and not for AVX2.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EVERLONG_KERNEL_SANITIZED 1
+#endif
+
 namespace everlong::kv {
 namespace {
 
@@ -30,6 +35,7 @@ namespace avx512 {
 }  // namespace avx512
 #pragma GCC pop_options
 
+#ifndef EVERLONG_KERNEL_SANITIZED
 #pragma GCC push_options
 #pragma GCC target("avx2,f16c")
 namespace avx2 {
@@ -40,6 +46,7 @@ namespace avx2 {
 #undef EVERLONG_KERNEL_NAME
 }  // namespace avx2
 #pragma GCC pop_options
+#endif
 #endif
 
 namespace portable {
@@ -59,7 +66,9 @@ SupportedKernels Supported() {
       __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
     add(avx512::kKernels);
   }
+#ifndef EVERLONG_KERNEL_SANITIZED
   if (has_avx2) add(avx2::kKernels);
+#endif
 #endif
   add(portable::kKernels);
   return supported;
