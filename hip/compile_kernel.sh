@@ -11,7 +11,7 @@ targets=()
 if [[ $vendor == hip ]]; then
   for architecture in ${architectures//,/ }; do targets+=("--offload-arch=$architecture"); done
   export HIP_PLATFORM=amd
-  exec hipcc -x hip "${targets[@]}" -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off "${flags[@]}"
+  exec hipcc -x hip "${targets[@]}" -fPIC -Wall -Wextra -ffp-contract=off "${flags[@]}"
 fi
 for architecture in ${architectures//,/ }; do
   if [[ $architecture == sm_* ]]; then
@@ -20,4 +20,4 @@ for architecture in ${architectures//,/ }; do
     targets+=("-arch=$architecture")
   fi
 done
-exec nvcc -x cu "${targets[@]}" -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra --fmad=false "${flags[@]}"
+exec nvcc -x cu "${targets[@]}" -Xcompiler -fPIC,-Wall,-Wextra --fmad=false "${flags[@]}"

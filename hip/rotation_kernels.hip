@@ -75,6 +75,4 @@ LaunchStatus RerotateKv(const HeadRows& k, const HeadRows& v, const int64_t* pos
   return RotateRows(v, PairPhase{}, stream);
 }
 
-const char* LaunchError(LaunchStatus status) { return hipGetErrorString(static_cast<hipError_t>(status)); }
-
 }  // namespace everlong::hip

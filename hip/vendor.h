@@ -17,6 +17,7 @@ inline constexpr hipError_t hipErrorNotReady = cudaErrorNotReady;
 inline constexpr auto hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr auto hipMemcpyDefault = cudaMemcpyDefault;
 inline constexpr auto hipMemcpyDeviceToDevice = cudaMemcpyDeviceToDevice;
+inline constexpr auto hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;
 inline constexpr auto hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
 inline constexpr auto hipStreamNonBlocking = cudaStreamNonBlocking;
 inline constexpr auto hipHostMallocDefault = cudaHostAllocDefault;

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "everlong/kv/element.h"
+#include "ops_results.h"
 
 namespace everlong::ops {
 namespace {
@@ -19,6 +20,16 @@ std::string ShapeText(const Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) text << (d == 0 ? "" : ", ") << tensor.size(d);
   text << ']';
   return text.str();
+}
+
+std::string DeviceName(const Tensor& tensor) {
+  if (tensor.is_cpu()) return "the CPU";
+  return tensor.is_cuda() ? "cuda:" + std::to_string(tensor.get_device_index()) : "another device";
+}
+
+bool OnOneDevice(const Tensor& a, const Tensor& b) {
+  if (a.is_cpu() || b.is_cpu()) return a.is_cpu() && b.is_cpu();
+  return a.device() == b.device();
 }
 
 std::string StrideText(const Tensor& tensor) {
@@ -96,11 +107,18 @@ void ThrowIfError(std::string_view op, const Status& status) {
 
 std::string Describe(const Tensor& tensor) {
   std::string text(torch::headeronly::toString(tensor.scalar_type()));
-  return text + " " + ShapeText(tensor) + (tensor.is_cpu() ? " on the CPU" : " on another device");
+  return text + " " + ShapeText(tensor) + " on " + DeviceName(tensor);
 }
 
-void RequireCpu(std::string_view op, std::string_view argument, const Tensor& tensor) {
-  if (!tensor.is_cpu()) Reject(op, argument, Describe(tensor), "a tensor on the CPU");
+void RequireDeviceOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor) {
+  if (!OnOneDevice(tensor, k)) Reject(op, argument, Describe(tensor), "a tensor on " + DeviceName(k));
+}
+
+Tensor HostTensor(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor) {
+  if (tensor.is_cpu()) return torch::stable::contiguous(tensor);
+  RequireDeviceOf(op, k, argument, tensor);
+  return torch::stable::contiguous(
+      torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU)));
 }
 
 int32_t RequireInt32(std::string_view op, std::string_view argument, int64_t value, int64_t at_least) {
@@ -124,8 +142,7 @@ DType ElementType(std::string_view op, std::string_view argument, const Tensor& 
 }
 
 void RequireKeysAndValues(std::string_view op, const Tensor& k, const Tensor& v) {
-  RequireCpu(op, "k", k);
-  RequireCpu(op, "v", v);
+  RequireDeviceOf(op, k, "v", v);
   ElementType(op, "k", k);
   if (k.dim() != 4) Reject(op, "k", Describe(k), "4 dimensions");
   for (int64_t d = 0; d < 4; ++d) {
@@ -135,6 +152,12 @@ void RequireKeysAndValues(std::string_view op, const Tensor& k, const Tensor& v)
   }
   RequireInt32(op, "k's last size", k.size(3), 1);
 }
+
+Tensor EmptyContiguous(const Tensor& k) {
+  return NewResult(k, {k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
+}
+
+Tensor WithContiguousRows(const Tensor& k) { return k.stride(3) == 1 ? k : torch::stable::contiguous(k); }
 
 kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v) {
   RequireKeysAndValues(op, k, v);
@@ -161,9 +184,10 @@ kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v) {
   return frame;
 }
 
-kv::SlotPhase PhaseOf(std::string_view op, const Tensor& cos, const Tensor& sin, const kv::FrameKv& frame) {
+kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, const Tensor& sin,
+                      const kv::FrameKv& frame) {
   for (const auto& [argument, tensor] : {std::pair{"cos", cos}, std::pair{"sin", sin}}) {
-    RequireCpu(op, argument, tensor);
+    RequireDeviceOf(op, k, argument, tensor);
     if (tensor.scalar_type() != ScalarType::Float || tensor.dim() != 2 || tensor.size(0) != frame.slots ||
         tensor.size(1) != cos.size(1) || tensor.size(1) > frame.head_dim / 2 || !tensor.is_contiguous()) {
       Reject(op, argument, Describe(tensor) + (tensor.is_contiguous() ? "" : ", not contiguous"),
@@ -177,13 +201,12 @@ kv::SlotPhase PhaseOf(std::string_view op, const Tensor& cos, const Tensor& sin,
   return phase;
 }
 
-kv::RopeTable RopeOf(std::string_view op, const Tensor& inv_freq, double attention_scaling, bool interleaved,
-                     int64_t head_dim) {
-  RequireCpu(op, "inv_freq", inv_freq);
+kv::RopeTable RopeOf(std::string_view op, const Tensor& k, const Tensor& inv_freq, double attention_scaling,
+                     bool interleaved) {
   if (inv_freq.dim() != 1 || inv_freq.scalar_type() != ScalarType::Double) {
     Reject(op, "inv_freq", Describe(inv_freq), "float64 [rotary_dim / 2]");
   }
-  const Tensor contiguous = torch::stable::contiguous(inv_freq);
+  const Tensor contiguous = HostTensor(op, k, "inv_freq", inv_freq);
   kv::RopeTable rope;
   rope.inv_freq.resize(static_cast<size_t>(contiguous.numel()));
   if (!rope.inv_freq.empty()) {
@@ -191,16 +214,21 @@ kv::RopeTable RopeOf(std::string_view op, const Tensor& inv_freq, double attenti
   }
   rope.attention_scaling = attention_scaling;
   rope.pairing = PairingOf(interleaved);
-  ThrowIfError(op, kv::Validate(rope, RequireInt32(op, "k's last size (head_dim)", head_dim, 1)));
+  ThrowIfError(op, kv::Validate(rope, RequireInt32(op, "k's last size (head_dim)", k.size(3), 1)));
   return rope;
 }
 
-std::vector<int64_t> PositionsOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length) {
-  RequireCpu(op, argument, tensor);
+void RequireTokens(std::string_view op, int64_t tokens, const kv::FrameKv& frame) {
+  if (tokens >= 0 && tokens <= frame.slots) return;
+  Reject(op, "tokens", std::to_string(tokens), "0 to F = " + std::to_string(frame.slots));
+}
+
+std::vector<int64_t> PositionsOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor,
+                                 int64_t length) {
   if (tensor.dim() != 1 || tensor.scalar_type() != ScalarType::Long || tensor.size(0) != length) {
     Reject(op, argument, Describe(tensor), "int64 [" + std::to_string(length) + "]");
   }
-  const Tensor contiguous = torch::stable::contiguous(tensor);
+  const Tensor contiguous = HostTensor(op, k, argument, tensor);
   const auto* first = static_cast<const int64_t*>(contiguous.const_data_ptr());
   std::vector<int64_t> positions(first, first + length);
   for (size_t t = 0; t < positions.size(); ++t) {
@@ -212,9 +240,11 @@ std::vector<int64_t> PositionsOf(std::string_view op, std::string_view argument,
   return positions;
 }
 
-PairPhases PairPhasesOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t batch,
-                        int64_t tokens, int64_t head_dim, bool interleaved) {
-  RequireCpu(op, argument, tensor);
+PairPhases PairPhasesOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor,
+                        bool interleaved) {
+  const int64_t batch = k.size(0);
+  const int64_t tokens = k.size(2);
+  const int64_t head_dim = k.size(3);
   const int64_t rank = tensor.dim();
   const bool shape_fits = (rank == 2 || (rank == 3 && (tensor.size(0) == 1 || tensor.size(0) == batch))) &&
                           tensor.size(rank - 2) == tokens && tensor.size(rank - 1) % 2 == 0 &&
@@ -224,7 +254,7 @@ PairPhases PairPhasesOf(std::string_view op, std::string_view argument, const Te
            "[T, rotary_dim] or [1 or B, T, rotary_dim] with B = " + std::to_string(batch) +
                ", T = " + std::to_string(tokens) + " and an even rotary_dim <= D = " + std::to_string(head_dim));
   }
-  const Tensor contiguous = torch::stable::contiguous(tensor);
+  const Tensor contiguous = HostTensor(op, k, argument, tensor);
   const std::vector<float> rows = FloatValues(op, argument, contiguous);
   const auto width = static_cast<size_t>(tensor.size(rank - 1));
   const size_t half = width / 2;

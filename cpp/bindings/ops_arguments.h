@@ -4,6 +4,7 @@
 
 #include <torch/csrc/stable/tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,10 +26,15 @@ using torch::stable::Tensor;
                          std::string_view expected);
 void ThrowIfError(std::string_view op, const Status& status);
 
-// "bfloat16 [1, 2, 30, 64] on cpu"
+// "bfloat16 [1, 2, 30, 64] on the CPU"
 std::string Describe(const Tensor& tensor);
 
-void RequireCpu(std::string_view op, std::string_view argument, const Tensor& tensor);
+// All tensors of a call lie on the device of its k.
+void RequireDeviceOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
+// What the host reads of a call: a contiguous tensor on the CPU. It may lie there whatever k's device is, which saves a
+// wait for the device.
+Tensor HostTensor(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
+
 // int32 values of the core that come as int64.
 int32_t RequireInt32(std::string_view op, std::string_view argument, int64_t value, int64_t at_least);
 
@@ -37,20 +43,28 @@ DType ElementType(std::string_view op, std::string_view argument, const Tensor& 
 // k, v of one shape [B or L, Hkv, T or F, D], element type and device.
 void RequireKeysAndValues(std::string_view op, const Tensor& k, const Tensor& v);
 
+// Contiguous tensors of the shape and type of another, uninitialised; k itself when its last dimension is contiguous.
+Tensor EmptyContiguous(const Tensor& k);
+Tensor WithContiguousRows(const Tensor& k);
+
 // k, v [L, Hkv, F, D]: [F, D] contiguous, the same strides, no row twice.
 kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v);
 // cos, sin [F, rotary_dim / 2] fp32, contiguous.
-kv::SlotPhase PhaseOf(std::string_view op, const Tensor& cos, const Tensor& sin, const kv::FrameKv& frame);
+kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, const Tensor& sin,
+                      const kv::FrameKv& frame);
 // inv_freq [rotary_dim / 2] fp64.
-kv::RopeTable RopeOf(std::string_view op, const Tensor& inv_freq, double attention_scaling, bool interleaved,
-                     int64_t head_dim);
+kv::RopeTable RopeOf(std::string_view op, const Tensor& k, const Tensor& inv_freq, double attention_scaling,
+                     bool interleaved);
+// Tokens of a span of the frame: 0 to F.
+void RequireTokens(std::string_view op, int64_t tokens, const kv::FrameKv& frame);
 
 inline kv::Pairing PairingOf(bool interleaved) {
   return interleaved ? kv::Pairing::kInterleaved : kv::Pairing::kHalfSplit;
 }
 
 // A 1-D int64 tensor of `length` positions.
-std::vector<int64_t> PositionsOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t length);
+std::vector<int64_t> PositionsOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor,
+                                 int64_t length);
 
 // cos or sin as a transformers rotary embedding returns it, [T, rotary_dim] or [1 or B, T, rotary_dim] of any
 // floating-point type, as one number a pair: [1 or B, T, rotary_dim / 2] fp32. The two numbers of a pair are equal;
@@ -61,7 +75,7 @@ struct PairPhases {
   int64_t batch = 0;  // 1 or B
   int32_t half = 0;
 };
-PairPhases PairPhasesOf(std::string_view op, std::string_view argument, const Tensor& tensor, int64_t batch,
-                        int64_t tokens, int64_t head_dim, bool interleaved);
+PairPhases PairPhasesOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor,
+                        bool interleaved);
 
 }  // namespace everlong::ops

@@ -8,15 +8,9 @@
 #include "everlong/kv/rotation.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
-#include "ops_results.h"
 
 namespace everlong::ops {
 namespace {
-
-// A contiguous tensor of k's shape and type, uninitialised.
-Tensor EmptyContiguous(const Tensor& k) {
-  return NewResult(k, {k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
-}
 
 // A contiguous copy that never shares storage with v.
 Tensor ContiguousCopy(const Tensor& v) {
@@ -41,16 +35,14 @@ kv::KeyRows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
   return rows;
 }
 
-Tensor WithContiguousRows(const Tensor& k) { return k.stride(3) == 1 ? k : torch::stable::contiguous(k); }
-
 }  // namespace
 
 std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
                                       bool interleaved) {
   constexpr std::string_view kOp = "derotate_kv";
   RequireKeysAndValues(kOp, k, v);
-  const PairPhases c = PairPhasesOf(kOp, "cos", cos, k.size(0), k.size(2), k.size(3), interleaved);
-  const PairPhases s = PairPhasesOf(kOp, "sin", sin, k.size(0), k.size(2), k.size(3), interleaved);
+  const PairPhases c = PairPhasesOf(kOp, k, "cos", cos, interleaved);
+  const PairPhases s = PairPhasesOf(kOp, k, "sin", sin, interleaved);
   if (s.batch != c.batch || s.half != c.half) Reject(kOp, "sin", Describe(sin), "the shape of cos, " + Describe(cos));
 
   const Tensor keys = WithContiguousRows(k);
@@ -71,8 +63,8 @@ std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Te
                                       const Tensor& inv_freq, double attention_scaling, bool interleaved) {
   constexpr std::string_view kOp = "rerotate_kv";
   RequireKeysAndValues(kOp, k, v);
-  const std::vector<int64_t> positions = PositionsOf(kOp, "new_pos_ids", new_pos_ids, k.size(2));
-  const kv::RopeTable rope = RopeOf(kOp, inv_freq, attention_scaling, interleaved, k.size(3));
+  const std::vector<int64_t> positions = PositionsOf(kOp, k, "new_pos_ids", new_pos_ids, k.size(2));
+  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
   const Tensor keys = WithContiguousRows(k);
   const Tensor out = EmptyContiguous(k);
   kv::RerotateRows(RowsOf(kOp, keys, out), positions, rope);
@@ -83,8 +75,8 @@ void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& 
              int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved) {
   constexpr std::string_view kOp = "shift_kv_";
   const kv::FrameKv frame = FrameOf(kOp, k, v);
-  const kv::SlotPhase phase = PhaseOf(kOp, cos, sin, frame);
-  const kv::RopeTable rope = RopeOf(kOp, inv_freq, 1.0, interleaved, frame.head_dim);
+  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
+  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, 1.0, interleaved);
   ThrowIfError(kOp, kv::ShiftSlots(frame, phase, source, target, count, delta, rope));
 }
 

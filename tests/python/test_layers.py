@@ -29,6 +29,7 @@ CPP_LIBRARIES = {
 # The bindings, by the prefix of a source's name: the op library knows no Python, the module `_core` no torch.
 BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
+GPU_BINDINGS = "ops_gpu_"  # they alone know the kernels
 # The kernels share the arithmetic of one element and the layout of a part with the core, and nothing that allocates,
 # locks or fails.
 HIP_BELOW = {
@@ -120,7 +121,8 @@ def test_bindings_know_either_torch_or_python(module: str) -> None:
     sources = [path for path in cpp_files("cpp/bindings") if path.name.startswith(f"{module}_")]
     assert sources
     for path in sources:
-        assert not list(forbidden_includes(path, BINDINGS_BELOW[module], BINDINGS_LIBRARIES[module]))
+        folders = frozenset({ROOT / "hip"} if path.name.startswith(GPU_BINDINGS) else ())
+        assert not list(forbidden_includes(path, BINDINGS_BELOW[module], BINDINGS_LIBRARIES[module], folders))
 
 
 def test_every_cpp_file_belongs_to_a_layer() -> None:

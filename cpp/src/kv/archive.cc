@@ -249,18 +249,8 @@ Status ValidatePlacement(const PagePlacement& place, const std::string& name, in
   return RequireRange((name + ", slots").c_str(), place.slot, place.tokens, slots);
 }
 
-}  // namespace
-
-Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec) {
-  return InvalidArgumentError("un-rotated " + std::string(number.is_key ? "key" : "value") + " of layer " +
-                              std::to_string(number.layer) + ", head " + std::to_string(number.head) + ", token " +
-                              std::to_string(number.token) + " of the span (slot " +
-                              std::to_string(first_slot + number.token) + ") is " + std::to_string(number.value) +
-                              "; expected a finite number that codec " + std::string(CodecName(codec)) + " holds");
-}
-
-Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
-                int64_t slots) {
+Status ValidatePlacements(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
+                          int64_t slots) {
   for (size_t i = 0; i < placements.size(); ++i) {
     EVERLONG_RETURN_IF_ERROR(
         ValidatePlacement(placements[i], "placement " + std::to_string(i), payload_bytes, layout, slots));
@@ -282,10 +272,25 @@ Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes
   return OkStatus();
 }
 
+}  // namespace
+
+Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec) {
+  return InvalidArgumentError("un-rotated " + std::string(number.is_key ? "key" : "value") + " of layer " +
+                              std::to_string(number.layer) + ", head " + std::to_string(number.head) + ", token " +
+                              std::to_string(number.token) + " of the span (slot " +
+                              std::to_string(first_slot + number.token) + ") is " + std::to_string(number.value) +
+                              "; expected a finite number that codec " + std::string(CodecName(codec)) + " holds");
+}
+
+Status ValidateArchive(const FrameKv& frame, const SlotPhase& phase, int64_t first_slot, int64_t tokens,
+                       const PayloadLayout& layout) {
+  EVERLONG_RETURN_IF_ERROR(ValidateShapes(frame, phase, layout));
+  return RequireRange("span to archive", first_slot, tokens, frame.slots);
+}
+
 Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
                    const PayloadLayout& layout, std::span<std::byte> payload) {
-  EVERLONG_RETURN_IF_ERROR(ValidateShapes(frame, phase, layout));
-  EVERLONG_RETURN_IF_ERROR(RequireRange("span to archive", first_slot, tokens, frame.slots));
+  EVERLONG_RETURN_IF_ERROR(ValidateArchive(frame, phase, first_slot, tokens, layout));
   if (static_cast<int64_t>(payload.size()) != layout.BlockBytes(tokens)) {
     return InvalidArgumentError("payload has " + std::to_string(payload.size()) + " bytes; expected " +
                                 std::to_string(layout.BlockBytes(tokens)) + " for " + std::to_string(tokens) +
@@ -294,15 +299,21 @@ Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing
   return SpanArchiver(frame, phase, pairing, first_slot, tokens, layout, payload).Run();
 }
 
-Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
-                    const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase) {
+Status ValidateRestore(int64_t payload_bytes, std::span<const PagePlacement> placements, const PayloadLayout& layout,
+                       const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase) {
   EVERLONG_RETURN_IF_ERROR(ValidateShapes(frame, phase, layout));
   EVERLONG_RETURN_IF_ERROR(Validate(rope, layout.head_dim));
   if (static_cast<size_t>(phase.half) != rope.inv_freq.size()) {
     return InvalidArgumentError("phase: rotary_dim / 2 is " + std::to_string(phase.half) + "; expected inv_freq's " +
                                 std::to_string(rope.inv_freq.size()));
   }
-  EVERLONG_RETURN_IF_ERROR(Validate(placements, static_cast<int64_t>(payload.size()), layout, frame.slots));
+  return ValidatePlacements(placements, payload_bytes, layout, frame.slots);
+}
+
+Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
+                    const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase) {
+  EVERLONG_RETURN_IF_ERROR(
+      ValidateRestore(static_cast<int64_t>(payload.size()), placements, layout, rope, frame, phase));
 
   // Phases first, once a position: every layer and head then reads them.
   const PhaseWriter phases(rope);

@@ -80,8 +80,8 @@ void RerotateRows(const KeyRows& rows, std::span<const int64_t> positions, const
   TurnRows(rows, phases.cos.data(), phases.sin.data(), rope.rotary_dim() / 2, rope.pairing);
 }
 
-Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
-                  int64_t delta, const RopeTable& rope) {
+Status ValidateShift(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
+                     int64_t delta, const RopeTable& rope) {
   EVERLONG_RETURN_IF_ERROR(Validate(frame, phase));
   EVERLONG_RETURN_IF_ERROR(Validate(rope, frame.head_dim));
   if (static_cast<size_t>(phase.half) != rope.inv_freq.size()) {
@@ -90,10 +90,14 @@ Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, 
   }
   EVERLONG_RETURN_IF_ERROR(RequireRange("source", source, count, frame.slots));
   EVERLONG_RETURN_IF_ERROR(RequireRange("target", target, count, frame.slots));
-  if (delta <= -kPositionLimit || delta >= kPositionLimit) {
-    return InvalidArgumentError("delta is " + std::to_string(delta) + "; expected a number of positions below " +
-                                std::to_string(kPositionLimit) + " in either direction");
-  }
+  if (delta > -kPositionLimit && delta < kPositionLimit) return OkStatus();
+  return InvalidArgumentError("delta is " + std::to_string(delta) + "; expected a number of positions below " +
+                              std::to_string(kPositionLimit) + " in either direction");
+}
+
+Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
+                  int64_t delta, const RopeTable& rope) {
+  EVERLONG_RETURN_IF_ERROR(ValidateShift(frame, phase, source, target, count, delta, rope));
   if (count == 0 || (source == target && delta == 0)) return OkStatus();
 
   RopeTable unit = rope;

@@ -19,6 +19,10 @@ namespace everlong::kv {
 Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing, int64_t first_slot, int64_t tokens,
                    const PayloadLayout& layout, std::span<std::byte> payload);
 
+// What ArchiveSpan checks first, apart from the payload's size.
+Status ValidateArchive(const FrameKv& frame, const SlotPhase& phase, int64_t first_slot, int64_t tokens,
+                       const PayloadLayout& layout);
+
 // A number of a span that its codec cannot hold, and the kInvalidArgument that names it; for an archive made on a GPU
 // too.
 struct RejectedNumber {
@@ -30,16 +34,15 @@ struct RejectedNumber {
 };
 Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec);
 
-// Whether every placement lies inside payload, page and frame (of `slots`), and no two overlap in slots; what
-// RestorePages checks first.
-Status Validate(std::span<const PagePlacement> placements, int64_t payload_bytes, const PayloadLayout& layout,
-                int64_t slots);
-
 // Decodes, rotates to frame positions and writes k, v and phase of the placed slots of every layer, in place.
 // kInvalidArgument when a placement leaves payload, page, frame or [0, kPositionLimit), or when two placements overlap
 // in slots; then nothing is written.
 Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
                     const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
+
+// What RestorePages checks first.
+Status ValidateRestore(int64_t payload_bytes, std::span<const PagePlacement> placements, const PayloadLayout& layout,
+                       const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
 
 // Un-rotated keys of one head out of one part (one layer of one page of `tokens`): keys [tokens, D] fp32.
 void DecodeKeys(std::span<const std::byte> part, int32_t tokens, int32_t head, const PayloadLayout& layout,

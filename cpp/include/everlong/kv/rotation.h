@@ -35,4 +35,8 @@ void RerotateRows(const KeyRows& rows, std::span<const int64_t> positions, const
 Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
                   int64_t delta, const RopeTable& rope);
 
+// What ShiftSlots checks first.
+Status ValidateShift(const FrameKv& frame, const SlotPhase& phase, int64_t source, int64_t target, int64_t count,
+                     int64_t delta, const RopeTable& rope);
+
 }  // namespace everlong::kv

@@ -1,0 +1,125 @@
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "../../hip/archive_kernels.h"
+#include "../../hip/archive_units.h"
+#include "../../hip/restore_kernels.h"
+#include "everlong/kv/archive.h"
+#include "ops_arguments.h"
+#include "ops_gpu_device.h"
+#include "ops_gpu_kernels.h"
+#include "ops_payload.h"
+
+namespace everlong::ops::gpu {
+namespace {
+
+// What is not finite must not be stored: the one place where an operator waits for the GPU.
+void ThrowIfRejected(std::string_view op, const OnDeviceOf& device, const hip::ArchiveJob& job,
+                     const Tensor& rejected) {
+  const auto found = device.Download<hip::RejectedNumber>(rejected);
+  if (found.index == hip::RejectedNumber::kNone) return;
+  const hip::RejectedPlace at = hip::PlaceOfRejected(job, found.index);
+  ThrowIfError(
+      op, kv::RejectedNumberError({at.is_key, at.layer, at.head, at.token, found.value}, job.first_slot, job.codec));
+}
+
+Tensor ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
+                   bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout) {
+  ThrowIfError(op, kv::ValidateArchive(frame, phase, first_slot, tokens, layout));
+  if (const int32_t most = hip::MostPageTokens(frame.head_dim); layout.page_tokens > most) {
+    Reject(op, "page_tokens", std::to_string(layout.page_tokens), "at most " + std::to_string(most) + " on a GPU");
+  }
+  const Tensor payload = device.Allocate(layout.BlockBytes(tokens));
+  const Tensor inverse = device.Allocate(2 * tokens * phase.half * static_cast<int64_t>(sizeof(float)));
+  const Tensor rejected = device.Allocate(sizeof(hip::RejectedNumber));
+  hip::ArchiveJob job;
+  job.frame = frame;
+  job.phase = phase;
+  job.interleaved = interleaved;
+  job.first_slot = first_slot;
+  job.tokens = tokens;
+  job.page_tokens = layout.page_tokens;
+  job.codec = layout.codec;
+  job.payload = DataOf<uint8_t>(payload);
+  job.inverse = DataOf<float>(inverse);
+  job.rejected = DataOf<hip::RejectedNumber>(rejected);
+  device.Check(hip::ArchiveKv(job, device.stream()));
+  ThrowIfRejected(op, device, job, rejected);
+  return payload;
+}
+
+void RestorePages(std::string_view op, const OnDeviceOf& device, const Tensor& payload,
+                  const std::vector<kv::PagePlacement>& places, const kv::PayloadLayout& layout,
+                  const kv::RopeTable& rope, const kv::FrameKv& frame, const kv::SlotPhase& phase) {
+  const std::span<const std::byte> bytes = BytesOf(op, payload);
+  ThrowIfError(op, kv::ValidateRestore(static_cast<int64_t>(bytes.size()), places, layout, rope, frame, phase));
+  const Tensor device_places = device.Upload(std::span(places));
+  const Tensor device_inv_freq = device.Upload(std::span(rope.inv_freq));
+  hip::RestoreJob job;
+  job.frame = frame;
+  job.phase = phase;
+  job.interleaved = rope.pairing == kv::Pairing::kInterleaved;
+  job.payload = static_cast<const uint8_t*>(payload.const_data_ptr());
+  job.codec = layout.codec;
+  job.placements = DataOf<kv::PagePlacement>(device_places);
+  job.count = static_cast<int64_t>(places.size());
+  for (const kv::PagePlacement& place : places) job.most_tokens = std::max<int64_t>(job.most_tokens, place.tokens);
+  job.inv_freq = DataOf<double>(device_inv_freq);
+  job.attention_scaling = rope.attention_scaling;
+  device.Check(hip::RestoreKv(job, device.stream()));
+}
+
+}  // namespace
+
+Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
+                 int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved) {
+  constexpr std::string_view kOp = "archive_kv";
+  const OnDeviceOf device(kOp, "k", k);
+  const kv::FrameKv frame = FrameOf(kOp, k, v);
+  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
+  const kv::PayloadLayout layout = LayoutOf(kOp, frame, page_tokens, codec);
+  RequireTokens(kOp, tokens, frame);
+  return ArchiveSpan(kOp, device, frame, phase, interleaved, first_slot, tokens, layout);
+}
+
+void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,
+               const Tensor& sin, int64_t page_tokens, const std::string& codec, const Tensor& inv_freq,
+               double attention_scaling, bool interleaved) {
+  constexpr std::string_view kOp = "restore_kv";
+  const OnDeviceOf device(kOp, "k", k);
+  const kv::FrameKv frame = FrameOf(kOp, k, v);
+  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
+  const kv::PayloadLayout layout = LayoutOf(kOp, frame, page_tokens, codec);
+  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
+  const std::vector<kv::PagePlacement> places = PlacementsOf(kOp, k, placements);
+  RequireDeviceOf(kOp, k, "payload", payload);
+  RestorePages(kOp, device, payload, places, layout, rope, frame, phase);
+}
+
+Tensor EncodeKv(const Tensor& k, const Tensor& v, int64_t page_tokens, const std::string& codec) {
+  constexpr std::string_view kOp = "encode_kv";
+  const OnDeviceOf device(kOp, "k", k);
+  const PlainKv plain = PlainKvOf(kOp, k, v);
+  const kv::PayloadLayout layout = LayoutOf(kOp, plain.frame, page_tokens, codec);
+  if (plain.frame.slots == 0) return EmptyPayload(k, layout, 0);
+  return ArchiveSpan(kOp, device, plain.frame, {}, false, 0, plain.frame.slots, layout);
+}
+
+std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64_t kv_heads, int64_t tokens,
+                                    int64_t head_dim, int64_t page_tokens, const std::string& codec, ScalarType dtype) {
+  constexpr std::string_view kOp = "decode_kv";
+  const OnDeviceOf device(kOp, "payload", payload);
+  const WholePayload whole =
+      WholePayloadOf(kOp, payload, layers, kv_heads, tokens, head_dim, page_tokens, codec, dtype);
+  if (tokens == 0) return {whole.k, whole.v};
+  RestorePages(kOp, device, payload, whole.pages, whole.layout, {}, FrameOf(kOp, whole.k, whole.v), {});
+  return {whole.k, whole.v};
+}
+
+}  // namespace everlong::ops::gpu

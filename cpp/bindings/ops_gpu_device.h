@@ -1,0 +1,62 @@
+// What every operator on a GPU needs of torch: the caller's device and stream, memory, small tables on the device.
+// "CUDA" is torch's word for the device of a ROCm build too.
+#pragma once
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "../../hip/launch.h"
+#include "ops_arguments.h"
+
+namespace everlong::ops {
+
+// While it lives, k's device is current. All work goes to the stream that was current on it: memory that an operator
+// allocates and frees is then reused by torch in the same order.
+class OnDeviceOf {
+ public:
+  // Throws unless k, which is `argument` of the operator, lies on a GPU.
+  OnDeviceOf(std::string_view op, std::string_view argument, const Tensor& k);
+
+  [[nodiscard]] void* stream() const { return stream_; }
+
+  // `bytes` uninitialised bytes on the device; at least 256-byte aligned.
+  [[nodiscard]] Tensor Allocate(int64_t bytes) const;
+  // Throws when enqueueing failed.
+  void Check(hip::LaunchStatus status) const;
+
+  // A copy of host values on the device.
+  template <class T>
+  [[nodiscard]] Tensor Upload(std::span<const T> values) const {
+    return UploadBytes(std::as_bytes(values));
+  }
+  // A value that a kernel writes, read back: waits for the stream.
+  template <class T>
+  [[nodiscard]] T Download(const Tensor& tensor) const {
+    T value;
+    DownloadBytes(tensor, std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+ private:
+  [[nodiscard]] Tensor UploadBytes(std::span<const std::byte> bytes) const;
+  void DownloadBytes(const Tensor& tensor, std::span<std::byte> bytes) const;
+
+  std::string_view op_;
+  const Tensor& k_;
+  torch::stable::accelerator::DeviceGuard guard_;
+  void* stream_ = nullptr;
+};
+
+// The first T of a tensor's memory.
+template <class T>
+T* DataOf(const Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+}  // namespace everlong::ops

@@ -1,0 +1,14 @@
+// Registration for torch's CUDA key; schemas in ops_library.cc.
+#include <torch/csrc/stable/library.h>
+
+#include "ops_gpu_kernels.h"
+
+STABLE_TORCH_LIBRARY_IMPL(everlong, CUDA, m) {
+  m.impl("derotate_kv", TORCH_BOX(&everlong::ops::gpu::DerotateKv));
+  m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::gpu::RerotateKv));
+  m.impl("shift_kv_", TORCH_BOX(&everlong::ops::gpu::ShiftKv));
+  m.impl("archive_kv", TORCH_BOX(&everlong::ops::gpu::ArchiveKv));
+  m.impl("restore_kv", TORCH_BOX(&everlong::ops::gpu::RestoreKv));
+  m.impl("encode_kv", TORCH_BOX(&everlong::ops::gpu::EncodeKv));
+  m.impl("decode_kv", TORCH_BOX(&everlong::ops::gpu::DecodeKv));
+}

@@ -1,0 +1,122 @@
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "../../hip/rotation_kernels.h"
+#include "../../hip/shift_kernels.h"
+#include "everlong/kv/rotation.h"
+#include "ops_arguments.h"
+#include "ops_gpu_device.h"
+#include "ops_gpu_kernels.h"
+
+namespace everlong::ops::gpu {
+namespace {
+
+// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`, which is contiguous.
+hip::HeadRows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
+  hip::HeadRows rows;
+  rows.in = k.const_data_ptr();
+  rows.out = out.mutable_data_ptr();
+  rows.dtype = ElementType(op, "k", k);
+  rows.batch = k.size(0);
+  rows.heads = k.size(1);
+  rows.tokens = k.size(2);
+  rows.head_dim = static_cast<int32_t>(k.size(3));
+  rows.in_strides = {k.stride(0), k.stride(1), k.stride(2)};
+  rows.out_strides = {out.stride(0), out.stride(1), out.stride(2)};
+  return rows;
+}
+
+// A turn by `delta` positions without m, which the moved keys carry already: what kv::ShiftSlots computes.
+struct HostTurn {
+  std::vector<double> cos_sin;     // [2, half]
+  std::vector<float> key_cos_sin;  // [2, half]
+
+  HostTurn(int64_t delta, kv::RopeTable rope) : cos_sin(2 * rope.inv_freq.size()), key_cos_sin(cos_sin.size()) {
+    const size_t half = rope.inv_freq.size();
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(delta) * rope.inv_freq[i];
+      cos_sin[i] = std::cos(angle);
+      cos_sin[half + i] = std::sin(angle);
+    }
+    rope.attention_scaling = 1.0;
+    rope.CosSin(delta, std::span(key_cos_sin).first(half), std::span(key_cos_sin).last(half));
+  }
+};
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                                      bool interleaved) {
+  constexpr std::string_view kOp = "derotate_kv";
+  const OnDeviceOf device(kOp, "k", k);
+  RequireKeysAndValues(kOp, k, v);
+  const PairPhases c = PairPhasesOf(kOp, k, "cos", cos, interleaved);
+  const PairPhases s = PairPhasesOf(kOp, k, "sin", sin, interleaved);
+  if (s.batch != c.batch || s.half != c.half) Reject(kOp, "sin", Describe(sin), "the shape of cos, " + Describe(cos));
+
+  const Tensor device_cos = device.Upload(std::span(c.values));
+  const Tensor device_sin = device.Upload(std::span(s.values));
+  const int64_t batch_stride = c.batch > 1 ? k.size(2) * c.half : 0;
+  const hip::PairPhase phase{
+      DataOf<float>(device_cos), DataOf<float>(device_sin), c.half, interleaved, batch_stride, c.half};
+  const Tensor keys = WithContiguousRows(k);
+  const Tensor values = WithContiguousRows(v);
+  const Tensor k_out = EmptyContiguous(k);
+  const Tensor v_out = EmptyContiguous(v);
+  device.Check(hip::DerotateKv(RowsOf(kOp, keys, k_out), RowsOf(kOp, values, v_out), phase, device.stream()));
+  return {k_out, v_out};
+}
+
+std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
+                                      const Tensor& inv_freq, double attention_scaling, bool interleaved) {
+  constexpr std::string_view kOp = "rerotate_kv";
+  const OnDeviceOf device(kOp, "k", k);
+  RequireKeysAndValues(kOp, k, v);
+  const std::vector<int64_t> positions = PositionsOf(kOp, k, "new_pos_ids", new_pos_ids, k.size(2));
+  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
+
+  const Tensor device_positions = device.Upload(std::span(positions));
+  const Tensor device_inv_freq = device.Upload(std::span(rope.inv_freq));
+  const auto half = static_cast<int32_t>(rope.inv_freq.size());
+  const Tensor workspace = device.Allocate(2 * k.size(2) * half * static_cast<int64_t>(sizeof(float)));
+  const Tensor keys = WithContiguousRows(k);
+  const Tensor values = WithContiguousRows(v);
+  const Tensor k_out = EmptyContiguous(k);
+  const Tensor v_out = EmptyContiguous(v);
+  device.Check(hip::RerotateKv(RowsOf(kOp, keys, k_out), RowsOf(kOp, values, v_out), DataOf<int64_t>(device_positions),
+                               DataOf<double>(device_inv_freq), half, attention_scaling, interleaved,
+                               DataOf<float>(workspace), device.stream()));
+  return {k_out, v_out};
+}
+
+void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source, int64_t target,
+             int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved) {
+  constexpr std::string_view kOp = "shift_kv_";
+  const OnDeviceOf device(kOp, "k", k);
+  const kv::FrameKv frame = FrameOf(kOp, k, v);
+  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
+  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, 1.0, interleaved);
+  ThrowIfError(kOp, kv::ValidateShift(frame, phase, source, target, count, delta, rope));
+  if (count == 0 || (source == target && delta == 0)) return;
+
+  const HostTurn host_turn(delta, rope);
+  const Tensor doubles = device.Upload(std::span(host_turn.cos_sin));
+  const Tensor floats = device.Upload(std::span(host_turn.key_cos_sin));
+  const hip::ShiftTurn turn{DataOf<double>(doubles),
+                            DataOf<double>(doubles) + phase.half,
+                            DataOf<float>(floats),
+                            DataOf<float>(floats) + phase.half,
+                            interleaved,
+                            delta == 0};
+  const hip::SlotShift shift{source, target, count};
+  const Tensor workspace = device.Allocate(hip::ShiftWorkspaceBytes(frame, phase, shift));
+  device.Check(hip::ShiftKv(frame, phase, shift, turn, workspace.mutable_data_ptr(), device.stream()));
+}
+
+}  // namespace everlong::ops::gpu

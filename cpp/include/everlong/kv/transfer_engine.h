@@ -1,0 +1,83 @@
+// Payload bytes between host and device: staging buffers out of a bounded pool, filled by the store or by the device,
+// and handed over without waiting. Batches of pages a call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "everlong/base/status.h"
+#include "everlong/kv/copy_queue.h"
+
+namespace everlong::kv {
+
+class StagingPool;
+
+// Host memory of a pool; goes back to it with its last owner. The engine is one of them until a transfer is done.
+class StagingBuffer {
+ public:
+  StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* memory, int64_t capacity, int64_t bytes);
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+  ~StagingBuffer();
+
+  // Uninitialised when acquired. Not to be touched from a hand-over to the end of its transfer.
+  [[nodiscard]] std::span<std::byte> bytes() const { return {memory_, static_cast<size_t>(bytes_)}; }
+
+ private:
+  std::shared_ptr<StagingPool> pool_;
+  std::byte* memory_;
+  int64_t capacity_;
+  int64_t bytes_;
+};
+
+// A part of a buffer and its place on the device.
+struct TransferSegment {
+  int64_t offset = 0;  // in the buffer
+  int64_t bytes = 0;
+  std::byte* device = nullptr;
+};
+
+// Names a batch that was handed over.
+struct Transfer {
+  bool to_device = true;
+  uint64_t ticket = 0;
+};
+
+// Thread-safe. Buffers may outlive it.
+class TransferEngine {
+ public:
+  // Each direction has a queue of its own, so that neither waits for the other; one queue may serve both. `pool_bytes`
+  // bounds all staging memory.
+  TransferEngine(std::shared_ptr<CopyQueue> to_device, std::shared_ptr<CopyQueue> to_host, int64_t pool_bytes);
+  TransferEngine(const TransferEngine&) = delete;
+  TransferEngine& operator=(const TransferEngine&) = delete;
+  ~TransferEngine();  // waits for all transfers
+
+  // A buffer of `bytes` >= 0. When the pool is used up, waits until transfers give their buffers back (back-pressure).
+  // kCapacity when `bytes` is over the pool, or the rest of it is held by buffers that nobody has handed over: then
+  // waiting would not end. The error of a failed transfer that was waited for.
+  Result<std::shared_ptr<StagingBuffer>> Acquire(int64_t bytes);
+
+  // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting; order
+  // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's memory as long as that says.
+  // kInvalidArgument when a segment leaves the buffer.
+  Result<Transfer> ToDevice(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
+                            void* consumer);
+  Result<Transfer> ToHost(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
+                          void* consumer);
+
+  Status Wait(const Transfer& transfer);
+  // For all that was handed over; the first error among them.
+  Status WaitAll();
+
+ private:
+  class Lane;
+
+  std::shared_ptr<StagingPool> pool_;
+  std::unique_ptr<Lane> to_device_;
+  std::unique_ptr<Lane> to_host_;
+};
+
+}  // namespace everlong::kv

@@ -1,0 +1,51 @@
+// Host memory in pieces of powers of two, kept for the next one who asks: allocating pinned memory takes milliseconds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/kv/copy_queue.h"
+
+namespace everlong::kv {
+
+struct StagingPiece {
+  std::byte* memory = nullptr;
+  int64_t capacity = 0;
+};
+
+// Thread-safe.
+class StagingPool {
+ public:
+  StagingPool(std::shared_ptr<CopyQueue> owner_of_memory, int64_t limit);
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+  ~StagingPool();
+
+  [[nodiscard]] int64_t limit() const { return limit_; }
+  // Bytes of pieces that are out.
+  [[nodiscard]] int64_t taken() const;
+
+  // At least `bytes`, at most the limit; nothing when what is out leaves no room for it now.
+  Result<std::optional<StagingPiece>> TryTake(int64_t bytes);
+  void GiveBack(StagingPiece piece);
+
+ private:
+  // A piece kept for reuse; frees kept pieces of other sizes until `capacity` more fits.
+  std::optional<StagingPiece> TakeKept(int64_t capacity);
+  void MakeRoom(int64_t capacity);
+
+  const std::shared_ptr<CopyQueue> memory_;
+  const int64_t limit_;
+  mutable std::mutex mutex_;
+  std::map<int64_t, std::vector<std::byte*>> kept_;  // by capacity
+  int64_t allocated_ = 0;                            // kept and taken
+  int64_t taken_ = 0;
+};
+
+}  // namespace everlong::kv

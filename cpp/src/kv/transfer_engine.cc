@@ -1,0 +1,169 @@
+#include "everlong/kv/transfer_engine.h"
+
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "staging_pool.h"
+
+namespace everlong::kv {
+
+StagingBuffer::StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* memory, int64_t capacity, int64_t bytes)
+    : pool_(std::move(pool)), memory_(memory), capacity_(capacity), bytes_(bytes) {}
+
+StagingBuffer::~StagingBuffer() { pool_->GiveBack({memory_, capacity_}); }
+
+// One direction: its queue, and the buffers of its transfers until these are done.
+class TransferEngine::Lane {
+ public:
+  explicit Lane(std::shared_ptr<CopyQueue> queue) : queue_(std::move(queue)) {}
+
+  Result<uint64_t> Enqueue(std::shared_ptr<const StagingBuffer> buffer, std::span<const CopyRun> batch,
+                           void* consumer) {
+    ReleasePassed();
+    const std::lock_guard lock(mutex_);  // tickets and buffers in one order
+    EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, queue_->Enqueue(batch, consumer));
+    under_way_.push_back({ticket, std::move(buffer)});
+    return ticket;
+  }
+
+  Status Wait(uint64_t ticket) {
+    const Status status = queue_->Wait(ticket);
+    Release(ticket);
+    return status;
+  }
+
+  void ReleasePassed() {
+    std::vector<std::shared_ptr<const StagingBuffer>> released;  // outlives the lock: giving back locks the pool
+    const std::lock_guard lock(mutex_);
+    while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) {
+      released.push_back(std::move(under_way_.front().buffer));
+      under_way_.pop_front();
+    }
+  }
+
+  std::optional<uint64_t> Oldest() {
+    const std::lock_guard lock(mutex_);
+    if (under_way_.empty()) return std::nullopt;
+    return under_way_.front().ticket;
+  }
+
+  Status WaitAll() {
+    Status first;
+    while (const std::optional<uint64_t> ticket = Oldest()) {
+      Status status = Wait(*ticket);
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
+  }
+
+ private:
+  struct UnderWay {
+    uint64_t ticket = 0;
+    std::shared_ptr<const StagingBuffer> buffer;
+  };
+
+  // A queue works in order: what is behind `ticket` is done too.
+  void Release(uint64_t ticket) {
+    std::vector<std::shared_ptr<const StagingBuffer>> released;
+    const std::lock_guard lock(mutex_);
+    while (!under_way_.empty() && under_way_.front().ticket <= ticket) {
+      released.push_back(std::move(under_way_.front().buffer));
+      under_way_.pop_front();
+    }
+  }
+
+  const std::shared_ptr<CopyQueue> queue_;
+  std::mutex mutex_;
+  std::deque<UnderWay> under_way_;
+};
+
+namespace {
+
+Status ValidateSegments(const StagingBuffer& buffer, std::span<const TransferSegment> segments) {
+  const auto size = static_cast<int64_t>(buffer.bytes().size());
+  for (const TransferSegment& segment : segments) {
+    if (segment.offset >= 0 && segment.bytes >= 0 && segment.offset <= size && segment.bytes <= size - segment.offset) {
+      continue;
+    }
+    return InvalidArgumentError("segment: offset " + std::to_string(segment.offset) + ", " +
+                                std::to_string(segment.bytes) + " bytes; expected a range of the buffer's " +
+                                std::to_string(size) + " bytes");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+TransferEngine::TransferEngine(std::shared_ptr<CopyQueue> to_device, std::shared_ptr<CopyQueue> to_host,
+                               int64_t pool_bytes)
+    : pool_(std::make_shared<StagingPool>(to_device, pool_bytes)),
+      to_device_(std::make_unique<Lane>(std::move(to_device))),
+      to_host_(std::make_unique<Lane>(std::move(to_host))) {}
+
+TransferEngine::~TransferEngine() {
+  const Status ended = WaitAll();  // an error that nobody waited for concerns nobody any more
+  static_cast<void>(ended);
+}
+
+Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
+  if (bytes < 0) return InvalidArgumentError("bytes is " + std::to_string(bytes) + "; expected at least 0");
+  if (bytes > pool_->limit()) {
+    return CapacityError("staging: " + std::to_string(bytes) + " bytes asked of a pool of " +
+                         std::to_string(pool_->limit()));
+  }
+  to_device_->ReleasePassed();
+  to_host_->ReleasePassed();
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes));
+    if (piece.has_value()) return std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
+    Lane* lane = to_device_.get();
+    std::optional<uint64_t> oldest = lane->Oldest();
+    if (!oldest.has_value()) {
+      lane = to_host_.get();
+      oldest = lane->Oldest();
+    }
+    if (!oldest.has_value()) {
+      return CapacityError("staging: " + std::to_string(bytes) + " bytes asked, " + std::to_string(pool_->taken()) +
+                           " of a pool of " + std::to_string(pool_->limit()) + " are held by buffers not handed over");
+    }
+    EVERLONG_RETURN_IF_ERROR(lane->Wait(*oldest));
+  }
+}
+
+Result<Transfer> TransferEngine::ToDevice(std::shared_ptr<const StagingBuffer> buffer,
+                                          std::span<const TransferSegment> segments, void* consumer) {
+  EVERLONG_RETURN_IF_ERROR(ValidateSegments(*buffer, segments));
+  std::vector<CopyRun> batch;
+  for (const TransferSegment& segment : segments) {
+    batch.push_back({segment.device, buffer->bytes().data() + segment.offset, segment.bytes});
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_device_->Enqueue(std::move(buffer), batch, consumer));
+  return Transfer{true, ticket};
+}
+
+Result<Transfer> TransferEngine::ToHost(std::shared_ptr<const StagingBuffer> buffer,
+                                        std::span<const TransferSegment> segments, void* consumer) {
+  EVERLONG_RETURN_IF_ERROR(ValidateSegments(*buffer, segments));
+  std::vector<CopyRun> batch;
+  for (const TransferSegment& segment : segments) {
+    batch.push_back({buffer->bytes().data() + segment.offset, segment.device, segment.bytes});
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_host_->Enqueue(std::move(buffer), batch, consumer));
+  return Transfer{false, ticket};
+}
+
+Status TransferEngine::Wait(const Transfer& transfer) {
+  return (transfer.to_device ? to_device_ : to_host_)->Wait(transfer.ticket);
+}
+
+Status TransferEngine::WaitAll() {
+  Status to_device = to_device_->WaitAll();
+  Status to_host = to_host_->WaitAll();
+  return to_device.ok() ? to_host : to_device;
+}
+
+}  // namespace everlong::kv
