@@ -9,5 +9,6 @@ void BindManifest(pybind11::module_& module);
 void BindPages(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindMemoryOs(pybind11::module_& module);
+void BindTransfer(pybind11::module_& module);
 
 }  // namespace everlong::bindings

@@ -10,4 +10,5 @@ PYBIND11_MODULE(_core, module) {
   everlong::bindings::BindPages(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
+  everlong::bindings::BindTransfer(module);
 }

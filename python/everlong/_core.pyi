@@ -280,3 +280,38 @@ class MemoryOs:
         """Whether anything has left the frame: only then there is a recalled zone."""
     def trace(self) -> list[dict[str, Any]]:
         """Dicts of stream_position, state, what, begin, end, tokens, blocks; oldest first."""
+
+class StagingBuffer:
+    """Host memory of a TransferEngine's pool (pinned where there is a GPU); goes back to it when nobody holds it.
+
+    Not to be touched from a hand-over to the end of its transfer.
+    """
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The memory itself, [bytes]; keeps the buffer."""
+
+class Transfer:
+    """A batch of copies that was handed over."""
+
+class TransferEngine:
+    """Bytes between host and device through staging buffers, beside what computes. Thread-safe.
+
+    `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, copies run on
+    a worker thread. `stream` is the handle of the stream on which the device's side is used: a batch begins after what
+    was enqueued there before, and what is enqueued there afterwards waits for the batch, so that memory of torch's
+    allocator is safe. A worker thread knows no streams: there `wait` alone orders.
+    """
+
+    def __init__(self, device: int | None, pool_bytes: int) -> None: ...
+    def acquire(self, bytes: int) -> StagingBuffer:
+        """A buffer of `bytes`; waits for the oldest transfers when the pool is used up.
+
+        CapacityError when the pool cannot hold it, or what is held was never handed over.
+        """
+    def to_device(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
+        """Copy the whole buffer there, without waiting."""
+    def to_host(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
+        """Fill the whole buffer from there, without waiting."""
+    def wait(self, transfer: Transfer) -> None: ...
+    def wait_all(self) -> None: ...

@@ -20,6 +20,7 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
+from everlong import ops
 from everlong.errors import UnsupportedModelError
 from everlong.probe import DELTA, Probe, ProbeError, probe
 from everlong.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
@@ -112,6 +113,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         raise UnsupportedModelError(
             f"{name}: no `layers` and `rotary_emb` in its decoder; models built like Llama or Qwen3 work"
         )
+    device = _device_of(modules, name)
     tables = _tables(config, frame_tokens)
     archived, sliding = _kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}
@@ -131,7 +133,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
     rope = tables[archived[0]] if rotated else NO_ROPE
     columns = slice(0, 0)
     for index in _one_of_each_table(rope_of):
-        found = _phase_columns(rotary, rope_of[index], config, index, first, frame_tokens, model.device)
+        found = _phase_columns(rotary, rope_of[index], config, index, first, frame_tokens, device)
         columns = found if rope_of[index] == rope else columns
     return ServedModel(
         model=model,
@@ -150,8 +152,22 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         heads_first=_heads_first(seen, query_heads, head_dim, name),
         window=window,
         dtype=model.dtype,
-        device=model.device,
+        device=device,
     )
+
+
+def _device_of(layers: torch.nn.Module, name: str) -> torch.device:
+    """Where the keys and values of all layers are computed."""
+    devices = {parameter.device for parameter in layers.parameters()}
+    if len(devices) != 1:
+        raise UnsupportedModelError(f"{name}: its layers lie on {sorted(map(str, devices))}; one device for all works")
+    device = devices.pop()
+    if not ops.runs_on(device):
+        raise UnsupportedModelError(
+            f"{name}: it lies on {device}, and this everlong was built without operators for that; "
+            "model.to('cpu') works, or everlong built with EVERLONG_CUDA=ON or EVERLONG_HIP=ON"
+        )
+    return device
 
 
 def _tables(config: Any, frame_tokens: int) -> list[RopeTable]:

@@ -133,7 +133,7 @@ class ResidentCache(Cache):
         return self.begin + stream_token
 
     def archive(self, first_slot: int, tokens: int, *, page_tokens: int, codec: str) -> torch.Tensor:
-        """The payload of a block, uint8 [bytes], on the CPU."""
+        """The payload of a block, uint8 [bytes], on the cache's device."""
         payloads = []
         for part in self._parts():
             payloads.append(

@@ -22,6 +22,7 @@ from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
 from everlong.errors import CapacityError
 from everlong.memory import Memory
+from everlong.transfer import PayloadTransfer
 
 _STANDS = "frame"  # manifest attribute: where the frame stood at its last checkpoint
 _OWN_STATE = "frame.safetensors"  # file of the memory: the state of layers that are not archived, at that time
@@ -46,6 +47,7 @@ class Frame:
             sink_tokens=config.sink_tokens,
             recalled_tokens=config.recalled_tokens,
         )
+        self._transfer = PayloadTransfer(served.device, memory.core.page_bytes(config.page_tokens))
         self.source = ""
         self.archived_blocks = 0
         self._boundaries = TextBoundaries(tokenizer)
@@ -191,7 +193,7 @@ class Frame:
             created_at=time.time(),
             tags=[],
             token_ids=ids,
-            payload=payload.numpy(),
+            payload=self._transfer.to_host(payload),
         )
         del self._unarchived_ids[:tokens]
         self.archived_blocks += 1
@@ -240,9 +242,20 @@ class Frame:
 
     def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
         """Read the placed pages from the memory and write them to consecutive slots."""
-        if not placements:
-            return
-        core = self.memory.core
+        batch: list[_core.Placement] = []
+        slot, size = first_slot, 0
+        for placement in placements:
+            page_bytes = self._page_bytes(placement)
+            if batch and size + page_bytes > self._transfer.batch_bytes:
+                slot = self._restore_batch(batch, slot, size)
+                batch, size = [], 0
+            batch.append(placement)
+            size += page_bytes
+        if batch:
+            self._restore_batch(batch, slot, size)
+
+    def _restore_batch(self, placements: Sequence[_core.Placement], first_slot: int, size: int) -> int:
+        """Pages of `size` bytes together; returns the slot behind them."""
         table = torch.zeros(len(placements), 6, dtype=torch.int64)
         offset, slot = 0, first_slot
         for row, placement in enumerate(placements):
@@ -257,11 +270,16 @@ class Frame:
                     placement.position + self.served.first_position,
                 ]
             )
-            offset += core.page_bytes(page_tokens)
+            offset += self._page_bytes(placement)
             slot += placement.tokens
-        payload = torch.empty(offset, dtype=torch.uint8)
-        core.read_pages([p.page for p in placements], payload.numpy())
+        staged = self._transfer.stage(size)
+        self.memory.core.read_pages([p.page for p in placements], staged.array)
+        payload = self._transfer.to_device(staged)
         self.cache.write_pages(payload, table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+        return slot
+
+    def _page_bytes(self, placement: _core.Placement) -> int:
+        return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
 
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""

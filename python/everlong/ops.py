@@ -1,10 +1,12 @@
 """`torch.ops.everlong.*` with types: taking the rotation off keys, putting it on, and the frame to and from bytes.
 
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
-k, v are float32, float16 or bfloat16, on the CPU; arithmetic is fp32, angles are fp64; positions lie in [0, 2^30).
-Elements past R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was
-expected. The ops run on torch's threads and release the GIL; two calls may run at once on different tensors. They have
-no gradient.
+k, v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie on
+the same device; those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on the
+CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64, the bits are the same everywhere; positions
+lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError, which names it, its
+value and what was expected. The ops run on torch's threads or the current stream and release the GIL; two calls may run
+at once on different tensors. They have no gradient.
 """
 
 from __future__ import annotations
@@ -16,6 +18,11 @@ from everlong import _native  # noqa: F401  importing it loads the operators
 _CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 _WITH_SCALES = ("e4m3", "e5m2")
 CODECS = tuple(_CODE_BYTES)
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether this build has the operators for tensors of `device`."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", device.type.upper()))
 
 
 def derotate_kv(

@@ -84,9 +84,10 @@ TEST_P(ShiftCase, SameBitsAsTheCpuInAnyOrder) {
   for (size_t i = 0; i < half; ++i) {
     cos[i] = std::cos(static_cast<double>(param.delta) * rope.inv_freq[i]);
     sin[i] = std::sin(static_cast<double>(param.delta) * rope.inv_freq[i]);
-    key_cos[i] = static_cast<float>(cos[i]);
-    key_sin[i] = static_cast<float>(sin[i]);
   }
+  kv::RopeTable without_scaling = rope;
+  without_scaling.attention_scaling = 1.0;
+  without_scaling.CosSin(param.delta, key_cos, key_sin);
   const ShiftTurn turn{cos.data(), sin.data(), key_cos.data(), key_sin.data(), param.interleaved, param.delta == 0};
   for (const bool backwards : {false, true}) {
     const Frame got(2, 2, 16, PositionsFrom(4'000, kSlots), rope, param.dtype, 3);

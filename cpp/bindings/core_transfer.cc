@@ -1,0 +1,106 @@
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core_bindings.h"
+#include "core_errors.h"
+#include "everlong/kv/copy_queue.h"
+#include "everlong/kv/transfer_engine.h"
+
+#ifdef EVERLONG_GPU
+#include "core_gpu_queue.h"
+#endif
+
+namespace everlong::bindings {
+namespace {
+
+namespace py = pybind11;
+using kv::CopyQueue;
+using kv::StagingBuffer;
+using kv::Transfer;
+using kv::TransferEngine;
+
+Result<std::shared_ptr<CopyQueue>> MakeQueue([[maybe_unused]] int32_t device) {
+#ifdef EVERLONG_GPU
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<CopyQueue> queue, MakeGpuCopyQueue(device));
+  return std::shared_ptr<CopyQueue>(std::move(queue));
+#else
+  return InvalidArgumentError("device is " + std::to_string(device) +
+                              "; expected None: everlong was built without a GPU (EVERLONG_CUDA, EVERLONG_HIP)");
+#endif
+}
+
+std::unique_ptr<TransferEngine> MakeEngine(std::optional<int32_t> device, int64_t pool_bytes) {
+  if (pool_bytes < 1) {
+    throw py::value_error("pool_bytes is " + std::to_string(pool_bytes) + "; expected at least 1");
+  }
+  if (!device.has_value()) {
+    const std::shared_ptr<CopyQueue> worker = kv::MakeWorkerCopyQueue();
+    return std::make_unique<TransferEngine>(worker, worker, pool_bytes);
+  }
+  const std::shared_ptr<CopyQueue> to_device = ValueOrRaise(MakeQueue(*device));
+  const std::shared_ptr<CopyQueue> to_host = ValueOrRaise(MakeQueue(*device));
+  return std::make_unique<TransferEngine>(to_device, to_host, pool_bytes);
+}
+
+// `work` without the GIL; its Status or Result with it.
+template <class Work>
+auto Unlocked(const Work& work) {
+  const py::gil_scoped_release release;
+  return work();
+}
+
+std::shared_ptr<StagingBuffer> Acquire(TransferEngine& self, int64_t bytes) {
+  return ValueOrRaise(Unlocked([&] { return self.Acquire(bytes); }));
+}
+
+// The buffer's memory as numpy sees it; the array keeps the buffer.
+py::array_t<uint8_t> ArrayOf(const py::object& self) {
+  const auto& buffer = self.cast<const StagingBuffer&>();
+  const auto bytes = buffer.bytes();
+  return py::array_t<uint8_t>({static_cast<py::ssize_t>(bytes.size())}, {py::ssize_t{1}},
+                              reinterpret_cast<const uint8_t*>(bytes.data()), self);
+}
+
+using HandOver = Result<Transfer> (TransferEngine::*)(std::shared_ptr<const StagingBuffer>,
+                                                      std::span<const kv::TransferSegment>, void*);
+
+template <HandOver kHandOver>
+Transfer HandOverWhole(TransferEngine& self, const std::shared_ptr<StagingBuffer>& buffer, uintptr_t device_address,
+                       uintptr_t stream) {
+  const kv::TransferSegment whole{0, static_cast<int64_t>(buffer->bytes().size()),
+                                  reinterpret_cast<std::byte*>(device_address)};
+  return ValueOrRaise(
+      Unlocked([&] { return (self.*kHandOver)(buffer, {&whole, 1}, reinterpret_cast<void*>(stream)); }));
+}
+
+}  // namespace
+
+void BindTransfer(py::module_& module) {
+  py::class_<StagingBuffer, std::shared_ptr<StagingBuffer>>(module, "StagingBuffer")
+      .def_property_readonly("array", &ArrayOf);
+  py::class_<Transfer>(module, "Transfer");
+  py::class_<TransferEngine>(module, "TransferEngine")
+      .def(py::init(&MakeEngine), py::arg("device"), py::arg("pool_bytes"))
+      .def("acquire", &Acquire, py::arg("bytes"))
+      .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer"), py::arg("device_address"),
+           py::arg("stream") = 0)
+      .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer"), py::arg("device_address"),
+           py::arg("stream") = 0)
+      .def(
+          "wait",
+          [](TransferEngine& self, const Transfer& transfer) {
+            RaiseIfError(Unlocked([&] { return self.Wait(transfer); }));
+          },
+          py::arg("transfer"))
+      .def("wait_all", [](TransferEngine& self) { RaiseIfError(Unlocked([&] { return self.WaitAll(); })); });
+}
+
+}  // namespace everlong::bindings

@@ -1,0 +1,112 @@
+"""Payload bytes between memory and device: the engine over its worker thread, and what the frame makes of it."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong import _core
+from everlong.transfer import BATCH_BYTES, PayloadTransfer
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+CPU = torch.device("cpu")
+
+
+def random_bytes(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
+
+
+def test_engine_copies_there_and_back() -> None:
+    engine = _core.TransferEngine(device=None, pool_bytes=1 << 20)
+    device = torch.zeros(100_000, dtype=torch.uint8)
+    for seed in range(5):
+        sent = random_bytes(100_000, seed)
+        there = engine.acquire(100_000)
+        there.array[:] = sent
+        engine.wait(engine.to_device(there, device.data_ptr()))
+        assert np.array_equal(device.numpy(), sent)
+        back = engine.acquire(100_000)
+        engine.to_host(back, device.data_ptr())
+        engine.wait_all()
+        assert np.array_equal(back.array, sent)
+
+
+def test_array_keeps_its_buffer_and_the_pool_is_bounded() -> None:
+    engine = _core.TransferEngine(device=None, pool_bytes=1 << 20)
+    array = engine.acquire(1 << 20).array
+    gc.collect()
+    with pytest.raises(everlong.CapacityError, match="not handed over"):
+        engine.acquire(1)
+    array[:] = 7
+    del array
+    gc.collect()
+    assert len(engine.acquire(1).array) == 1
+    with pytest.raises(everlong.CapacityError, match="1048577 bytes asked of a pool of 1048576"):
+        engine.acquire((1 << 20) + 1)
+    with pytest.raises(ValueError, match="pool_bytes is 0"):
+        _core.TransferEngine(device=None, pool_bytes=0)
+
+
+def test_on_the_host_nothing_is_copied() -> None:
+    transfer = PayloadTransfer(CPU, 1000)
+    staged = transfer.stage(1000)
+    payload = transfer.to_device(staged)
+    assert payload.data_ptr() == staged.array.ctypes.data
+    assert transfer.to_host(payload).ctypes.data == payload.data_ptr()
+
+
+def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
+    transfer = PayloadTransfer(CPU, 1000, copies=True)
+    payload = torch.from_numpy(random_bytes(1_234_567))
+    assert np.array_equal(transfer.to_host(payload), payload.numpy())
+    staged = transfer.stage(100_000)
+    staged.array[:] = payload[:100_000].numpy()
+    copied = transfer.to_device(staged)
+    assert copied.data_ptr() != staged.array.ctypes.data
+    assert torch.equal(copied, payload[:100_000])
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("batch_bytes", [BATCH_BYTES, 60_000])
+def test_recall_is_the_same_however_pages_travel(
+    monkeypatch: pytest.MonkeyPatch, copies: bool, batch_bytes: int
+) -> None:
+    """Pages in one batch or in several, through copies of the worker thread or none: the same frame, bit for bit."""
+
+    def recalled() -> tuple[torch.Tensor, ...]:
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+            mm.read(random_text(900))
+            mm.frame.recall(mm.memory.core.pages()[1:4])
+            cache = mm.frame.cache
+            return tuple(t.clone() for t in (cache.k, cache.v, cache.cos, cache.sin))
+
+    expected = recalled()
+    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", batch_bytes)
+    made: list[PayloadTransfer] = []
+
+    def make(device: torch.device, largest_page: int) -> PayloadTransfer:
+        made.append(PayloadTransfer(device, largest_page, copies=copies))
+        return made[-1]
+
+    monkeypatch.setattr("everlong.frame.PayloadTransfer", make)
+    for got, want in zip(recalled(), expected, strict=True):
+        assert torch.equal(got, want)
+    assert made
+
+
+def test_a_model_on_a_device_without_operators_is_refused() -> None:
+    with pytest.raises(everlong.UnsupportedModelError, match="it lies on meta, and this everlong was built without"):
+        everlong.MemoryModel(tiny_model().to("meta"), byte_tokenizer(), config=SMALL)
+
+
+def test_a_model_on_two_devices_is_refused() -> None:
+    model = tiny_model()
+    model.model.layers[1].to("meta")
+    with pytest.raises(everlong.UnsupportedModelError, match=r"its layers lie on \['cpu', 'meta'\]"):
+        everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
