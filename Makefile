@@ -75,10 +75,11 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
 
-kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90 (no GPU needed)
+kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90, and their bindings (no GPU needed)
 	.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils
 	command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 	PATH="$$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" hip/compile.sh
+	python .ci/compile_gpu_bindings.py build/kernels
 
 clean:  ## remove what was built, .venv too
 	rm -rf build $(VENV)

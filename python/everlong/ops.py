@@ -22,7 +22,8 @@ CODECS = tuple(_CODE_BYTES)
 
 def runs_on(device: torch.device) -> bool:
     """Whether this build has the operators for tensors of `device`."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", device.type.upper()))
+    key = {"cpu": "CPU", "cuda": "CUDA"}.get(device.type)
+    return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", key))
 
 
 def derotate_kv(
