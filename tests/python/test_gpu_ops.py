@@ -122,6 +122,20 @@ def test_archive_and_restore(dtype: torch.dtype, head_dim: int, rotary_dim: int,
     assert_same(gpu, cpu)
 
 
+@dtypes
+@pytest.mark.parametrize("codec", ops.CODECS)
+@pytest.mark.parametrize("tokens", [0, 1, 64, 333])
+def test_encode_and_decode(dtype: torch.dtype, codec: str, tokens: int) -> None:
+    frame = frame_tensors(dtype)
+    k, v = frame.k[:, :, :tokens], frame.v[:, :, :tokens]
+    want = ops.encode_kv(k, v, 64, codec)
+    got = ops.encode_kv(k.to(GPU), v.to(GPU), 64, codec)
+    assert torch.equal(got.cpu(), want)
+    sizes = (LAYERS, HEADS, tokens, 64, 64, codec, dtype)
+    for on_gpu, on_cpu in zip(ops.decode_kv(got, *sizes), ops.decode_kv(want, *sizes), strict=True):
+        assert torch.equal(on_gpu.cpu(), on_cpu)
+
+
 @pytest.mark.parametrize("codec", ops.CODECS)
 @pytest.mark.parametrize(("buffer", "value"), [(0, torch.nan), (1, torch.inf), (1, -torch.inf)])
 def test_what_no_codec_holds_is_named(codec: str, buffer: int, value: float) -> None:
