@@ -29,7 +29,7 @@ CPP_LIBRARIES = {
 # The bindings, by the prefix of a source's name: the op library knows no Python, the module `_core` no torch.
 BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
-GPU_BINDINGS = "ops_gpu_"  # they alone know the kernels
+GPU_BINDINGS = ("ops_gpu_", "core_gpu_")  # they alone know the kernels
 # The kernels share the arithmetic of one element and the layout of a part with the core, and nothing that allocates,
 # locks or fails.
 HIP_BELOW = {
