@@ -328,12 +328,14 @@ TEST(MemoryOsTest, ResumeLongStream) {
 }
 
 TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
-  MemoryOs os(SmallConfig());
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt_rolling_tokens = 0;
+  MemoryOs os(config);
   os.Observe(70, Origin::kRead);
   os.Observe(5, Origin::kPrompt);
   os.EndOfText();
   ASSERT_EQ(os.read_until(), 70);
-  MemoryOs again(SmallConfig());
+  MemoryOs again(config);
   again.Resume(75, PagesOf(0, 75), os.rolling().begin, os.read_until());
   EXPECT_EQ(again.rolling(), os.rolling());
   os.BeginPrompt();

@@ -33,7 +33,7 @@ struct ConstSlabView {
   const std::byte* data = nullptr;
   int64_t stride = 0;
   Format format = Format::kFloat32;
-  // A slab of the same strides that will be read soon, or any address: fetched into the cache on the way.
+  // A slab of the same strides that will be read soon: fetched into the cache on the way. nullptr: none.
   const std::byte* next = nullptr;
 };
 
