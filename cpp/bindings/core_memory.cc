@@ -117,7 +117,8 @@ uint32_t ParseKinds(const std::vector<std::string>& names) {
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                         const py::object& mean_query, const std::vector<std::string>& kinds, bool idf_weights,
                         int32_t max_groups, int32_t neighbours, int64_t token_budget, int64_t stream,
-                        std::optional<int64_t> resident_from, std::string source) {
+                        std::optional<int64_t> resident_from, std::vector<std::string> sources,
+                        std::vector<std::string> tags, std::optional<double> since, std::optional<double> before) {
   os::SearchRequest request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
   if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
@@ -129,7 +130,7 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   request.token_budget = token_budget;
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
-  request.source = std::move(source);
+  request.filter = {std::move(sources), std::move(tags), since, before};
   return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Search(request); }));
 }
 
@@ -172,13 +173,19 @@ void BindMemory(py::module_& module) {
            py::arg("mean_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
            py::arg("idf_weights") = true, py::arg("max_groups") = 4, py::arg("neighbours") = 1,
            py::arg("token_budget") = 1024, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
-           py::arg("source") = "")
+           py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
+           py::arg("since") = py::none(), py::arg("before") = py::none())
       .def(
           "recent_pages",
-          [](const MemoryHandle& self, int64_t stream, int64_t before, int32_t blocks) {
-            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.RecentPages(stream, before, blocks); }));
+          [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t blocks, std::vector<std::string> sources,
+             std::vector<std::string> tags, std::optional<double> since, std::optional<double> before) {
+            const os::SearchFilter filter{std::move(sources), std::move(tags), since, before};
+            return ValueOrRaise(
+                self.Call([&](Memory& memory) { return memory.RecentPages(stream, end, blocks, filter); }));
           },
-          py::arg("stream"), py::arg("before"), py::arg("blocks"))
+          py::arg("stream"), py::arg("end"), py::arg("blocks"), py::kw_only(),
+          py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
+          py::arg("since") = py::none(), py::arg("before") = py::none())
       .def(
           "random_pages",
           [](const MemoryHandle& self, int64_t stream, int64_t before, int32_t count, uint64_t seed) {

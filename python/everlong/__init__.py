@@ -20,6 +20,7 @@ from everlong.memory import Block, Memory, MemoryStats
 from everlong.model import Answer, MemoryModel, Perplexity, ReadReport
 from everlong.profile import IndexProfile
 from everlong.recall import Recall
+from everlong.where import Where
 
 __version__ = _native.VERSION
 
@@ -46,6 +47,7 @@ __all__ = [
     "ReadReport",
     "Recall",
     "UnsupportedModelError",
+    "Where",
     "__version__",
     "ops",
 ]

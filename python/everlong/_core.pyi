@@ -147,10 +147,23 @@ class Memory:
         token_budget: int = 1024,
         stream: int = 0,
         resident_from: int | None = None,
-        source: str = "",
+        sources: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        since: float | None = None,
+        before: float | None = None,
     ) -> SearchResult:
-        """head_queries [tokens, heads, D]; mean_query [Hkv * D]."""
-    def recent_pages(self, stream: int, before: int, blocks: int) -> list[PageRef]: ...
+        """head_queries [tokens, heads, D]; mean_query [Hkv * D]; any of the sources, all of the tags."""
+    def recent_pages(
+        self,
+        stream: int,
+        end: int,
+        blocks: int,
+        *,
+        sources: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        since: float | None = None,
+        before: float | None = None,
+    ) -> list[PageRef]: ...
     def random_pages(self, stream: int, before: int, count: int, seed: int) -> list[PageRef]: ...
     def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
     def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...

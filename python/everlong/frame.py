@@ -49,6 +49,7 @@ class Frame:
         )
         self._transfer = PayloadTransfer(served.device, memory.core.page_bytes(config.page_tokens))
         self.source = ""
+        self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
         self._boundaries = TextBoundaries(tokenizer)
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
@@ -191,7 +192,7 @@ class Frame:
             sink_tokens=action.sink_tokens,
             source=self.source,
             created_at=time.time(),
-            tags=[],
+            tags=self.tags,
             token_ids=ids,
             payload=self._transfer.to_host(payload),
         )

@@ -37,6 +37,7 @@ from everlong.profile import (
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt
 from everlong.recall import Found, Recall, query_layers, search, tap_question
+from everlong.where import EVERYWHERE, Where
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
@@ -137,11 +138,17 @@ class MemoryModel:
     # --- reading
 
     def read(
-        self, text: str | pathlib.Path | TextIO | Iterable[str], source: str = "", *, progress: bool = False
+        self,
+        text: str | pathlib.Path | TextIO | Iterable[str],
+        source: str = "",
+        *,
+        tags: Sequence[str] = (),
+        progress: bool = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
-        Everything reported is durable. `source` names it in citations; a file's name by default. A reading that was cut
+        Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags` a
+        question may be narrowed (`where=`). A reading that was cut
         short, by Ctrl-C or by the death of the process, goes on where it stopped when the same text is read under the
         same name: what the memory has of it is not read again.
         """
@@ -153,7 +160,7 @@ class MemoryModel:
         self.frame.end_of_text()  # what stood before belongs to another source
         known = self._begin_reading(source)
         blocks = self.frame.archived_blocks
-        self.frame.source = source
+        self.frame.source, self.frame.tags = source, tuple(tags)
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:
@@ -169,7 +176,7 @@ class MemoryModel:
         else:
             self.frame.end_of_text()
         finally:
-            self.frame.source = ""
+            self.frame.source, self.frame.tags = "", ()
         self.memory.core.set_attribute(_READING, "")
         self.frame.checkpoint()
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
@@ -213,16 +220,18 @@ class MemoryModel:
         recall: bool = True,
         remember: bool = True,
         chat: bool = True,
+        where: Where = EVERYWHERE,
         **generation: Any,
     ) -> Answer:
         """Answer from the memory.
 
         `recall=False` leaves the window alone; `remember=False` leaves no trace of question and answer; `chat=False`
-        takes the question as plain text to go on from. Further arguments are those of transformers' `generate`.
+        takes the question as plain text to go on from; what comes back is from `where` alone, the newest text stays
+        in the window whatever it is. Further arguments are those of transformers' `generate`.
         """
         self._check_open()
         with contextlib.nullcontext() if remember else self.frame.branch():
-            tokens = list(self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation))
+            tokens = list(self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation))
         return Answer(self._text(tokens), len(tokens), self._last_recalled)
 
     def stream(
@@ -233,6 +242,7 @@ class MemoryModel:
         recall: bool = True,
         remember: bool = True,
         chat: bool = True,
+        where: Where = EVERYWHERE,
         **generation: Any,
     ) -> Generator[str]:
         """As `generate`, but yields the answer's text piece by piece."""
@@ -240,7 +250,7 @@ class MemoryModel:
         tokens: list[int] = []
         given = ""
         with contextlib.nullcontext() if remember else self.frame.branch():
-            for token in self._answer(question, max_new_tokens, recall=recall, chat=chat, **generation):
+            for token in self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation):
                 tokens.append(token)
                 text = self._text(tokens)
                 # A character of several tokens shows as U+FFFD until its last one is there.
@@ -256,23 +266,23 @@ class MemoryModel:
         """What came back for the newest `generate` or `stream`, best first."""
         return self._last_recalled
 
-    def search(self, question: str, *, chat: bool = True) -> tuple[Recall, ...]:
-        """What a question would bring back, best first, without answering. Leaves no trace."""
+    def search(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
+        """What a question would bring back from `where`, best first, without answering. Leaves no trace."""
         self._check_open()
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         found: list[Found] = []
 
         def keep(action: _core.Recall) -> Sequence[_core.PageRef]:
-            found.append(self._find(prompt))
+            found.append(self._find(prompt, where))
             return ()
 
         with self.frame.branch():
             self.frame.clear_recalled()
             self.frame.execute(self.frame.os.begin_prompt(), keep)
-            return self._cite(found[0] if found else self._find(prompt))
+            return self._cite(found[0] if found else self._find(prompt, where))
 
     def _answer(
-        self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, **generation: Any
+        self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, where: Where, **generation: Any
     ) -> Iterator[int]:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
@@ -284,7 +294,7 @@ class MemoryModel:
         self._said = prompt.ids.tolist()
 
         def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
-            return self._pages_for(action, prompt)
+            return self._pages_for(action, prompt, where)
 
         pages: RecallPages | None = answer_recall if recall else None
         self.frame.clear_recalled()
@@ -299,14 +309,16 @@ class MemoryModel:
             if self.frame.os.archiving and not self.memory.core.read_only:
                 self.frame.checkpoint()
 
-    def _pages_for(self, action: _core.Recall, prompt: Prompt | None = None) -> Sequence[_core.PageRef]:
+    def _pages_for(
+        self, action: _core.Recall, prompt: Prompt | None = None, where: Where = EVERYWHERE
+    ) -> Sequence[_core.PageRef]:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         if action.trigger == "recent":
-            return self._recent_pages(action.blocks)
+            return self._recent_pages(action.blocks, where)
         if action.trigger != "prompt" or prompt is None:
             newest = torch.tensor(self._said[-self.config.page_tokens :], dtype=torch.int64)
             prompt = Prompt(newest, slice(0, len(newest)))
-        found = self._find(prompt).chosen(self.config.decisive)
+        found = self._find(prompt, where).chosen(self.config.decisive)
         self._last_recalled = self._cite(found)
         return found.pages(self.config.order)
 
@@ -318,16 +330,16 @@ class MemoryModel:
         self._check_open()
         self.frame.execute(self.frame.os.raise_signal(signal), self._pages_for if self._said else None)
 
-    def _find(self, prompt: Prompt) -> Found:
+    def _find(self, prompt: Prompt, where: Where = EVERYWHERE) -> Found:
         self._calibrate_if_due()
         layers = sorted(query_layers(self.frame, self._profile, self.config))
         queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
         ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-        return search(self.frame, ids, queries, self._profile, self.config)
+        return search(self.frame, ids, queries, self._profile, self.config, where)
 
-    def _recent_pages(self, blocks: int) -> Sequence[_core.PageRef]:
+    def _recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         os = self.frame.os
-        return self.memory.core.recent_pages(os.stream, os.rolling[0], blocks)
+        return self.memory.core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
     def _cite(self, found: Found) -> tuple[Recall, ...]:
         core = self.memory.core

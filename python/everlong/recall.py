@@ -14,6 +14,7 @@ from everlong.config import MemoryConfig
 from everlong.frame import Frame
 from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
+from everlong.where import EVERYWHERE, Where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +56,9 @@ def search(
     queries: dict[int, torch.Tensor],
     profile: IndexProfile | None,
     config: MemoryConfig,
+    where: Where = EVERYWHERE,
 ) -> Found:
-    """Search the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer."""
+    """Search that part of the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer."""
     rolling_begin = frame.os.rolling[0]
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
     result = frame.memory.core.search(
@@ -69,6 +71,7 @@ def search(
         token_budget=config.recalled_tokens,
         stream=frame.os.stream,
         resident_from=rolling_begin,
+        **where.core(),
     )
     return Found(tuple(result.groups), result.agreed, result.decisiveness)
 

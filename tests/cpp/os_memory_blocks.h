@@ -37,6 +37,8 @@ struct Block {
   TokenSpan span;
   int32_t sink_tokens = 0;
   std::string source;
+  double created_at = 1000.5;
+  std::vector<std::string> tags{"a", "b"};
   std::vector<int32_t> ids;
   std::vector<float> keys;    // [layers, Hkv, tokens, D]
   std::vector<float> values;  // the same
@@ -106,8 +108,8 @@ inline Result<int64_t> Append(Memory& memory, const Block& block) {
   draft.span = block.span;
   draft.sink_tokens = block.sink_tokens;
   draft.source = block.source;
-  draft.created_at = 1000.5;
-  draft.tags = {"a", "b"};
+  draft.created_at = block.created_at;
+  draft.tags = block.tags;
   draft.token_ids = block.ids;
   draft.payload = payload;
   return memory.Append(draft);

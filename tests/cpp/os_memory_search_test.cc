@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "everlong/kv/archive.h"
@@ -213,7 +215,7 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
     SearchRequest request = question.Request();
     request.stream = 1;
     request.resident_from = 20;
-    request.source = "book";
+    request.filter.sources = {"book"};
     request.max_groups = 100;
     request.token_budget = 10000;
     const auto result = filled.memory->Search(request);
@@ -229,6 +231,156 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
       }
     }
     EXPECT_GT(seen.size(), 3U);
+  }
+}
+
+// What a filter lets through, by its definition.
+bool Passes(const Block& block, const SearchFilter& filter) {
+  bool passes = filter.sources.empty();
+  for (const std::string& source : filter.sources) passes = passes || source == block.source;
+  for (const std::string& tag : filter.tags) passes = passes && std::ranges::count(block.tags, tag) > 0;
+  if (filter.since) passes = passes && block.created_at >= *filter.since;
+  if (filter.before) passes = passes && block.created_at < *filter.before;
+  return passes;
+}
+
+// Blocks over three streams whose sources, tags and times are drawn by the seed.
+Filled FilledWithLabels(uint64_t seed, int count) {
+  Filled filled{Memory::Create(std::nullopt, TestManifest()).value(), {}};
+  std::mt19937_64 random(seed);
+  std::map<int64_t, int64_t> ends;
+  for (int i = 0; i < count; ++i) {
+    const auto stream = static_cast<int64_t>(random() % 3);
+    const auto tokens = static_cast<int64_t>(1 + random() % 8);
+    Block block = RandomBlock(random, stream, ends[stream], tokens, random() % 2 == 0 ? "book" : "letters");
+    block.tags.clear();
+    for (const char* tag : {"work", "home", "2025"}) {
+      if (random() % 2 == 0) block.tags.emplace_back(tag);
+    }
+    block.created_at = static_cast<double>(random() % 100);
+    ends[stream] += tokens;
+    block.id = Append(*filled.memory, block).value();
+    filled.blocks.push_back(std::move(block));
+  }
+  return filled;
+}
+
+const std::vector<SearchFilter> kFilters{
+    {{"book"}, {}, {}, {}}, {{"book", "letters"}, {"work"}, {}, {}}, {{}, {"work", "home"}, {}, {}}, {{}, {}, 40.0, {}},
+    {{}, {}, {}, 40.0},     {{"letters"}, {"2025"}, 20.0, 80.0},
+};
+
+TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) {
+  const Filled filled = FilledWithLabels(21, 30);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  for (const SearchFilter& filter : kFilters) {
+    const auto alone = Memory::Create(std::nullopt, TestManifest()).value();
+    ASSERT_TRUE(alone->SetRetrievalHeads(kHeads).ok());
+    size_t kept = 0;
+    for (const Block& block : filled.blocks) {
+      if (!Passes(block, filter)) continue;
+      ASSERT_TRUE(Append(*alone, block).ok());
+      ++kept;
+    }
+    ASSERT_GT(kept, 0U);
+    ASSERT_LT(kept, filled.blocks.size());
+    for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kMeanPool}) {
+      for (const Block& block : filled.blocks) {
+        const Question question = QuestionFor(block, block.span.size() - 1, 1.0F);
+        SearchRequest request = question.Request();
+        request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+        request.kinds = static_cast<uint32_t>(kind);
+        request.idf_weights = false;
+        request.max_groups = 100;
+        request.token_budget = 10000;
+        const auto expected = alone->Search(request);
+        request.filter = filter;
+        const auto found = filled.memory->Search(request);
+        ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+        ASSERT_TRUE(found.ok()) << found.status().ToString();
+        ASSERT_FALSE(found->groups.empty());
+        ASSERT_EQ(found->groups.size(), expected->groups.size());
+        for (size_t i = 0; i < found->groups.size(); ++i) {
+          EXPECT_EQ(found->groups[i].stream, expected->groups[i].stream);
+          EXPECT_EQ(found->groups[i].span, expected->groups[i].span);
+          EXPECT_EQ(found->groups[i].score, expected->groups[i].score);
+        }
+        EXPECT_EQ(found->top_mass, expected->top_mass);
+        EXPECT_EQ(found->decisiveness, expected->decisiveness);
+      }
+    }
+  }
+}
+
+TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
+  const Filled filled = FilledWithLabels(22, 40);
+  for (const SearchFilter& filter : kFilters) {
+    for (const Block& asked : filled.blocks) {
+      SearchRequest request;
+      request.token_ids = asked.ids;
+      request.kinds = static_cast<uint32_t>(IndexKind::kLexical);
+      request.neighbours = 0;
+      request.max_groups = 1000;
+      request.token_budget = 10000;
+      request.filter = filter;
+      std::set<std::pair<int64_t, int32_t>> expected;
+      for (const Block& block : filled.blocks) {
+        for (const PageRef& page : block.Pages()) {
+          bool has_word = false;
+          for (int64_t t = page.span.begin - block.span.begin; t < page.span.end - block.span.begin; ++t) {
+            has_word = has_word || std::ranges::count(asked.ids, block.ids[static_cast<size_t>(t)]) > 0;
+          }
+          const bool only_sinks = page.span.end - block.span.begin <= block.sink_tokens;
+          if (has_word && !only_sinks && Passes(block, filter)) expected.emplace(page.block, page.page);
+        }
+      }
+      const auto found = filled.memory->Search(request);
+      ASSERT_TRUE(found.ok());
+      std::set<std::pair<int64_t, int32_t>> pages;
+      for (const FoundGroup& group : found->groups) {
+        for (const PageRef& page : group.pages) pages.emplace(page.block, page.page);
+      }
+      EXPECT_EQ(pages, expected);
+    }
+  }
+}
+
+TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
+  const Filled filled = FilledWithLabels(23, 12);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const Question question = QuestionFor(filled.blocks[5], 0, 1.0F);
+  SearchRequest request = question.Request();
+  request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+  for (const uint32_t kinds : {1U, 2U, 4U, 7U}) {
+    request.kinds = kinds;
+    request.filter = {};
+    EXPECT_FALSE(filled.memory->Search(request)->groups.empty());
+    for (const SearchFilter& filter :
+         {SearchFilter{{"nowhere"}, {}, {}, {}}, SearchFilter{{}, {"work", "none"}, {}, {}},
+          SearchFilter{{}, {}, 1000.0, {}}, SearchFilter{{}, {}, 50.0, 50.0}}) {
+      request.filter = filter;
+      const auto found = filled.memory->Search(request);
+      ASSERT_TRUE(found.ok()) << found.status().ToString();
+      EXPECT_TRUE(found->groups.empty());
+      EXPECT_EQ(found->top_mass, 0.0F);
+      EXPECT_EQ(found->decisiveness, 0.0F);
+      EXPECT_FALSE(found->agreed);
+    }
+  }
+}
+
+TEST(OsMemorySearchTest, RecentPagesKeepToAFilter) {
+  const Filled filled = FilledWithLabels(24, 30);
+  for (const SearchFilter& filter : kFilters) {
+    std::vector<PageRef> expected;
+    int blocks = 0;
+    for (auto block = filled.blocks.rbegin(); block != filled.blocks.rend() && blocks < 3; ++block) {
+      if (block->stream != 1 || !Passes(*block, filter)) continue;
+      const std::vector<PageRef> pages = block->Pages();
+      expected.insert(expected.begin(), pages.begin(), pages.end());
+      ++blocks;
+    }
+    EXPECT_EQ(filled.memory->RecentPages(1, INT64_MAX, 3, filter).value(), expected);
   }
 }
 

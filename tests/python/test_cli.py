@@ -40,6 +40,27 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
     assert any("Zq7#Kx9" in recall["text"] and recall["source"] == "book" for recall in answer["recalled"])
 
 
+def test_ask_keeps_to_sources_tags_and_times(saved_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "m.everlong"
+    for name, tag in [("old", "work"), ("new", "home")]:
+        book = tmp_path / f"{name}.txt"
+        book.write_text("once upon a time there was a fox. " * 20 + "The key is Zq7#Kx9. " + "and so on. " * 20)
+        read = everlong("read", book, "--memory", memory, "--model", saved_model, "--tag", tag)
+        assert read.returncode == 0, read.stderr
+    for options, expected in [
+        (["--source", "old"], {"old"}),
+        (["--tag", "home", "--after", "1d"], {"new"}),
+        (["--tag", "home", "--tag", "work"], set()),
+        (["--before", "2020-01-01"], set()),
+    ]:
+        ask = everlong("ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "2", "--json", *options)
+        assert ask.returncode == 0, ask.stderr
+        assert {recall["source"] for recall in json.loads(ask.stdout)["recalled"]} == expected
+    wrong = everlong("ask", "Zq7#Kx9", "--memory", memory, "--after", "yesterday")
+    assert wrong.returncode == 1
+    assert "yesterday" in wrong.stderr
+
+
 def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "talk.everlong"
     book = tmp_path / "book.txt"

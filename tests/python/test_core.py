@@ -160,13 +160,62 @@ def test_search_by_word_filter_and_mean(memory) -> None:
     (group,) = memory.search(token_ids=written_ids, neighbours=1).groups
     assert (group.stream, group.begin, group.end, group.found_by) == (5, 4, 10, ["lexical"])
     assert memory.search(token_ids=written_ids, stream=5, resident_from=9).groups == []
-    assert memory.search(token_ids=written_ids, source="odd").groups == []
+    assert memory.search(token_ids=written_ids, sources=["odd"]).groups == []
 
     mean = written[3].keys[-1].mean(axis=1).reshape(-1)
     (group,) = memory.search(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
     assert {page.block for page in group.pages} & {4}
     assert group.found_by == ["mean_pool"]
     assert group.score == pytest.approx(1, abs=1e-5)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c"]), max_size=2),
+    st.sets(st.sampled_from(["x", "y"])),
+    st.one_of(st.none(), st.integers(0, 12)),
+    st.one_of(st.none(), st.integers(0, 12)),
+    st.integers(0, 1000),
+)
+def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: int) -> None:
+    """The softmax runs over the pages that pass and no others: masses against fp64."""
+    rng = np.random.default_rng(seed)
+    memory = _core.Memory.create(None, manifest())
+    kept: list[tuple[int, np.ndarray[Any, Any]]] = []  # first token of each page that passes, and its keys
+    for block in range(10):
+        written = Written(rng, 0, block * 10, 10, str(rng.choice(["a", "b", "c"])))
+        labels = [tag for tag in ("x", "y") if rng.random() < 0.6]
+        written.append_to(memory, tags=labels, created_at=float(block))
+        if (
+            (not sources or written.source in sources)
+            and tags <= set(labels)
+            and (since is None or block >= since)
+            and (before is None or block < before)
+        ):
+            kept += [(written.begin + first, written.keys[:, :, first : first + PAGE]) for first in range(0, 10, PAGE)]
+    memory.set_retrieval_heads(HEADS)
+    q = rng.standard_normal((1, len(HEADS), DIM)).astype(np.float32)
+    result = memory.search(
+        token_ids=np.array([1], dtype=np.int32),
+        head_queries=q,
+        kinds=["heads"],
+        idf_weights=False,
+        max_groups=50,
+        neighbours=0,
+        token_budget=1000,
+        sources=sources,
+        tags=sorted(tags),
+        since=since,
+        before=before,
+    )
+    found = {page.begin for group in result.groups for page in group.pages}
+    assert found == {begin for begin, _ in kept}
+    if kept:
+        mass = np.zeros(len(kept))
+        for head, (layer, _, kv_head) in enumerate(HEADS):
+            of_page = [np.exp(keys[layer, kv_head].astype(np.float64) @ q[0, head] / DIM**0.5) for _, keys in kept]
+            mass += np.array([scores.sum() for scores in of_page]) / sum(scores.sum() for scores in of_page)
+        assert result.top_mass == pytest.approx(mass.max() / len(HEADS), rel=0.03)
+        assert result.groups[0].score == pytest.approx(mass.max(), rel=0.03)
 
 
 def test_idf(memory) -> None:

@@ -48,7 +48,7 @@ INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 PYTHON_LAYERS = (
     {"errors", "_native"},
     {"_core"},
-    {"ops", "config", "control", "progress", "interrupts", "prompt", "data", "transfer"},
+    {"ops", "config", "control", "progress", "interrupts", "prompt", "data", "transfer", "where"},
     {"rope"},
     {"probe", "own_layers"},
     {"attach", "boundaries"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 import transformers
 
 import everlong
+from everlong.where import parse_time, seconds
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -86,6 +88,52 @@ def test_forgotten_text_is_not_found() -> None:
         assert mm.memory.forget(source="needle") > 0
         assert all(FACT not in recall.text for recall in mm.search(FACT))
         assert {block.source for block in mm.memory.blocks()} == {"kept"}
+
+
+def test_a_question_keeps_to_where_it_is_asked() -> None:
+    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(haystack_with_fact(), source="old", tags=["letters", "2024"])
+        mm.read(random_text(1500, seed=4) + FACT + random_text(900, seed=5), source="new", tags=["letters"])
+        mm.read(random_text(1500, seed=6), source="newest")
+        blocks = mm.memory.blocks()
+        assert {block.source: block.tags for block in blocks} == {
+            "old": ("letters", "2024"),
+            "new": ("letters",),
+            "newest": (),
+        }
+        first_new = next(block for block in blocks if block.source == "new").created_at
+        for where, expected in [
+            (everlong.Where(), {"old", "new", "newest"}),
+            (everlong.Where(source="new"), {"new"}),
+            (everlong.Where(source=["old", "newest"]), {"old", "newest"}),
+            (everlong.Where(tags="letters"), {"old", "new"}),
+            (everlong.Where(tags=["2024", "letters"]), {"old"}),
+            (everlong.Where(before=first_new), {"old"}),
+            (everlong.Where(after=first_new), {"new", "newest"}),
+            (everlong.Where(after=datetime.timedelta(days=7), source="old"), {"old"}),
+            (everlong.Where(before=datetime.timedelta(days=7)), set()),
+            (everlong.Where(source="nowhere"), set()),
+        ]:
+            found = mm.search(FACT, where=where)
+            assert {recall.source for recall in found} <= expected, where
+            assert bool(found) == bool(expected), where
+            assert any(FACT in recall.text for recall in found) == bool(expected & {"old", "new"}), where
+        answer = mm.generate(FACT, max_new_tokens=3, remember=False, where=everlong.Where(source="new"))
+        assert {recall.source for recall in answer.recalled} == {"new"}
+        list(mm.stream(FACT, max_new_tokens=3, remember=False, where=everlong.Where(source="nowhere")))
+        assert mm.last_recalled == ()
+
+
+def test_times_are_typed_as_moments_or_as_ago() -> None:
+    assert parse_time("2d") == datetime.timedelta(days=2)
+    assert parse_time("1.5h") == datetime.timedelta(hours=1.5)
+    assert parse_time("2026-11-21T14:00+00:00") == datetime.datetime(2026, 11, 21, 14, tzinfo=datetime.timezone.utc)
+    assert parse_time("2026-11-21") == datetime.datetime(2026, 11, 21)
+    assert seconds(datetime.datetime(1970, 1, 2, tzinfo=datetime.timezone.utc)) == 86400
+    assert seconds(12.5) == 12.5
+    with pytest.raises(ValueError, match="yesterday"):
+        parse_time("yesterday")
 
 
 def test_recent_policy_brings_back_the_newest_blocks() -> None:

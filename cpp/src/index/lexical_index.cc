@@ -98,13 +98,19 @@ class Fts5Index final : public LexicalIndex {
     EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
     if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
     const std::vector<int32_t> ids = RarestIds(token_ids);
+    const auto [first, last] = filter.Range();
     std::vector<Hit> hits;
-    if (ids.empty()) return hits;
+    if (ids.empty() || first == last) return hits;
     const std::string query = Words(ids, " OR ");
     // One statement of one connection: searches beside each other take turns.
     const std::scoped_lock lock(statement_mutex_);
     const ScopedReset reset(match_.get());
     EVERLONG_RETURN_IF_ERROR(BindText(database_.get(), match_.get(), 1, query));
+    // Rows outside the filter's range are not even scored.
+    if (sqlite3_bind_int64(match_.get(), 2, first) != SQLITE_OK ||
+        sqlite3_bind_int64(match_.get(), 3, last - 1) != SQLITE_OK) {
+      return SqliteError(database_.get(), "bind a range of pages");
+    }
     int code = SQLITE_OK;
     while ((code = sqlite3_step(match_.get())) == SQLITE_ROW) {
       const auto page = static_cast<int32_t>(sqlite3_column_int64(match_.get(), 0));
@@ -163,8 +169,9 @@ Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create() {
     return SqliteError(database.get(), "create its table");
   }
   EVERLONG_ASSIGN_OR_RETURN(Statement insert, Prepare(database.get(), "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)"));
-  EVERLONG_ASSIGN_OR_RETURN(Statement match,
-                            Prepare(database.get(), "SELECT rowid, bm25(pages) FROM pages WHERE pages MATCH ?1"));
+  EVERLONG_ASSIGN_OR_RETURN(Statement match, Prepare(database.get(),
+                                                     "SELECT rowid, bm25(pages) FROM pages "
+                                                     "WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3"));
   return std::unique_ptr<LexicalIndex>(
       std::make_unique<Fts5Index>(std::move(database), std::move(insert), std::move(match)));
 }

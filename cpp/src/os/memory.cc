@@ -146,6 +146,8 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   info.span = draft.span;
   info.sink_tokens = draft.sink_tokens;
   info.source = draft.source;
+  info.created_at = draft.created_at;
+  info.tags = draft.tags;
   const std::unique_lock changing(s.guard);
   if (const Status added = s.AddToIndexes(info, draft.token_ids, keys); !added.ok()) {
     s.broken = {added.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +

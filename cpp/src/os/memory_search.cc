@@ -55,12 +55,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const State& s = *state_;
   const std::shared_lock reading(state_->guard);
   EVERLONG_RETURN_IF_ERROR(s.broken);
-  index::PageFilter filter = s.Recallable(request.stream, request.resident_from);
-  if (!request.source.empty()) {
-    for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
-      if (s.directory.at(ordinal).source != request.source) filter.Set(ordinal, false);
-    }
-  }
+  const index::PageFilter filter = s.Recallable(request.stream, request.resident_from, request.filter);
   const int32_t candidates = std::max(kCandidates, request.max_groups);
 
   SearchResult result;
@@ -123,7 +118,8 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   return result;
 }
 
-Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before, int32_t blocks) const {
+Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before, int32_t blocks,
+                                                 const SearchFilter& filter) const {
   if (blocks < 0) return InvalidArgumentError("blocks is " + std::to_string(blocks) + ", expected at least 0");
   const State& s = *state_;
   const std::shared_lock reading(state_->guard);
@@ -132,7 +128,8 @@ Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before,
   if (found == s.streams.end()) return pages;
   std::vector<int64_t> newest;
   for (auto at = found->second.rbegin(); at != found->second.rend() && std::ssize(newest) < blocks; ++at) {
-    if (s.blocks.at(at->second).span.end <= before) newest.push_back(at->second);
+    const State::BlockPages& block = s.blocks.at(at->second);
+    if (block.span.end <= before && block.Passes(filter)) newest.push_back(at->second);
   }
   for (const int64_t id : newest | std::views::reverse) {
     const State::BlockPages& block = s.blocks.at(id);

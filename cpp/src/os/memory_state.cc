@@ -42,10 +42,17 @@ std::vector<float> DecodeHeadKeys(const HeadsIndex& heads, int32_t tokens, const
 
 }  // namespace
 
+bool Memory::State::BlockPages::Passes(const SearchFilter& filter) const {
+  const auto has_tag = [this](const std::string& tag) { return std::ranges::find(tags, tag) != tags.end(); };
+  return (filter.sources.empty() || std::ranges::find(filter.sources, source) != filter.sources.end()) &&
+         std::ranges::all_of(filter.tags, has_tag) && (!filter.since || created_at >= *filter.since) &&
+         (!filter.before || created_at < *filter.before);
+}
+
 Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids,
                                    const PayloadKeys& keys) {
   const auto pages = static_cast<int32_t>(layout.PageCount(info.span.size()));
-  const BlockPages block{directory.size(), pages, info.span, info.stream};
+  const BlockPages block{directory.size(), pages, info.span, info.stream, info.source, info.created_at, info.tags};
   for (int32_t page = 0; page < pages; ++page) {
     const int64_t first = int64_t{page} * layout.page_tokens;
     const int32_t tokens = layout.PageTokens(info.span.size(), page);
@@ -207,15 +214,18 @@ Result<int32_t> Memory::State::OrdinalOf(const PageRef& page) const {
   return ordinal;
 }
 
-index::PageFilter Memory::State::Recallable(int64_t stream, int64_t resident_from) const {
-  index::PageFilter filter(directory.size(), false);
-  for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {
-    const index::PageEntry& entry = directory.at(ordinal);
-    const bool resident = entry.stream == stream && entry.span.end > resident_from;
-    const bool only_sinks = entry.sink_tokens >= entry.span.size();
-    filter.Set(ordinal, !entry.forgotten && !resident && !only_sinks);
+index::PageFilter Memory::State::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {
+  index::PageFilter recallable(directory.size(), false);
+  for (const auto& [id, block] : blocks) {
+    if (!block.Passes(filter)) continue;
+    for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal) {
+      const index::PageEntry& entry = directory.at(ordinal);
+      const bool resident = entry.stream == stream && entry.span.end > resident_from;
+      const bool only_sinks = entry.sink_tokens >= entry.span.size();
+      recallable.Set(ordinal, !resident && !only_sinks);
+    }
   }
-  return filter;
+  return recallable;
 }
 
 }  // namespace everlong::os

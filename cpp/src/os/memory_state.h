@@ -33,6 +33,11 @@ struct Memory::State {
     int32_t count = 0;
     TokenSpan span;
     int64_t stream = 0;
+    std::string source;
+    double created_at = 0;
+    std::vector<std::string> tags;
+
+    [[nodiscard]] bool Passes(const SearchFilter& filter) const;
   };
 
   // --- fixed once the memory is open
@@ -93,8 +98,10 @@ struct Memory::State {
   [[nodiscard]] PageRef RefOf(int32_t ordinal) const;
   // The directory's entry of a page that a caller names; kNotFound, or kInvalidArgument when its span is another.
   [[nodiscard]] Result<int32_t> OrdinalOf(const PageRef& page) const;
-  // Pages that may be recalled into a frame of `stream` that still holds everything from token `resident_from` on.
-  [[nodiscard]] index::PageFilter Recallable(int64_t stream, int64_t resident_from) const;
+  // Pages of blocks that pass `filter` and may be recalled into a frame of `stream` that still holds everything from
+  // token `resident_from` on.
+  [[nodiscard]] index::PageFilter Recallable(int64_t stream, int64_t resident_from,
+                                             const SearchFilter& filter = {}) const;
 };
 
 }  // namespace everlong::os

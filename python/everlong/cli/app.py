@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from everlong.errors import EverlongError
+
+if TYPE_CHECKING:
+    from everlong.where import Where
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,10 +27,23 @@ Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2
 KeptModel = Annotated[str, typer.Option("--model", "-m", help="The model that read it, by default.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
+Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]
+After = Annotated[str, typer.Option(help="Recall only what was read since: 2026-11-21, or 7d, 12h, 30m ago.")]
+Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
+
+
+def where_of(sources: list[str] | None, tags: list[str] | None, after: str, before: str) -> Where:
+    """What the options --source, --tag, --after and --before name."""
+    from everlong.where import Where, parse_time
+
+    return Where(
+        sources or (), tags or (), parse_time(after) if after else None, parse_time(before) if before else None
+    )
 
 
 def model_of(memory: Path) -> str:

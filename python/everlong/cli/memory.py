@@ -12,12 +12,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, KeptModel, MemoryFolder, Model, app, model_of, print_json
+from everlong.cli.app import (
+    DEFAULT_MODEL,
+    After,
+    Before,
+    Json,
+    KeptModel,
+    MemoryFolder,
+    Model,
+    Sources,
+    Tags,
+    app,
+    model_of,
+    print_json,
+    where_of,
+)
 
 if TYPE_CHECKING:
     from everlong.memory import Memory
     from everlong.model import MemoryModel
     from everlong.recall import Recall
+    from everlong.where import Where
 
 _CITED_CHARACTERS = 200
 
@@ -28,6 +43,7 @@ def read(
     memory: MemoryFolder,
     model: Model = DEFAULT_MODEL,
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
     as_json: Json = False,
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
@@ -39,7 +55,7 @@ def read(
     with MemoryModel.from_pretrained(model, memory=memory) as mm:
         reports = {}
         for file in files:
-            report = mm.read(file, source=source, progress=not as_json and sys.stderr.isatty())
+            report = mm.read(file, source=source, tags=tag or (), progress=not as_json and sys.stderr.isatty())
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
@@ -56,13 +72,18 @@ def ask(
     model: KeptModel = "",
     max_new_tokens: int = 64,
     remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
+    source: Sources = None,
+    tag: Tags = None,
+    after: After = "",
+    before: Before = "",
     as_json: Json = False,
 ) -> None:
     """Answer a question from a memory; the citations follow the answer."""
     from everlong.model import MemoryModel
 
+    where = where_of(source, tag, after, before)
     with MemoryModel.from_pretrained(model or model_of(memory), memory=memory) as mm:
-        answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember)
+        answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
         return
@@ -83,6 +104,10 @@ def chat(
     memory: MemoryFolder,
     model: KeptModel = "",
     max_new_tokens: int = 256,
+    source: Sources = None,
+    tag: Tags = None,
+    after: After = "",
+    before: Before = "",
     timeline: Annotated[Path | None, typer.Option(help="Draw what came back when: a .png or .svg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a turn.")] = False,
 ) -> None:
@@ -93,6 +118,7 @@ def chat(
     """
     from everlong.model import MemoryModel
 
+    where = where_of(source, tag, after, before)
     known = (memory / "manifest.json").exists()
     name = model or (model_of(memory) if known else DEFAULT_MODEL)
     with MemoryModel.from_pretrained(name, memory=memory) as mm:
@@ -102,7 +128,7 @@ def chat(
                     break
                 print(_obey(mm, line))
             elif line:
-                _answer(mm, line, max_new_tokens, as_json=as_json)
+                _answer(mm, line, max_new_tokens, where, as_json=as_json)
         if timeline is not None:
             _draw_timeline(mm, timeline)
 
@@ -131,9 +157,9 @@ def _obey(mm: MemoryModel, line: str) -> str:
     return "there is /sources, /forget NAME and /quit"
 
 
-def _answer(mm: MemoryModel, question: str, max_new_tokens: int, *, as_json: bool) -> None:
+def _answer(mm: MemoryModel, question: str, max_new_tokens: int, where: Where, *, as_json: bool) -> None:
     pieces = []
-    answer = mm.stream(question, max_new_tokens=max_new_tokens)
+    answer = mm.stream(question, max_new_tokens=max_new_tokens, where=where)
     try:
         for piece in answer:
             pieces.append(piece)

@@ -1,7 +1,9 @@
 // Which pages a search may return, decided before scoring.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace everlong::index {
@@ -14,6 +16,13 @@ class PageFilter {
   void Set(int32_t ordinal, bool allowed) { allowed_[static_cast<size_t>(ordinal)] = allowed ? 1 : 0; }
   [[nodiscard]] bool Allows(int32_t ordinal) const {
     return static_cast<size_t>(ordinal) < allowed_.size() && allowed_[static_cast<size_t>(ordinal)] != 0;
+  }
+  // The shortest run [first, last) of ordinals that holds all that are allowed; [0, 0) for none.
+  [[nodiscard]] std::pair<int32_t, int32_t> Range() const {
+    const auto first = std::ranges::find(allowed_, uint8_t{1});
+    if (first == allowed_.end()) return {0, 0};
+    const auto last = std::find(allowed_.rbegin(), allowed_.rend(), uint8_t{1});
+    return {static_cast<int32_t>(first - allowed_.begin()), static_cast<int32_t>(allowed_.rend() - last)};
   }
 
  private:

@@ -31,6 +31,14 @@ struct PageRef {
 
 enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U };  // bits; several are fused by rank
 
+// Which blocks a search may look into; what is not set does not choose.
+struct SearchFilter {
+  std::vector<std::string> sources;  // any of these
+  std::vector<std::string> tags;     // all of these
+  std::optional<double> since;       // archived at this moment or later, seconds since 1970
+  std::optional<double> before;      // archived before this moment
+};
+
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
@@ -43,7 +51,7 @@ struct SearchRequest {
   // Never returned: pages of `stream` that end after this token (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
-  std::string source;  // only this source; "" for all
+  SearchFilter filter;  // prunes before any index scores a page; no group crosses it
 };
 
 struct FoundGroup {
@@ -91,9 +99,10 @@ class Memory {
   // Pages that hold nothing but sinks are never returned. The first search by mean_pool reads a layer of every page.
   [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
 
-  // The `blocks` most recent blocks of `stream` that end at or before `before`, pages in order of time (the designs'
-  // MVP policy, 3.1.2).
-  [[nodiscard]] Result<std::vector<PageRef>> RecentPages(int64_t stream, int64_t before, int32_t blocks) const;
+  // The `blocks` most recent blocks of `stream` that end at or before `before` and pass `filter`, pages in order of
+  // time (the designs' MVP policy, 3.1.2).
+  [[nodiscard]] Result<std::vector<PageRef>> RecentPages(int64_t stream, int64_t before, int32_t blocks,
+                                                         const SearchFilter& filter = {}) const;
   // `count` pages (or all there are) drawn without replacement, in the order of drawing, from all that a search with
   // resident_from = before may return: the random control of every evaluation.
   [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count,
