@@ -106,8 +106,10 @@ uint32_t ParseKinds(const std::vector<std::string>& names) {
       kinds |= static_cast<uint32_t>(os::IndexKind::kLexical);
     } else if (name == "mean_pool") {
       kinds |= static_cast<uint32_t>(os::IndexKind::kMeanPool);
+    } else if (name == "hnsw") {
+      kinds |= static_cast<uint32_t>(os::IndexKind::kHnsw);
     } else {
-      throw py::value_error("kinds: \"" + name + "\", expected \"heads\", \"lexical\" or \"mean_pool\"");
+      throw py::value_error("kinds: \"" + name + "\", expected \"heads\", \"lexical\", \"mean_pool\" or \"hnsw\"");
     }
   }
   if (kinds == 0) throw py::value_error("kinds: none, expected at least one");

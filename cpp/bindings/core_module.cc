@@ -4,11 +4,12 @@
 #include "everlong/store/manifest.h"
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "The native core: memories (store + index) and the Memory OS.";
+  module.doc() = "The native core: memories (store + index), the Memory OS and vector indexes.";
   module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
   everlong::bindings::BindManifest(module);
   everlong::bindings::BindPages(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
   everlong::bindings::BindTransfer(module);
+  everlong::bindings::BindIndex(module);
 }

@@ -1,6 +1,6 @@
 """everlong: a memory of a million tokens and more for any HuggingFace causal LM."""
 
-from everlong import _native, ops
+from everlong import _native, index, ops
 from everlong.config import MemoryConfig
 from everlong.errors import (
     CapacityError,
@@ -49,5 +49,6 @@ __all__ = [
     "UnsupportedModelError",
     "Where",
     "__version__",
+    "index",
     "ops",
 ]

@@ -1,6 +1,7 @@
-"""The native core: memories (store + index) and the Memory OS. Arrays are numpy, C-contiguous; nothing knows torch.
+"""The native core: memories (store + index), the Memory OS and vector indexes.
 
-Failures are the exceptions of `everlong.errors`. Long calls release the GIL.
+Arrays are numpy, C-contiguous; nothing knows torch. Failures are the exceptions of `everlong.errors`. Long calls
+release the GIL.
 """
 
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ class FoundGroup:
     def score(self) -> float: ...
     @property
     def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool"."""
+        """Any of "heads", "lexical", "mean_pool", "hnsw"."""
 
 class SearchResult:
     @property
@@ -183,6 +184,33 @@ class Memory:
     def read_only(self) -> bool: ...
     def close(self) -> None:
         """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
+
+class VectorIndex:
+    """cpp/include/everlong/index/vector_index.h; python/everlong/index.py is its face."""
+
+    @staticmethod
+    def flat(dimension: int, metric: str, storage: str) -> VectorIndex: ...
+    @staticmethod
+    def hnsw(
+        dimension: int, metric: str, links: int, ef_construction: int, ef: int, exact_below: int
+    ) -> VectorIndex: ...
+    @staticmethod
+    def load_flat(file: str) -> VectorIndex: ...
+    @staticmethod
+    def load_hnsw(file: str) -> VectorIndex: ...
+    def add(self, ids: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32]) -> None: ...
+    def remove(self, ids: npt.NDArray[np.int64]) -> int: ...
+    def search(
+        self, queries: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.uint8] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """ids and scores [n, k]; where there are fewer hits, -1 and minus infinity."""
+    def save(self, file: str) -> None: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
 
 class MemoryOsConfig:
     """The defaults of every field stand in the C++ headers of the os layer and nowhere else."""

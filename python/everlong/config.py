@@ -7,7 +7,7 @@ from typing import Literal
 
 from everlong import _core
 
-IndexPart = Literal["heads", "lexical", "mean_pool"]
+IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]

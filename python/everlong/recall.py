@@ -64,7 +64,7 @@ def search(
     result = frame.memory.core.search(
         token_ids=question_ids,
         head_queries=head_queries(frame, queries, profile) if profile is not None and "heads" in kinds else None,
-        mean_query=mean_query(frame, queries) if "mean_pool" in kinds else None,
+        mean_query=mean_query(frame, queries) if {"mean_pool", "hnsw"} & set(kinds) else None,
         kinds=kinds or ["lexical"],
         max_groups=config.groups,
         neighbours=config.neighbours,
@@ -81,7 +81,7 @@ def query_layers(frame: Frame, profile: IndexProfile | None, config: MemoryConfi
     layers = set()
     if profile is not None and "heads" in config.index:
         layers |= {layer for layer, _, _ in profile.heads}
-    if "mean_pool" in config.index:
+    if {"mean_pool", "hnsw"} & set(config.index):
         layers.add(frame.served.layers - 1)
     return layers
 

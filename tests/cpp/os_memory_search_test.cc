@@ -168,7 +168,7 @@ TEST(OsMemorySearchTest, FusionNamesEveryPartThatFoundThePage) {
   EXPECT_EQ(found_by, static_cast<uint32_t>(index::kFoundByHeads | index::kFoundByLexical));
 }
 
-TEST(OsMemorySearchTest, MeanPoolRanksBlocksByCosine) {
+TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
   Filled filled = FilledInRam(8);
   const auto mean_of = [](const Block& block) {
     std::vector<double> mean(static_cast<size_t>(kKvHeads * kDim), 0.0);
@@ -181,12 +181,12 @@ TEST(OsMemorySearchTest, MeanPoolRanksBlocksByCosine) {
     }
     return mean;
   };
-  const auto check = [&](const Block& wanted) {
+  const auto check_by = [&](const Block& wanted, IndexKind kind, index::FoundBy part) {
     const std::vector<double> mean = mean_of(wanted);
     const std::vector<float> query(mean.begin(), mean.end());
     SearchRequest request;
     request.mean_query = query;
-    request.kinds = static_cast<uint32_t>(IndexKind::kMeanPool);
+    request.kinds = static_cast<uint32_t>(kind);
     request.neighbours = 0;
     request.max_groups = 1;
     const auto result = filled.memory->Search(request);
@@ -194,7 +194,11 @@ TEST(OsMemorySearchTest, MeanPoolRanksBlocksByCosine) {
     ASSERT_EQ(result->groups.size(), 1U);
     EXPECT_EQ(result->groups[0].pages.front().block, wanted.id);
     EXPECT_NEAR(result->groups[0].score, 1.0, 1e-5);
-    EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(index::kFoundByMeanPool));
+    EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(part));
+  };
+  const auto check = [&](const Block& wanted) {
+    check_by(wanted, IndexKind::kMeanPool, index::kFoundByMeanPool);
+    check_by(wanted, IndexKind::kHnsw, index::kFoundByHnsw);
   };
   check(filled.blocks[4]);
   std::mt19937_64 random(80);
@@ -284,7 +288,7 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
     }
     ASSERT_GT(kept, 0U);
     ASSERT_LT(kept, filled.blocks.size());
-    for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kMeanPool}) {
+    for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kMeanPool, IndexKind::kHnsw}) {
       for (const Block& block : filled.blocks) {
         const Question question = QuestionFor(block, block.span.size() - 1, 1.0F);
         SearchRequest request = question.Request();
@@ -351,7 +355,7 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
   const Question question = QuestionFor(filled.blocks[5], 0, 1.0F);
   SearchRequest request = question.Request();
   request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
-  for (const uint32_t kinds : {1U, 2U, 4U, 7U}) {
+  for (const uint32_t kinds : {1U, 2U, 4U, 8U, 15U}) {
     request.kinds = kinds;
     request.filter = {};
     EXPECT_FALSE(filled.memory->Search(request)->groups.empty());
@@ -394,7 +398,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     EXPECT_EQ(filled.memory->Search(request).status().code(), StatusCode::kInvalidArgument);
   };
   refuses([](SearchRequest& r) { r.kinds = 0; });
-  refuses([](SearchRequest& r) { r.kinds = 8; });
+  refuses([](SearchRequest& r) { r.kinds = 16; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
   refuses([](SearchRequest& r) { r.token_budget = 0; });

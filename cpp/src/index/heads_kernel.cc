@@ -3,12 +3,7 @@
 #include <limits>
 
 #include "everlong/index/key_tiles.h"
-
-// GCC compiles a part of a file for another instruction set; the choice between them is made when the program runs.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#include <immintrin.h>
-#define EVERLONG_KERNEL_X86 1
-#endif
+#include "simd_levels.h"
 
 namespace everlong::index {
 namespace {
@@ -51,12 +46,9 @@ HeadsKernels Supported() {
   HeadsKernels supported;
   const auto add = [&supported](const HeadsKernel& kernel) { supported.kernels[supported.count++] = kernel; };
 #ifdef EVERLONG_KERNEL_X86
-  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (has_avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
-    add(avx512::kKernel);
-  }
-  if (has_avx2) add(avx2::kKernel);
+  const SimdLevel level = BestSimdLevel();
+  if (level >= SimdLevel::kAvx512) add(avx512::kKernel);
+  if (level >= SimdLevel::kAvx2) add(avx2::kKernel);
 #endif
   add(portable::kKernel);
   return supported;

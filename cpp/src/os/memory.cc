@@ -127,7 +127,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   // All that can be refused is refused before the block is stored.
   const int64_t tokens = draft.span.size();
   const State::PayloadKeys keys =
-      s.DecodePayloadKeys(draft.payload, tokens, s.heads.has_value() ? &*s.heads : nullptr, s.mean_pool.has_value());
+      s.DecodePayloadKeys(draft.payload, tokens, s.heads.has_value() ? &*s.heads : nullptr, s.NeedsSums());
   if (!AllFinite(keys.mean_pool_sum) || !std::ranges::all_of(keys.head_keys, AllFinite)) {
     return InvalidArgumentError("payload holds keys that are NaN or infinite");
   }
@@ -305,7 +305,9 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
   const std::unique_lock changing(s.guard);
   for (const int64_t id : blocks) {
     s.directory.ForgetBlock(id);
-    if (s.mean_pool.has_value()) s.mean_pool->Forget(id);
+    for (const auto& block_index : {&s.mean_pool, &s.hnsw}) {
+      if (*block_index != nullptr) (*block_index)->Remove({&id, 1});
+    }
     const auto block = s.blocks.find(id);
     if (block == s.blocks.end()) continue;
     const auto stream = s.streams.find(block->second.stream);

@@ -18,9 +18,10 @@ constexpr int32_t kCandidates = 64;
 constexpr uint32_t kHeads = static_cast<uint32_t>(IndexKind::kHeads);
 constexpr uint32_t kLexical = static_cast<uint32_t>(IndexKind::kLexical);
 constexpr uint32_t kMeanPool = static_cast<uint32_t>(IndexKind::kMeanPool);
+constexpr uint32_t kHnsw = static_cast<uint32_t>(IndexKind::kHnsw);
 
 Status CheckRequest(const SearchRequest& request) {
-  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool)) != 0) {
+  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool | kHnsw)) != 0) {
     return InvalidArgumentError("kinds is " + std::to_string(request.kinds) + ", expected bits of IndexKind");
   }
   if (request.max_groups < 1) {
@@ -45,12 +46,34 @@ std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
 
 }  // namespace
 
+Result<index::Ranking> Memory::State::RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,
+                                                 int32_t count, const index::PageFilter& filter) const {
+  const auto pages_of = [this](int64_t id) {
+    const BlockPages& block = blocks.at(id);
+    return std::views::iota(block.first, block.first + block.count);
+  };
+  const index::IdFilter with_allowed_page([&](int64_t id) {
+    return std::ranges::any_of(pages_of(id), [&filter](int32_t ordinal) { return filter.Allows(ordinal); });
+  });
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
+                            block_index.Search(query, count, with_allowed_page));
+  index::Ranking ranking;
+  for (const index::VectorHit& hit : hits[0]) {
+    for (const int32_t ordinal : pages_of(hit.id)) {
+      if (std::ssize(ranking.hits) < count && filter.Allows(ordinal)) ranking.hits.push_back({ordinal, hit.score});
+    }
+  }
+  return ranking;
+}
+
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
   const bool by_heads = (request.kinds & kHeads) != 0 && !request.head_queries.empty();
   const bool by_lexical = (request.kinds & kLexical) != 0 && !request.token_ids.empty();
   const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
-  if (by_mean_pool) EVERLONG_RETURN_IF_ERROR(state_->BuildMeanPool());
+  const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
+  if (by_mean_pool) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kMeanPool));
+  if (by_hnsw) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kHnsw));
 
   const State& s = *state_;
   const std::shared_lock reading(state_->guard);
@@ -84,17 +107,14 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     rankings.push_back({index::kFoundByLexical, std::move(hits)});
   }
   if (by_mean_pool) {
-    index::Ranking ranking{index::kFoundByMeanPool, {}};
-    // All blocks, since those whose pages the filter leaves out take ranks too.
-    const auto blocks = static_cast<int32_t>(std::max<int64_t>(1, s.mean_pool->size()));
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::BlockHit> hits, s.mean_pool->Search(request.mean_query, blocks));
-    for (const index::BlockHit& hit : hits) {
-      if (static_cast<int32_t>(ranking.hits.size()) >= candidates) break;
-      const State::BlockPages& block = s.blocks.at(hit.block);
-      for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal) {
-        if (filter.Allows(ordinal)) ranking.hits.push_back({ordinal, hit.score});
-      }
-    }
+    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
+                              s.RankBlocks(*s.mean_pool, request.mean_query, candidates, filter));
+    ranking.part = index::kFoundByMeanPool;
+    rankings.push_back(std::move(ranking));
+  }
+  if (by_hnsw) {
+    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, s.RankBlocks(*s.hnsw, request.mean_query, candidates, filter));
+    ranking.part = index::kFoundByHnsw;
     rankings.push_back(std::move(ranking));
   }
 

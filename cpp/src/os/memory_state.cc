@@ -1,6 +1,7 @@
 #include "memory_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -40,6 +41,17 @@ std::vector<float> DecodeHeadKeys(const HeadsIndex& heads, int32_t tokens, const
   return keys;
 }
 
+// The mean and the sum of a block's keys have the same direction, and only the direction counts.
+Status AddDirection(index::VectorIndex& index, int64_t block, std::span<const float> sum) {
+  float largest = 0;
+  for (const float value : sum) largest = std::max(largest, std::abs(value));
+  std::vector<float> direction(sum.begin(), sum.end());
+  if (largest > 0) {
+    for (float& value : direction) value /= largest;
+  }
+  return index.Add({&block, 1}, direction);
+}
+
 }  // namespace
 
 bool Memory::State::BlockPages::Passes(const SearchFilter& filter) const {
@@ -66,8 +78,8 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
     const int64_t begin = info.span.begin + first;
     directory.Add({info.id, page, info.stream, {begin, begin + tokens}, sinks, info.source});
   }
-  if (mean_pool.has_value()) {
-    EVERLONG_RETURN_IF_ERROR(mean_pool->Add(info.id, keys.mean_pool_sum, info.span.size()));
+  for (const auto& block_index : {&mean_pool, &hnsw}) {
+    if (*block_index != nullptr) EVERLONG_RETURN_IF_ERROR(AddDirection(**block_index, info.id, keys.mean_pool_sum));
   }
   blocks.emplace(info.id, block);
   streams[info.stream].emplace(info.span.begin, info.id);
@@ -172,19 +184,22 @@ Memory::State::PayloadKeys Memory::State::DecodePayloadKeys(std::span<const std:
   return keys;
 }
 
-Status Memory::State::BuildMeanPool() {
+Status Memory::State::BuildBlockIndex(IndexKind kind) {
+  std::unique_ptr<index::VectorIndex>& wanted = kind == IndexKind::kHnsw ? hnsw : mean_pool;
   {
     const std::shared_lock reading(guard);
-    if (mean_pool.has_value()) return OkStatus();
+    if (wanted != nullptr) return OkStatus();
   }
   const std::scoped_lock writing(writer);
-  if (mean_pool.has_value()) return OkStatus();
-  index::MeanPoolIndex built(layout.kv_heads * layout.head_dim);
+  if (wanted != nullptr) return OkStatus();
+  const int32_t dimension = layout.kv_heads * layout.head_dim;
+  std::unique_ptr<index::VectorIndex> built = kind == IndexKind::kHnsw ? index::MakeHnswIndex({.dimension = dimension})
+                                                                       : index::MakeFlatIndex({.dimension = dimension});
   EVERLONG_RETURN_IF_ERROR(VisitKeys(nullptr, true, [&built](const ListedBlock& block, const PayloadKeys* keys) {
-    return keys == nullptr ? OkStatus() : built.Add(block.id, keys->mean_pool_sum, block.span.size());
+    return keys == nullptr ? OkStatus() : AddDirection(*built, block.id, keys->mean_pool_sum);
   }));
   const std::unique_lock changing(guard);
-  mean_pool = std::move(built);
+  wanted = std::move(built);
   return OkStatus();
 }
 

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/fusion.h"
 #include "everlong/index/heads_index.h"
 #include "everlong/index/lexical_index.h"
-#include "everlong/index/mean_pool_index.h"
 #include "everlong/index/page_directory.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/token_statistics.h"
+#include "everlong/index/vector_index.h"
 #include "everlong/kv/payload.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
@@ -52,16 +53,18 @@ struct Memory::State {
   index::PageDirectory directory;
   index::TokenStatistics statistics;
   std::unique_ptr<index::LexicalIndex> lexical;
-  std::optional<index::HeadsIndex> heads;          // none until retrieval heads are set
-  std::optional<index::MeanPoolIndex> mean_pool;   // none until a search asks for it: it costs a read of every page
-  std::unordered_map<int64_t, BlockPages> blocks;  // not forgotten
+  std::optional<index::HeadsIndex> heads;  // none until retrieval heads are set
+  // By block; none until a search asks for it: it costs a read of every page.
+  std::unique_ptr<index::VectorIndex> mean_pool;
+  std::unique_ptr<index::VectorIndex> hnsw;
+  std::unordered_map<int64_t, BlockPages> blocks;         // not forgotten
   std::map<int64_t, std::map<int64_t, int64_t>> streams;  // stream -> first token -> block, not forgotten
   Status broken;  // why the indexes do not match the store any more; ok as long as they do
 
   // What the indexes take from a block's payload, computed before the block is acknowledged.
   struct PayloadKeys {
     std::vector<std::vector<float>> head_keys;  // [pages] of [key_heads, tokens, D]
-    std::vector<float> mean_pool_sum;           // [Hkv * D]; empty when there is no mean_pool index
+    std::vector<float> mean_pool_sum;           // [Hkv * D]; empty when neither mean_pool nor hnsw is there
   };
 
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
@@ -89,8 +92,13 @@ struct Memory::State {
   [[nodiscard]] Result<std::vector<PayloadKeys>> ReadKeys(std::span<const ListedBlock> listed,
                                                           const index::HeadsIndex* heads_index, bool with_sum) const;
 
-  // Reads every block's last layer for the mean_pool index, once.
-  Status BuildMeanPool();
+  // The `count` best pages by the vector of their block, of those that `filter` allows.
+  [[nodiscard]] Result<index::Ranking> RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,
+                                                  int32_t count, const index::PageFilter& filter) const;
+  // Whether there is an index over the sums of keys.
+  [[nodiscard]] bool NeedsSums() const { return mean_pool != nullptr || hnsw != nullptr; }
+  // Reads every block's last layer for the index that kMeanPool or kHnsw names, once.
+  Status BuildBlockIndex(IndexKind kind);
 
   // Whether a read failed because the writer beside this reader has forgotten the block meanwhile.
   [[nodiscard]] bool ForgottenByWriter(const Status& status) const;

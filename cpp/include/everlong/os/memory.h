@@ -29,7 +29,9 @@ struct PageRef {
   bool operator==(const PageRef&) const = default;
 };
 
-enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U };  // bits; several are fused by rank
+// Bits; several are fused by rank. mean_pool and hnsw are over the same vectors, the mean of a block's un-rotated keys
+// of the last layer (the designs' MVP, 3.1.2): the one exact, the other by a graph.
+enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U, kHnsw = 8U };
 
 // Which blocks a search may look into; what is not set does not choose.
 struct SearchFilter {
@@ -42,7 +44,7 @@ struct SearchFilter {
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
-  std::span<const float> mean_query;    // [Hkv * D] for mean_pool; empty: no mean_pool search
+  std::span<const float> mean_query;    // [Hkv * D] for mean_pool and hnsw; empty: no search by them
   uint32_t kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
   bool idf_weights = true;
   int32_t max_groups = 4;
@@ -96,7 +98,8 @@ class Memory {
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
 
   // Pages by every kind of `request.kinds` that has its input, fused by rank; one kind alone keeps its own scores.
-  // Pages that hold nothing but sinks are never returned. The first search by mean_pool reads a layer of every page.
+  // Pages that hold nothing but sinks are never returned. The first search by mean_pool or hnsw reads a layer of
+  // every page.
   [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
 
   // The `blocks` most recent blocks of `stream` that end at or before `before` and pass `filter`, pages in order of

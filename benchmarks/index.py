@@ -1,0 +1,192 @@
+"""Searching an archive: attention heads, words and vectors, each beside the plainest other way, in one run.
+
+    python benchmarks/index.py [--tokens 10000 100000 1000000] [--vectors 10000 100000] [--json]
+
+heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
+same bytes and beside torch (a matmul a KV head, softmax, sums over pages). lexical: BM25 of the same question over
+token ids drawn by Zipf's law. hnsw: 128 random numbers a vector, beside the Python package hnswlib (extra `bench`) with the
+same parameters, threads and queries; recall@5 against the exact index. Medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong import _core
+from everlong.demo import cpu_name
+from everlong.index import FlatIndex, HnswIndex
+
+KV_HEADS, DIM, PAGE, BLOCK = 2, 64, 64, 4096
+HEADS = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (0, 4, 1)]  # (layer, query head, KV head)
+QUESTION = 16
+VOCABULARY = 49_152
+DIMENSION, LINKS, EF_CONSTRUCTION, EF, K = 128, 16, 200, 64, 5
+
+
+def seconds(work: Callable[[], object], rounds: int) -> float:
+    """Median of `rounds` calls, after one that warms up."""
+    work()
+    taken = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def memory_of(tokens: int, rng: np.random.Generator) -> tuple[_core.Memory, torch.Tensor]:
+    """A memory in RAM of random keys and Zipf's words, and its keys [KV_HEADS, tokens, DIM] in bf16."""
+    manifest = _core.Manifest(
+        weights="", rope="", tokenizer="", layers=1, kv_heads=KV_HEADS, head_dim=DIM, page_tokens=PAGE, codec="bf16"
+    )
+    memory = _core.Memory.create(None, manifest)
+    memory.set_retrieval_heads(HEADS)
+    all_keys = []
+    for begin in range(0, tokens, BLOCK):
+        count = min(BLOCK, tokens - begin)
+        keys = torch.from_numpy(rng.standard_normal((KV_HEADS, count, DIM), dtype=np.float32)).bfloat16()
+        pages = []
+        for first in range(0, count, PAGE):
+            page = keys[:, first : first + PAGE]
+            pages += [page.contiguous().view(torch.uint8).reshape(-1), torch.zeros(page.numel() * 2, dtype=torch.uint8)]
+        memory.append(
+            stream=0,
+            begin=begin,
+            end=begin + count,
+            sink_tokens=0,
+            source="",
+            created_at=0,
+            tags=[],
+            token_ids=(rng.zipf(1.1, count) % VOCABULARY).astype(np.int32),
+            payload=torch.cat(pages).numpy(),
+        )
+        all_keys.append(keys)
+    return memory, torch.cat(all_keys, dim=1)
+
+
+def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Mass of every page: the definition, a matmul a KV head, with keys [KV_HEADS, N, DIM] and q [T, heads, DIM]."""
+    mass = 0
+    for kv_head in range(KV_HEADS):
+        of_head = q[:, [i for i, head in enumerate(HEADS) if head[2] == kv_head]]
+        scores = of_head.reshape(-1, DIM).to(keys.dtype) @ keys[kv_head].T / DIM**0.5
+        shares = torch.softmax(scores.float(), dim=-1)
+        rows = weights.repeat_interleave(of_head.shape[1])
+        mass = mass + torch.nn.functional.pad(rows @ shares, (0, -keys.shape[1] % PAGE)).view(-1, PAGE).sum(1)
+    return torch.as_tensor(mass)
+
+
+def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    memory, keys = memory_of(tokens, rng)
+    ids = (rng.zipf(1.1, QUESTION) % VOCABULARY).astype(np.int32)
+    q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
+    weights = torch.from_numpy(memory.idf(ids))
+    words = keys.contiguous().view(torch.int64)
+    result: dict[str, Any] = {"tokens": tokens, "key_bytes": words.numel() * 8}
+
+    def by_heads() -> _core.SearchResult:
+        return memory.search(token_ids=ids, head_queries=q, kinds=["heads"], max_groups=1, neighbours=0)
+
+    best = int(scan_by_torch(keys.float(), torch.from_numpy(q), weights).argmax())
+    assert by_heads().groups[0].begin == best * PAGE, "the scan and torch in fp32 find different pages"
+    result["heads"] = seconds(by_heads, rounds)
+    result["read"] = seconds(lambda: words.sum(), rounds)
+    with torch.inference_mode():
+        result["torch"] = seconds(lambda: scan_by_torch(keys, torch.from_numpy(q), weights), rounds)
+    result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
+    return result
+
+
+def measure_vectors(count: int, rounds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((count, DIMENSION), dtype=np.float32)
+    queries = rng.standard_normal((1000, DIMENSION), dtype=np.float32)
+    ids = np.arange(count)
+    result: dict[str, Any] = {"vectors": count, "threads": torch.get_num_threads()}
+    flat = FlatIndex(DIMENSION, "l2")
+    flat.add(ids, vectors)
+    exact = flat.search(queries[:200], K).ids
+    result["flat_qps"] = len(queries) / seconds(lambda: flat.search(queries, K), 1)
+
+    def recall(found: np.ndarray[Any, Any]) -> float:
+        return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, exact, strict=True)]))
+
+    graph = HnswIndex(DIMENSION, "l2", links=LINKS, ef_construction=EF_CONSTRUCTION, ef=EF, exact_below=0)
+    started = time.perf_counter()
+    graph.add(ids, vectors)
+    result["build"] = time.perf_counter() - started
+    result["qps"] = len(queries) / seconds(lambda: graph.search(queries, K), rounds)
+    result["recall"] = recall(graph.search(queries[:200], K).ids)
+    one_percent = np.zeros(count, dtype=np.bool_)
+    one_percent[::100] = True
+    result["qps_1_percent"] = len(queries) / seconds(lambda: graph.search(queries, K, one_percent), 1)
+    try:
+        import hnswlib
+    except ImportError:
+        return result
+    anchor = hnswlib.Index(space="l2", dim=DIMENSION)
+    anchor.init_index(max_elements=count, M=LINKS, ef_construction=EF_CONSTRUCTION)
+    anchor.set_num_threads(torch.get_num_threads())
+    started = time.perf_counter()
+    anchor.add_items(vectors, ids)
+    result["anchor_build"] = time.perf_counter() - started
+    anchor.set_ef(EF)
+    result["anchor_qps"] = len(queries) / seconds(lambda: anchor.knn_query(queries, K), rounds)
+    result["anchor_recall"] = recall(anchor.knn_query(queries[:200], K)[0].astype(np.int64))
+    return result
+
+
+def print_report(report: dict[str, Any]) -> None:
+    print(f"{report['cpu']}, torch {report['torch']}, {report['threads']} threads")
+    if report["archives"]:
+        print(f"\n{'tokens':>11} {'heads':>9} {'read':>9} {'ratio':>6} {'torch':>9} {'faster':>7} {'lexical':>9}")
+    for row in report["archives"]:
+        times = {name: f"{row[name] * 1e3:.2f} ms" for name in ("heads", "read", "torch", "lexical")}
+        print(
+            f"{row['tokens']:11,} {times['heads']:>9} {times['read']:>9} {row['heads'] / row['read']:6.2f} "
+            f"{times['torch']:>9} {row['torch'] / row['heads']:6.2f}x {times['lexical']:>9}"
+        )
+    for row in report["vectors"]:
+        print(
+            f"\n{row['vectors']:,} vectors of {DIMENSION}: flat {row['flat_qps']:,.0f} queries/s; hnsw built in "
+            f"{row['build']:.1f} s, {row['qps']:,.0f} queries/s, recall@{K} {row['recall']:.3f}; with 1 % allowed "
+            f"{row['qps_1_percent']:,.0f} queries/s"
+        )
+        if "anchor_qps" in row:
+            print(
+                f"hnswlib's package: built in {row['anchor_build']:.1f} s, {row['anchor_qps']:,.0f} queries/s, recall "
+                f"{row['anchor_recall']:.3f}; everlong's speed over its: build "
+                f"{row['anchor_build'] / row['build']:.2f}, search {row['qps'] / row['anchor_qps']:.2f}"
+            )
+        else:
+            print("hnswlib's package is not installed (extra `bench`): no anchor")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--vectors", type=int, nargs="*", default=[10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    report = {
+        "cpu": cpu_name(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "archives": [measure_tokens(tokens, options.rounds) for tokens in options.tokens],
+        "vectors": [measure_vectors(count, options.rounds) for count in options.vectors],
+    }
+    print(json.dumps(report, indent=2)) if options.json else print_report(report)
+
+
+if __name__ == "__main__":
+    main()

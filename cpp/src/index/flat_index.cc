@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "everlong/index/vector_index.h"
+#include "everlong/kv/element.h"
+#include "index_file.h"
+#include "vector_scan.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr std::string_view kMagic = "everlong flat 1\n";
+constexpr size_t kAlignment = 64;
+
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  AlignedAllocator() = default;
+  template <class U>
+  explicit AlignedAllocator(const AlignedAllocator<U>& /*other*/) {}
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(kAlignment))); }
+  void deallocate(T* at, size_t /*count*/) { ::operator delete(at, std::align_val_t(kAlignment)); }
+  bool operator==(const AlignedAllocator& /*other*/) const { return true; }
+};
+
+constexpr int64_t ElementBytes(VectorStorage storage) {
+  if (storage == VectorStorage::kFp32) return 4;
+  return storage == VectorStorage::kBf16 ? 2 : 1;
+}
+
+bool HasScale(VectorStorage storage) { return storage == VectorStorage::kInt8 || storage == VectorStorage::kE4M3; }
+
+float LargestMagnitude(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// Encodes one padded row; returns its scale.
+float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte* out) {
+  switch (storage) {
+    case VectorStorage::kFp32:
+      std::memcpy(out, values.data(), values.size_bytes());
+      return 1;
+    case VectorStorage::kBf16:
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint16_t bits = kv::FloatToBFloat16(values[i]);
+        std::memcpy(out + 2 * i, &bits, sizeof(bits));
+      }
+      return 1;
+    case VectorStorage::kInt8: {
+      const float scale = kv::GroupScale(LargestMagnitude(values), 127.0F);
+      const float inverse = 1 / scale;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float code = std::clamp(std::nearbyint(values[i] * inverse), -127.0F, 127.0F);
+        out[i] = static_cast<std::byte>(static_cast<int8_t>(code));
+      }
+      return scale;
+    }
+    case VectorStorage::kE4M3: {
+      const float scale = kv::GroupScale(LargestMagnitude(values), kv::kE4M3Max);
+      const float inverse = 1 / scale;
+      for (size_t i = 0; i < values.size(); ++i) out[i] = static_cast<std::byte>(kv::FloatToE4M3(values[i] * inverse));
+      return scale;
+    }
+  }
+  return 1;
+}
+
+struct Header {
+  int32_t dimension = 0;
+  uint32_t metric = 0;
+  uint32_t storage = 0;
+  uint32_t unused = 0;
+  int64_t count = 0;
+};
+
+class FlatIndex final : public VectorIndex {
+ public:
+  explicit FlatIndex(const FlatOptions& options)
+      : options_(options),
+        width_(PaddedWidth(options.dimension)),
+        row_bytes_(static_cast<size_t>(width_ * ElementBytes(options.storage))) {
+    EVERLONG_CHECK(options.dimension >= 1);
+  }
+
+  Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
+    EVERLONG_RETURN_IF_ERROR(CheckVectors(vectors, std::ssize(ids), options_.dimension, "vectors"));
+    const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
+    const std::unique_lock writing(guard_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const bool taken = ids[i] >= 0 && !rows_of_.try_emplace(ids[i], static_cast<int32_t>(ids_.size() + i)).second;
+      if (ids[i] >= 0 && !taken) continue;
+      for (size_t added = 0; added < i; ++added) rows_of_.erase(ids[added]);
+      if (taken) return AlreadyExistsError("id " + std::to_string(ids[i]) + " is in the index");
+      return InvalidArgumentError("id is " + std::to_string(ids[i]) + ", expected 0 or more");
+    }
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    const size_t first = rows_.size();
+    rows_.resize(first + ids.size() * row_bytes_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto row = std::span(padded).subspan(i * static_cast<size_t>(width_), static_cast<size_t>(width_));
+      const float scale = EncodeRow(row, options_.storage, rows_.data() + first + i * row_bytes_);
+      if (HasScale(options_.storage)) scales_.push_back(scale);
+    }
+    return OkStatus();
+  }
+
+  int64_t Remove(std::span<const int64_t> ids) override {
+    const std::unique_lock writing(guard_);
+    int64_t removed = 0;
+    for (const int64_t id : ids) {
+      const auto found = rows_of_.find(id);
+      if (found == rows_of_.end()) continue;
+      const auto hole = static_cast<size_t>(found->second);
+      const size_t last = ids_.size() - 1;
+      rows_of_[ids_[last]] = static_cast<int32_t>(hole);
+      rows_of_.erase(id);
+      ids_[hole] = ids_[last];
+      ids_.pop_back();
+      std::memmove(rows_.data() + hole * row_bytes_, rows_.data() + last * row_bytes_, row_bytes_);
+      rows_.resize(last * row_bytes_);
+      if (HasScale(options_.storage)) {
+        scales_[hole] = scales_[last];
+        scales_.pop_back();
+      }
+      ++removed;
+    }
+    return removed;
+  }
+
+  Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
+                                         const IdFilter& filter) const override {
+    if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+    EVERLONG_RETURN_IF_ERROR(
+        CheckVectors(queries, std::ssize(queries) / options_.dimension, options_.dimension, "queries"));
+    const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
+    const std::shared_lock reading(guard_);
+    ScannedRows rows;
+    rows.stored = {rows_.data(), static_cast<int64_t>(row_bytes_), std::ssize(ids_), width_,
+                   HasScale(options_.storage) ? scales_.data() : nullptr};
+    rows.ids = ids_.data();
+    rows.storage = options_.storage;
+    rows.metric = options_.metric;
+    return ScanRows(rows, AllowedRuns(ids_, filter), padded, k);
+  }
+
+  Status Save(const std::filesystem::path& file) const override {
+    const std::shared_lock reading(guard_);
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+    writer.WriteValue(Header{options_.dimension, static_cast<uint32_t>(options_.metric),
+                             static_cast<uint32_t>(options_.storage), 0, std::ssize(ids_)});
+    writer.WriteAll(std::span(ids_));
+    writer.WriteAll(std::span(scales_));
+    writer.Write(rows_);
+    return writer.Commit();
+  }
+
+  static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
+    Header header;
+    EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
+    if (header.dimension < 1 || header.metric > static_cast<uint32_t>(Metric::kL2) ||
+        header.storage > static_cast<uint32_t>(VectorStorage::kE4M3) || header.count < 0 ||
+        std::cmp_greater(header.count, reader.left() / sizeof(int64_t))) {
+      return CorruptError("'" + file.string() + "': header out of range");
+    }
+    auto index = std::make_unique<FlatIndex>(
+        FlatOptions{header.dimension, static_cast<Metric>(header.metric), static_cast<VectorStorage>(header.storage)});
+    const auto count = static_cast<size_t>(header.count);
+    index->ids_.resize(count);
+    if (HasScale(index->options_.storage)) index->scales_.resize(count);
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->ids_)));
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->scales_)));
+    if (reader.left() != count * index->row_bytes_) return reader.Truncated();
+    index->rows_.resize(count * index->row_bytes_);
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->rows_)));
+    for (size_t row = 0; row < count; ++row) index->rows_of_.emplace(index->ids_[row], static_cast<int32_t>(row));
+    return std::unique_ptr<VectorIndex>(std::move(index));
+  }
+
+  int32_t dimension() const override { return options_.dimension; }
+  Metric metric() const override { return options_.metric; }
+  int64_t size() const override {
+    const std::shared_lock reading(guard_);
+    return std::ssize(ids_);
+  }
+  int64_t bytes() const override {
+    const std::shared_lock reading(guard_);
+    constexpr size_t kMapEntry = 4 * sizeof(int64_t);  // about, in the usual libraries
+    return static_cast<int64_t>(rows_.capacity() + scales_.capacity() * sizeof(float) +
+                                ids_.capacity() * sizeof(int64_t) + rows_of_.size() * kMapEntry);
+  }
+
+ private:
+  FlatOptions options_;
+  int64_t width_;
+  size_t row_bytes_;
+  mutable std::shared_mutex guard_;
+  std::vector<int64_t> ids_;                                  // [rows]
+  std::vector<float> scales_;                                 // [rows]; empty for storages without
+  std::vector<std::byte, AlignedAllocator<std::byte>> rows_;  // [rows][row_bytes_]
+  std::unordered_map<int64_t, int32_t> rows_of_;
+};
+
+}  // namespace
+
+std::unique_ptr<VectorIndex> MakeFlatIndex(const FlatOptions& options) { return std::make_unique<FlatIndex>(options); }
+
+Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const std::filesystem::path& file) { return FlatIndex::Load(file); }
+
+}  // namespace everlong::index

@@ -1,0 +1,354 @@
+// Hierarchical navigable small worlds (Malkov and Yashunin, 2018) by hnswlib, the one file that includes it.
+#include <hnswlib/hnswlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+#include "best_first.h"
+#include "everlong/base/parallel_for.h"
+#include "everlong/index/vector_index.h"
+#include "index_file.h"
+#include "vector_scan.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr std::string_view kMagic = "everlong hnsw 1\n";
+constexpr size_t kFirstCapacity = 1024;
+// Searches wait for a writer no longer than these take.
+constexpr size_t kAddedAtOnce = 256;
+constexpr unsigned kSeed = 20090117;
+
+// hnswlib's distances by our kernels: its own are chosen when it is compiled, ours when it runs.
+float InnerProductDistance(const void* a, const void* b, const void* width) {
+  return 1 - BestVectorKernel().pair_dot(static_cast<const float*>(a), static_cast<const float*>(b),
+                                         *static_cast<const int64_t*>(width));
+}
+float SquaredDistance(const void* a, const void* b, const void* width) {
+  return BestVectorKernel().pair_distance(static_cast<const float*>(a), static_cast<const float*>(b),
+                                          *static_cast<const int64_t*>(width));
+}
+
+class KernelSpace final : public hnswlib::SpaceInterface<float> {
+ public:
+  KernelSpace(int64_t width, Metric metric) : width_(width), metric_(metric) {}
+  size_t get_data_size() override { return static_cast<size_t>(width_) * sizeof(float); }
+  hnswlib::DISTFUNC<float> get_dist_func() override {
+    return metric_ == Metric::kL2 ? &SquaredDistance : &InnerProductDistance;
+  }
+  void* get_dist_func_param() override { return &width_; }
+
+ private:
+  int64_t width_;
+  Metric metric_;
+};
+
+class FilterFunctor final : public hnswlib::BaseFilterFunctor {
+ public:
+  explicit FilterFunctor(const IdFilter& filter) : filter_(filter) {}
+  bool operator()(hnswlib::labeltype id) override { return filter_.Allows(static_cast<int64_t>(id)); }
+
+ private:
+  const IdFilter& filter_;
+};
+
+struct Header {
+  HnswOptions options;
+  int32_t max_level = -1;
+  uint32_t entry_row = 0;
+  int64_t count = 0;
+};
+
+class HnswIndex final : public VectorIndex {
+ public:
+  explicit HnswIndex(const HnswOptions& options, size_t capacity = kFirstCapacity)
+      : options_(options),
+        width_(PaddedWidth(options.dimension)),
+        space_(width_, options.metric),
+        graph_(&space_, capacity, static_cast<size_t>(options.links), static_cast<size_t>(options.ef_construction),
+               kSeed) {
+    EVERLONG_CHECK(options.dimension >= 1 && options.links >= 2 && options.ef_construction >= 1 && options.ef >= 1);
+    graph_.setEf(static_cast<size_t>(options.ef));
+  }
+
+  Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
+    EVERLONG_RETURN_IF_ERROR(CheckVectors(vectors, std::ssize(ids), options_.dimension, "vectors"));
+    const std::scoped_lock writing(writer_);
+    EVERLONG_RETURN_IF_ERROR(CheckNew(ids));
+    const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
+    for (size_t first = 0; first < ids.size(); first += kAddedAtOnce) {
+      const size_t count = std::min(kAddedAtOnce, ids.size() - first);
+      const std::unique_lock changing(guard_);
+      try {
+        EVERLONG_RETURN_IF_ERROR(AddSome(ids.subspan(first, count), padded.data() + first * static_cast<size_t>(width_),
+                                         ids.size() - first));
+      } catch (const std::exception& error) {  // out of memory
+        return CapacityError(std::string("the graph cannot grow: ") + error.what());
+      }
+    }
+    return OkStatus();
+  }
+
+  int64_t Remove(std::span<const int64_t> ids) override {
+    const std::scoped_lock writing(writer_);
+    const std::unique_lock changing(guard_);
+    int64_t removed = 0;
+    for (const int64_t id : ids) {
+      const auto found = graph_.label_lookup_.find(static_cast<hnswlib::labeltype>(id));
+      if (found == graph_.label_lookup_.end()) continue;
+      const hnswlib::tableint row = found->second;
+      graph_.markDeletedInternal(row);
+      graph_.label_lookup_.erase(found);
+      row_ids_[row] = kNoId;
+      free_rows_.push_back(row);
+      ++removed;
+    }
+    return removed;
+  }
+
+  Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
+                                         const IdFilter& filter) const override {
+    if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+    EVERLONG_RETURN_IF_ERROR(
+        CheckVectors(queries, std::ssize(queries) / options_.dimension, options_.dimension, "queries"));
+    const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
+    const std::shared_lock reading(guard_);
+    const ScannedRows rows = Rows();
+    RowRuns runs;
+    int64_t allowed = Live();
+    const bool known = !filter.all() || allowed <= options_.exact_below;
+    if (known) {
+      runs = AllowedRuns(row_ids_, filter);
+      allowed = runs.rows;
+    }
+    if (known && ScanIsCheaper(allowed)) return ScanRows(rows, runs, padded, k);
+
+    const int64_t count = std::ssize(padded) / width_;
+    std::vector<VectorHits> hits(static_cast<size_t>(count));
+    FilterFunctor functor(filter);
+    std::atomic<bool> failed = false;
+    ParallelFor(0, count, 1, [&](int64_t first, int64_t last) {
+      for (int64_t query = first; query < last; ++query) {
+        try {
+          hits[static_cast<size_t>(query)] =
+              SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
+        } catch (const std::exception&) {
+          failed = true;
+        }
+      }
+    });
+    if (failed) return CapacityError("no memory for a search");
+    const auto wanted = static_cast<size_t>(std::min<int64_t>(k, allowed));
+    for (int64_t query = 0; query < count; ++query) {
+      // The graph is approximate: now and then it does not lead to as many as there are.
+      if (hits[static_cast<size_t>(query)].size() >= wanted) continue;
+      if (!known && runs.rows == 0) runs = AllowedRuns(row_ids_, filter);
+      const auto row = std::span(padded).subspan(static_cast<size_t>(query * width_), static_cast<size_t>(width_));
+      hits[static_cast<size_t>(query)] = std::move(ScanRows(rows, runs, row, k)[0]);
+    }
+    return hits;
+  }
+
+  Status Save(const std::filesystem::path& file) const override {
+    const std::shared_lock reading(guard_);
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+    const size_t count = graph_.cur_element_count;
+    writer.WriteValue(Header{options_, graph_.maxlevel_, graph_.enterpoint_node_, static_cast<int64_t>(count)});
+    writer.WriteAll(std::span<const int>(graph_.element_levels_).first(count));
+    writer.WriteAll(std::span<const char>(graph_.data_level0_memory_, count * graph_.size_data_per_element_));
+    for (size_t row = 0; row < count; ++row) {
+      if (graph_.element_levels_[row] > 0)
+        writer.WriteAll(std::span<const char>(graph_.linkLists_[row], LinkBytes(row)));
+    }
+    return writer.Commit();
+  }
+
+  static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
+    const auto corrupt = [&file](const char* what) { return CorruptError("'" + file.string() + "': " + what); };
+    Header header;
+    EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
+    const HnswOptions& options = header.options;
+    if (options.dimension < 1 || options.metric > Metric::kL2 || options.links < 2 || options.links > 10'000 ||
+        options.ef_construction < 1 || options.ef < 1 || header.count < 0 ||
+        std::cmp_greater(header.count, reader.left() / sizeof(float)) ||
+        (header.count > 0 && (header.entry_row >= header.count || header.max_level < 0))) {
+      return corrupt("header out of range");
+    }
+    const auto count = static_cast<size_t>(header.count);
+    auto index = std::make_unique<HnswIndex>(options, std::max(count, kFirstCapacity));
+    auto& graph = index->graph_;
+    if (count > reader.left() / graph.size_data_per_element_) return reader.Truncated();
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<int>(graph.element_levels_).first(count)));
+    EVERLONG_RETURN_IF_ERROR(
+        reader.ReadAll(std::span<char>(graph.data_level0_memory_, count * graph.size_data_per_element_)));
+    for (size_t row = 0; row < count; ++row) {
+      const int level = graph.element_levels_[row];
+      const auto id = static_cast<int64_t>(graph.getExternalLabel(static_cast<hnswlib::tableint>(row)));
+      const bool deleted = graph.isMarkedDeleted(static_cast<hnswlib::tableint>(row));
+      // Rows count as the graph's own once all of them is there, so that the destructor frees what was allocated.
+      graph.element_levels_[row] = 0;
+      graph.cur_element_count = row + 1;
+      if (level < 0 || level > header.max_level || id < 0) return corrupt("a row out of range");
+      if (level > 0) {
+        const size_t bytes = static_cast<size_t>(level) * graph.size_links_per_element_;
+        if (bytes > reader.left()) return reader.Truncated();
+        graph.linkLists_[row] = static_cast<char*>(std::malloc(bytes));  // hnswlib frees it
+        EVERLONG_CHECK(graph.linkLists_[row] != nullptr);
+        graph.element_levels_[row] = level;
+        EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<char>(graph.linkLists_[row], bytes)));
+      }
+      index->row_ids_.push_back(deleted ? kNoId : id);
+      if (deleted) {
+        index->free_rows_.push_back(static_cast<hnswlib::tableint>(row));
+        graph.num_deleted_ += 1;
+      } else if (!graph.label_lookup_.emplace(static_cast<size_t>(id), static_cast<hnswlib::tableint>(row)).second) {
+        return corrupt("an id stands twice");
+      }
+    }
+    if (reader.left() != 0) return corrupt("more than it says");
+    graph.maxlevel_ = header.max_level;
+    graph.enterpoint_node_ = header.entry_row;
+    if (!index->LinksAreRows()) return corrupt("a link leads nowhere");
+    return std::unique_ptr<VectorIndex>(std::move(index));
+  }
+
+  int32_t dimension() const override { return options_.dimension; }
+  Metric metric() const override { return options_.metric; }
+  int64_t size() const override {
+    const std::shared_lock reading(guard_);
+    return Live();
+  }
+  int64_t bytes() const override {
+    const std::shared_lock reading(guard_);
+    constexpr size_t kMapEntry = 4 * sizeof(int64_t);  // about, in the usual libraries
+    size_t bytes = graph_.max_elements_ * (graph_.size_data_per_element_ + sizeof(char*) + sizeof(int) +
+                                           sizeof(std::mutex) + sizeof(hnswlib::vl_type)) +
+                   row_ids_.capacity() * sizeof(int64_t) + graph_.label_lookup_.size() * kMapEntry;
+    for (size_t row = 0; row < graph_.cur_element_count; ++row) bytes += LinkBytes(row);
+    return static_cast<int64_t>(bytes);
+  }
+
+ private:
+  using Graph = hnswlib::HierarchicalNSW<float>;
+
+  [[nodiscard]] int64_t Live() const { return std::ssize(row_ids_) - std::ssize(free_rows_); }
+  [[nodiscard]] size_t LinkBytes(size_t row) const {
+    return static_cast<size_t>(graph_.element_levels_[row]) * graph_.size_links_per_element_;
+  }
+
+  [[nodiscard]] ScannedRows Rows() const {
+    ScannedRows rows;
+    rows.stored = {reinterpret_cast<const std::byte*>(graph_.data_level0_memory_) + graph_.offsetData_,
+                   static_cast<int64_t>(graph_.size_data_per_element_), std::ssize(row_ids_), width_, nullptr};
+    rows.ids = row_ids_.data();
+    rows.metric = options_.metric;
+    return rows;
+  }
+
+  // The graph looks at about ef / (allowed / rows) nodes of 2 * links neighbours each to meet ef that are allowed.
+  [[nodiscard]] bool ScanIsCheaper(int64_t allowed) const {
+    const double visited = 2.0 * options_.links * options_.ef * static_cast<double>(row_ids_.size());
+    return allowed <= options_.exact_below || static_cast<double>(allowed) * static_cast<double>(allowed) <= visited;
+  }
+
+  [[nodiscard]] Status CheckNew(std::span<const int64_t> ids) const {
+    std::vector<int64_t> sorted(ids.begin(), ids.end());
+    std::ranges::sort(sorted);
+    if (!sorted.empty() && sorted.front() < 0) {
+      return InvalidArgumentError("id is " + std::to_string(sorted.front()) + ", expected 0 or more");
+    }
+    const auto twice = std::ranges::adjacent_find(sorted);
+    if (twice != sorted.end()) return AlreadyExistsError("id " + std::to_string(*twice) + " is named twice");
+    for (const int64_t id : ids) {
+      if (graph_.label_lookup_.contains(static_cast<size_t>(id))) {
+        return AlreadyExistsError("id " + std::to_string(id) + " is in the index");
+      }
+    }
+    return OkStatus();
+  }
+
+  // `to_come`: how many vectors there will be in all of this call's batches, these too.
+  Status AddSome(std::span<const int64_t> ids, const float* vectors, size_t to_come) {
+    const size_t reused = std::min(ids.size(), free_rows_.size());
+    for (size_t i = 0; i < reused; ++i) {
+      const hnswlib::tableint row = free_rows_.back();
+      free_rows_.pop_back();
+      const auto label = static_cast<hnswlib::labeltype>(ids[i]);
+      graph_.setExternalLabel(row, label);
+      graph_.label_lookup_[label] = row;
+      row_ids_[row] = ids[i];
+      graph_.addPoint(vectors + i * static_cast<size_t>(width_), label);  // finds the row deleted, and takes it over
+    }
+    const size_t count = graph_.cur_element_count;
+    const size_t more = ids.size() - reused;
+    if (count + more > graph_.max_elements_) {
+      graph_.resizeIndex(std::max(2 * graph_.max_elements_, count + to_come - reused));
+    }
+    std::atomic<bool> failed = false;
+    ParallelFor(0, static_cast<int64_t>(more), 16, [&](int64_t first, int64_t last) {
+      for (size_t i = reused + static_cast<size_t>(first); i < reused + static_cast<size_t>(last); ++i) {
+        try {
+          graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));
+        } catch (const std::exception&) {
+          failed = true;
+        }
+      }
+    });
+    for (size_t row = count; row < graph_.cur_element_count; ++row) {
+      row_ids_.push_back(static_cast<int64_t>(graph_.getExternalLabel(static_cast<hnswlib::tableint>(row))));
+    }
+    return failed ? CapacityError("no memory for another vector") : OkStatus();
+  }
+
+  VectorHits SearchGraph(const ScannedRows& rows, const float* query, int32_t k, FilterFunctor* filter) const {
+    auto nearest = graph_.searchKnn(query, static_cast<size_t>(k), filter);
+    VectorHits hits;
+    hits.reserve(nearest.size());
+    for (; !nearest.empty(); nearest.pop()) {
+      const hnswlib::tableint row = graph_.label_lookup_.at(nearest.top().second);
+      hits.push_back({static_cast<int64_t>(nearest.top().second), ExactScore(rows, row, query)});
+    }
+    KeepBestFirst(hits, static_cast<size_t>(k), [](const VectorHit& hit) { return hit.id; });
+    return hits;
+  }
+
+  // Whether every link of the graph leads to a row, on a level that the row has.
+  [[nodiscard]] bool LinksAreRows() const {
+    const size_t count = graph_.cur_element_count;
+    for (size_t row = 0; row < count; ++row) {
+      for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
+        auto* const list = graph_.get_linklist_at_level(static_cast<hnswlib::tableint>(row), level);
+        const size_t size = graph_.getListCount(list);
+        if (size > (level == 0 ? graph_.maxM0_ : graph_.maxM_)) return false;
+        for (size_t i = 1; i <= size; ++i) {
+          if (list[i] >= count || graph_.element_levels_[list[i]] < level) return false;
+        }
+      }
+    }
+    return count == 0 || graph_.element_levels_[graph_.enterpoint_node_] == graph_.maxlevel_;
+  }
+
+  HnswOptions options_;
+  int64_t width_;
+  KernelSpace space_;
+  std::mutex writer_;  // one change at a time; taken before `guard_`
+  mutable std::shared_mutex guard_;
+  Graph graph_;                               // its labels are ids; label_lookup_ holds the live ones alone
+  std::vector<int64_t> row_ids_;              // [rows of the graph]; kNoId where a vector was removed
+  std::vector<hnswlib::tableint> free_rows_;  // of removed vectors
+};
+
+}  // namespace
+
+std::unique_ptr<VectorIndex> MakeHnswIndex(const HnswOptions& options) { return std::make_unique<HnswIndex>(options); }
+
+Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const std::filesystem::path& file) { return HnswIndex::Load(file); }
+
+}  // namespace everlong::index

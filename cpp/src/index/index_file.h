@@ -1,0 +1,87 @@
+// A saved index as one file: magic, what its owner wrote, CRC-32C of both (docs/format.md, "Index files").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "everlong/base/status.h"
+
+namespace everlong::index {
+
+// Written beside `file` under another name, then durable and renamed in Commit: the file is the old one or the new one.
+// What is not committed is removed.
+class IndexFileWriter {
+ public:
+  static Result<IndexFileWriter> Create(const std::filesystem::path& file, std::string_view magic);
+  ~IndexFileWriter();
+  IndexFileWriter(IndexFileWriter&& other) noexcept;
+  IndexFileWriter& operator=(IndexFileWriter&&) = delete;
+  IndexFileWriter(const IndexFileWriter&) = delete;
+  IndexFileWriter& operator=(const IndexFileWriter&) = delete;
+
+  // A failure is remembered and returned by Commit.
+  void Write(std::span<const std::byte> bytes);
+  template <class T>
+  void WriteAll(std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    Write(std::as_bytes(values));
+  }
+  template <class T>
+  void WriteValue(const T& value) {
+    WriteAll(std::span<const T>(&value, 1));
+  }
+  Status Commit();
+
+ private:
+  IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, int fd);
+
+  std::filesystem::path file_;
+  std::filesystem::path temporary_;
+  int fd_;
+  uint32_t crc_ = 0;
+  Status status_;
+};
+
+// The bytes of a saved index, checked before anything is taken from them.
+class IndexFileReader {
+ public:
+  // kNotFound, kIoError; kCorrupt when magic or checksum are not right.
+  static Result<IndexFileReader> Open(const std::filesystem::path& file, std::string_view magic);
+  ~IndexFileReader();
+  IndexFileReader(IndexFileReader&& other) noexcept;
+  IndexFileReader& operator=(IndexFileReader&&) = delete;
+  IndexFileReader(const IndexFileReader&) = delete;
+  IndexFileReader& operator=(const IndexFileReader&) = delete;
+
+  // The next values; kCorrupt when there are not so many.
+  template <class T>
+  Status ReadAll(std::span<T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (values.size_bytes() > left_.size()) return Truncated();
+    if (!values.empty()) std::memcpy(values.data(), left_.data(), values.size_bytes());
+    left_ = left_.subspan(values.size_bytes());
+    return OkStatus();
+  }
+  template <class T>
+  Status ReadValue(T& value) {
+    return ReadAll(std::span<T>(&value, 1));
+  }
+  [[nodiscard]] size_t left() const { return left_.size(); }
+  [[nodiscard]] Status Truncated() const;
+
+ private:
+  IndexFileReader(std::string name, void* mapping, size_t size);
+
+  std::string name_;
+  void* mapping_;
+  size_t size_;
+  std::span<const std::byte> left_;
+};
+
+}  // namespace everlong::index

@@ -1,0 +1,198 @@
+#include "vector_scan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "best_first.h"
+#include "everlong/base/parallel_for.h"
+#include "everlong/kv/element.h"
+
+namespace everlong::index {
+namespace {
+
+// Rows scored before their scores are looked at: they stay in the first cache.
+constexpr int32_t kBlockOfRows = 256;
+constexpr int64_t kBlockOfQueries = 16;
+// Candidates kept beyond k, so that fp32 rounding does not decide who is among the k best.
+constexpr int32_t kSpare = 16;
+
+struct Candidate {
+  int64_t id = 0;
+  float score = 0;
+  int32_t row = 0;
+};
+
+bool Better(const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; }
+
+// The best `capacity` candidates so far; the worst of them on top of a heap.
+class BestCandidates {
+ public:
+  explicit BestCandidates(size_t capacity) : capacity_(capacity) {}
+
+  void Offer(const Candidate& candidate) {
+    if (heap_.size() == capacity_) {
+      if (!Better(candidate, heap_.front())) return;
+      std::ranges::pop_heap(heap_, Better);
+      heap_.back() = candidate;
+    } else {
+      heap_.push_back(candidate);
+    }
+    std::ranges::push_heap(heap_, Better);
+  }
+  // Below this score nothing is taken.
+  [[nodiscard]] float Threshold() const {
+    return heap_.size() == capacity_ ? heap_.front().score : -std::numeric_limits<float>::infinity();
+  }
+  [[nodiscard]] const std::vector<Candidate>& all() const { return heap_; }
+
+ private:
+  size_t capacity_;
+  std::vector<Candidate> heap_;
+};
+
+double Element(const ScannedRows& rows, const std::byte* row, int64_t i) {
+  switch (rows.storage) {
+    case VectorStorage::kFp32: {
+      float value = 0;
+      std::memcpy(&value, row + i * 4, sizeof(value));
+      return value;
+    }
+    case VectorStorage::kBf16: {
+      uint16_t bits = 0;
+      std::memcpy(&bits, row + i * 2, sizeof(bits));
+      return kv::BFloat16ToFloat(bits);
+    }
+    case VectorStorage::kInt8:
+      return static_cast<int8_t>(row[i]);
+    case VectorStorage::kE4M3:
+      return kv::E4M3ToFloat(static_cast<uint8_t>(row[i]));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimension, const char* name) {
+  if (std::ssize(vectors) != count * dimension) {
+    return InvalidArgumentError(std::string(name) + " has " + std::to_string(vectors.size()) + " numbers, expected " +
+                                std::to_string(count) + " x " + std::to_string(dimension));
+  }
+  // False for a NaN too.
+  const auto bad = std::ranges::find_if_not(vectors, [](float value) { return std::abs(value) <= kLargestElement; });
+  if (bad != vectors.end()) {
+    return InvalidArgumentError(std::string(name) + " holds " + std::to_string(*bad) +
+                                ", expected a number between -2^48 and 2^48");
+  }
+  return OkStatus();
+}
+
+std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension, Metric metric) {
+  const auto width = static_cast<size_t>(PaddedWidth(dimension));
+  const auto length = static_cast<size_t>(dimension);
+  std::vector<float> padded(vectors.size() / length * width);
+  for (size_t row = 0; row < vectors.size() / length; ++row) {
+    const float* const from = vectors.data() + row * length;
+    double scale = 1;
+    if (metric == Metric::kCosine) {
+      double square = 0;
+      for (size_t i = 0; i < length; ++i) square += static_cast<double>(from[i]) * from[i];
+      scale = square > 0 ? 1 / std::sqrt(square) : 0;
+    }
+    for (size_t i = 0; i < length; ++i) padded[row * width + i] = static_cast<float>(from[i] * scale);
+  }
+  return padded;
+}
+
+RowRuns AllowedRuns(std::span<const int64_t> ids, const IdFilter& filter) {
+  RowRuns allowed;
+  const auto count = static_cast<int32_t>(ids.size());
+  for (int32_t row = 0; row < count; ++row) {
+    const int64_t id = ids[static_cast<size_t>(row)];
+    if (id == kNoId || !filter.Allows(id)) continue;
+    ++allowed.rows;
+    auto& runs = allowed.runs;
+    if (!runs.empty() && runs.back().second == row && row - runs.back().first < kBlockOfRows) {
+      runs.back().second = row + 1;
+    } else {
+      runs.emplace_back(row, row + 1);
+    }
+  }
+  return allowed;
+}
+
+float ExactScore(const ScannedRows& rows, int64_t row, const float* query) {
+  const std::byte* const bytes = rows.stored.bytes + row * rows.stored.stride;
+  const double scale = rows.stored.scales == nullptr ? 1 : rows.stored.scales[row];
+  double score = 0;
+  for (int64_t i = 0; i < rows.stored.width; ++i) {
+    const double element = Element(rows, bytes, i) * scale;
+    if (rows.metric == Metric::kL2) {
+      score -= (query[i] - element) * (query[i] - element);
+    } else {
+      score += query[i] * element;
+    }
+  }
+  return static_cast<float>(score);
+}
+
+std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, std::span<const float> queries,
+                                 int32_t k) {
+  const int64_t width = rows.stored.width;
+  const int64_t query_count = std::ssize(queries) / width;
+  const auto capacity = static_cast<size_t>(std::min(int64_t{k} + kSpare, runs.rows));
+  std::vector<VectorHits> hits(static_cast<size_t>(query_count));
+  if (capacity == 0) return hits;
+  const VectorKernel& kernel = BestVectorKernel();
+  const auto storage = static_cast<size_t>(rows.storage);
+  const VectorKernel::Score score = rows.metric == Metric::kL2 ? kernel.distance[storage] : kernel.dot[storage];
+
+  std::vector<BestCandidates> best(static_cast<size_t>(query_count), BestCandidates(capacity));
+  std::mutex merging;
+  ParallelFor(0, std::ssize(runs.runs), 16, [&](int64_t first_run, int64_t last_run) {
+    std::vector<BestCandidates> of_part(static_cast<size_t>(query_count), BestCandidates(capacity));
+    std::vector<float> scores(static_cast<size_t>(kBlockOfRows * kBlockOfQueries));
+    for (int64_t run = first_run; run < last_run; ++run) {
+      const auto [first, last] = runs.runs[static_cast<size_t>(run)];
+      StoredRows block = rows.stored;
+      block.bytes += first * rows.stored.stride;
+      if (block.scales != nullptr) block.scales += first;
+      block.count = last - first;
+      for (int64_t query = 0; query < query_count; query += kBlockOfQueries) {
+        const int64_t count = std::min(kBlockOfQueries, query_count - query);
+        score(block, queries.data() + query * width, count, scores.data());
+        for (int64_t i = 0; i < count; ++i) {
+          BestCandidates& candidates = of_part[static_cast<size_t>(query + i)];
+          const float* const of_query = scores.data() + i * block.count;
+          float threshold = candidates.Threshold();
+          for (int32_t row = 0; row < last - first; ++row) {
+            if (of_query[row] < threshold) continue;
+            candidates.Offer({rows.ids[first + row], of_query[row], first + row});
+            threshold = candidates.Threshold();
+          }
+        }
+      }
+    }
+    // Candidates are ordered by score and id: the outcome does not depend on how the rows were shared out.
+    const std::scoped_lock lock(merging);
+    for (size_t query = 0; query < of_part.size(); ++query) {
+      for (const Candidate& candidate : of_part[query].all()) best[query].Offer(candidate);
+    }
+  });
+
+  ParallelFor(0, query_count, 16, [&](int64_t first, int64_t last) {
+    for (int64_t query = first; query < last; ++query) {
+      VectorHits& of_query = hits[static_cast<size_t>(query)];
+      for (const Candidate& candidate : best[static_cast<size_t>(query)].all()) {
+        of_query.push_back({candidate.id, ExactScore(rows, candidate.row, queries.data() + query * width)});
+      }
+      KeepBestFirst(of_query, static_cast<size_t>(k), [](const VectorHit& hit) { return hit.id; });
+    }
+  });
+  return hits;
+}
+
+}  // namespace everlong::index

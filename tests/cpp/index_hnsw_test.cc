@@ -1,0 +1,204 @@
+// The graph index against the flat one, which is exact.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "everlong/index/vector_index.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr int32_t kDimension = 12;
+constexpr int64_t kCount = 6000;
+
+std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count) {
+  std::normal_distribution<float> normal(0.0F, 1.0F);
+  std::vector<float> vectors(static_cast<size_t>(count * kDimension));
+  std::ranges::generate(vectors, [&] { return normal(random); });
+  return vectors;
+}
+
+std::vector<int64_t> Ids(int64_t first, int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+// A graph that searches as one at this size, and the exact index of the same vectors.
+struct Pair {
+  std::unique_ptr<VectorIndex> graph;
+  std::unique_ptr<VectorIndex> exact;
+
+  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const {
+    const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
+    ASSERT_TRUE(graph->Add(ids, vectors).ok());
+    ASSERT_TRUE(exact->Add(ids, vectors).ok());
+  }
+  void Remove(const std::vector<int64_t>& ids) const {
+    EXPECT_EQ(graph->Remove(ids), exact->Remove(ids));
+    EXPECT_EQ(graph->size(), exact->size());
+  }
+  // The share of the exact k best that the graph finds.
+  [[nodiscard]] double Recall(std::mt19937_64& random, int32_t k, const IdFilter& filter) const {
+    const std::vector<float> queries = RandomVectors(random, 50);
+    const auto found = graph->Search(queries, k, filter).value();
+    const auto best = exact->Search(queries, k, filter).value();
+    double hits = 0;
+    for (size_t q = 0; q < best.size(); ++q) {
+      EXPECT_EQ(found[q].size(), best[q].size());
+      std::set<int64_t> ids;
+      for (const VectorHit& hit : found[q]) {
+        EXPECT_TRUE(filter.Allows(hit.id));
+        EXPECT_TRUE(ids.insert(hit.id).second);
+      }
+      EXPECT_TRUE(std::ranges::is_sorted(found[q], std::ranges::greater(), &VectorHit::score));
+      for (const VectorHit& hit : best[q]) hits += std::ranges::count(found[q], hit) > 0 ? 1 : 0;  // score and all
+    }
+    return hits / static_cast<double>(best.size() * static_cast<size_t>(k));
+  }
+};
+
+Pair MakePair(Metric metric, int32_t exact_below = 0) {
+  return {MakeHnswIndex({.dimension = kDimension, .metric = metric, .ef = 80, .exact_below = exact_below}),
+          MakeFlatIndex({kDimension, metric, VectorStorage::kFp32})};
+}
+
+TEST(HnswIndex, FindsNearlyAllThroughRemovalsAndReuse) {
+  std::mt19937_64 random(1);
+  for (const Metric metric : {Metric::kInnerProduct, Metric::kCosine, Metric::kL2}) {
+    const Pair pair = MakePair(metric);
+    pair.Add(random, Ids(0, kCount));
+    EXPECT_GE(pair.Recall(random, 5, {}), 0.98);
+    EXPECT_GE(pair.Recall(random, 5, IdFilter([](int64_t id) { return id % 10 != 0; })), 0.98);
+    const int64_t bytes = pair.graph->bytes();
+
+    std::vector<int64_t> odd;
+    for (int64_t id = 1; id < kCount; id += 2) odd.push_back(id);
+    pair.Remove(odd);
+    EXPECT_GE(pair.Recall(random, 5, {}), 0.97);
+    // The same ids anew, and others: into the same room.
+    odd.resize(odd.size() / 2);
+    pair.Add(random, odd);
+    pair.Add(random, Ids(kCount, kCount / 4));
+    EXPECT_LE(pair.graph->bytes(), bytes + bytes / 10);
+    EXPECT_EQ(pair.graph->size(), pair.exact->size());
+    EXPECT_GE(pair.Recall(random, 5, {}), 0.97);
+  }
+}
+
+TEST(HnswIndex, IsExactWhereFewAreAllowed) {
+  std::mt19937_64 random(2);
+  const Pair small = MakePair(Metric::kCosine, 10'000);
+  small.Add(random, Ids(0, 2000));
+  const std::vector<float> queries = RandomVectors(random, 20);
+  EXPECT_EQ(small.graph->Search(queries, 7, {}).value(), small.exact->Search(queries, 7, {}).value());
+
+  const Pair pair = MakePair(Metric::kL2);
+  pair.Add(random, Ids(0, kCount));
+  const IdFilter one_percent([](int64_t id) { return id % 100 == 3; });
+  EXPECT_EQ(pair.graph->Search(queries, 7, one_percent).value(), pair.exact->Search(queries, 7, one_percent).value());
+  EXPECT_EQ(pair.graph->Search(queries, kCount + 1, {}).value(), pair.exact->Search(queries, kCount + 1, {}).value());
+  for (const VectorHits& hits : pair.graph->Search(queries, 7, IdFilter([](int64_t) { return false; })).value()) {
+    EXPECT_TRUE(hits.empty());
+  }
+}
+
+TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
+  const auto index = MakeHnswIndex({.dimension = 2, .metric = Metric::kL2});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty());
+  ASSERT_TRUE(index->Add(std::vector<int64_t>{1, 2}, std::vector<float>{1, 2, 3, 4}).ok());
+  EXPECT_EQ(index->Add(std::vector<int64_t>{2}, std::vector<float>{1, 2}).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(index->Add(std::vector<int64_t>{5, 5}, std::vector<float>{1, 2, 3, 4}).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(index->Add(std::vector<int64_t>{-5}, std::vector<float>{1, 2}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, nan}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(std::vector<float>{1}, 1, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(std::vector<float>{1, nan}, 1, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(std::vector<float>{1, 1}, 0, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->size(), 2);
+  EXPECT_EQ(index->Remove(std::vector<int64_t>{1, 2, 3}), 2);
+  EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty());
+  ASSERT_TRUE(index->Add(std::vector<int64_t>{2}, std::vector<float>{7, 8}).ok());
+  EXPECT_EQ(index->Search(std::vector<float>{7, 8}, 5, {})->at(0), (VectorHits{{2, 0.0F}}));
+}
+
+TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "everlong_hnsw_index_test";
+  const std::filesystem::path beside = file.string() + ".writing";
+  std::filesystem::remove_all(beside);
+  std::mt19937_64 random(3);
+  Pair pair = MakePair(Metric::kCosine);
+  pair.Add(random, Ids(0, 400));
+  pair.Remove({3, 7, 399});
+  ASSERT_TRUE(pair.graph->Save(file).ok());
+  const std::vector<float> queries = RandomVectors(random, 10);
+  const auto before = pair.graph->Search(queries, 5, {}).value();
+
+  // A save that fails half way leaves the file that was there.
+  std::filesystem::create_directory(beside);
+  EXPECT_EQ(pair.graph->Save(file).code(), StatusCode::kIoError);
+  std::filesystem::remove_all(beside);
+  auto loaded = LoadHnswIndex(file);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ((*loaded)->size(), 397);
+  EXPECT_EQ((*loaded)->Search(queries, 5, {}).value(), before);
+  pair.graph = std::move(*loaded);
+  pair.Add(random, {3, 1000, 1001, 1002, 1003});
+  EXPECT_GE(pair.Recall(random, 5, {}), 0.97);
+  EXPECT_EQ(LoadFlatIndex(file).status().code(), StatusCode::kCorrupt) << "another kind of index";
+
+  std::string bytes;
+  {
+    std::ifstream in(file, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto refuses = [&file](const std::string& changed) {
+    {
+      std::ofstream out(file, std::ios::binary | std::ios::trunc);
+      out << changed;
+    }
+    EXPECT_EQ(LoadHnswIndex(file).status().code(), StatusCode::kCorrupt);
+  };
+  for (size_t at = 0; at < bytes.size(); at += bytes.size() / 50) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 0x10);
+    refuses(changed);
+    refuses(bytes.substr(0, at));
+  }
+  std::filesystem::remove(file);
+  EXPECT_EQ(LoadHnswIndex(file).status().code(), StatusCode::kNotFound);
+}
+
+TEST(HnswIndex, SearchesRunBesideAWriter) {
+  std::mt19937_64 random(4);
+  const auto index = MakeHnswIndex({.dimension = kDimension, .exact_below = 0});
+  ASSERT_TRUE(index->Add(Ids(0, 50), RandomVectors(random, 50)).ok());
+  const std::vector<float> query = RandomVectors(random, 1);
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        const auto hits = index->Search(query, 5, {});
+        ASSERT_TRUE(hits.ok());
+        EXPECT_EQ((*hits)[0].size(), 5U);
+      }
+    });
+  }
+  for (int64_t id = 50; id < 500; ++id) {
+    ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, RandomVectors(random, 1)).ok());
+    if (id % 3 == 0) EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
+  }
+}
+
+}  // namespace
+}  // namespace everlong::index
