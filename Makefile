@@ -9,7 +9,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
-CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h')
+CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h' -o -name '*.inc')
 CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
 

@@ -1,4 +1,4 @@
-"""Print every requirement of pyproject.toml (build, run, all extras), one a line, and those given as arguments.
+"""Print the requirements of pyproject.toml (build, run, extras but `bench`), one a line, and those given as arguments.
 
 One list, so that one pip run resolves it: everlong itself is then installed with --no-deps --no-build-isolation.
 """
@@ -10,5 +10,7 @@ import tomllib
 
 settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 project = settings["project"]
-extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+extras = [
+    requirement for name, extra in project["optional-dependencies"].items() if name != "bench" for requirement in extra
+]
 print(*sys.argv[1:], *settings["build-system"]["requires"], *project["dependencies"], *extras, sep="\n")

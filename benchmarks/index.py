@@ -4,8 +4,8 @@
 
 heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
 same bytes and beside torch (a matmul a KV head, softmax, sums over pages). lexical: BM25 of the same question over
-token ids drawn by Zipf's law. hnsw: 128 random numbers a vector, beside the Python package hnswlib (extra `bench`) with the
-same parameters, threads and queries; recall@5 against the exact index. Medians of the rounds.
+token ids drawn by Zipf's law. hnsw: 128 random numbers a vector, beside the Python package hnswlib (extra `bench`)
+with the same parameters, threads and queries; recall@5 against the exact index. Medians of the rounds.
 """
 
 from __future__ import annotations

@@ -67,10 +67,21 @@ std::unique_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, 
   return index::MakeHnswIndex({dimension, ParseMetric(metric), links, ef_construction, ef, exact_below});
 }
 
+// The numbers of an array [n, dimension].
+std::span<const float> Rows(const py::object& value, const char* name, int32_t dimension) {
+  const std::span<const float> rows = View<float>(value, name, 2);
+  const py::ssize_t columns = py::reinterpret_borrow<py::array>(value).shape(1);
+  if (columns != dimension) {
+    throw py::value_error(std::string(name) + ": rows of " + std::to_string(columns) + " numbers, expected " +
+                          std::to_string(dimension));
+  }
+  return rows;
+}
+
 // ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.
 std::pair<py::array_t<int64_t>, py::array_t<float>> Search(const VectorIndex& self, const py::object& queries,
                                                            int32_t k, const py::object& allowed) {
-  const std::span<const float> vectors = View<float>(queries, "queries", 2);
+  const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
   IdFilter filter;
   if (!allowed.is_none()) filter = IdFilter::Bitmap(View<uint8_t>(allowed, "allowed"));
   const std::vector<VectorHits> hits = ValueOrRaise(Unlocked([&] { return self.Search(vectors, k, filter); }));
@@ -108,7 +119,7 @@ void BindIndex(py::module_& module) {
           "add",
           [](VectorIndex& self, const py::object& ids, const py::object& vectors) {
             const auto id_view = View<int64_t>(ids, "ids");
-            const auto vector_view = View<float>(vectors, "vectors", 2);
+            const auto vector_view = Rows(vectors, "vectors", self.dimension());
             RaiseIfError(Unlocked([&] { return self.Add(id_view, vector_view); }));
           },
           py::arg("ids"), py::arg("vectors"))

@@ -102,6 +102,7 @@ def test_nonsense_is_refused(kind) -> None:
         lambda: index.add([-1], [[1, 2, 3]]),
         lambda: index.search([[1, 2, float("nan")]], 1),
         lambda: index.search([[1, 2]], 1),
+        lambda: index.search(np.ones((3, 2)), 1),
         lambda: index.search([[1, 2, 3]], 0),
         lambda: kind(0),
         lambda: kind(3, "far"),

@@ -26,27 +26,31 @@ constexpr size_t kAddedAtOnce = 256;
 constexpr unsigned kSeed = 20090117;
 
 // hnswlib's distances by our kernels: its own are chosen when it is compiled, ours when it runs.
-float InnerProductDistance(const void* a, const void* b, const void* width) {
-  return 1 - BestVectorKernel().pair_dot(static_cast<const float*>(a), static_cast<const float*>(b),
-                                         *static_cast<const int64_t*>(width));
+struct PairScore {
+  int64_t width;
+  float (*score)(const float* a, const float* b, int64_t width);
+};
+float InnerProductDistance(const void* a, const void* b, const void* by) {
+  const auto& [width, dot] = *static_cast<const PairScore*>(by);
+  return 1 - dot(static_cast<const float*>(a), static_cast<const float*>(b), width);
 }
-float SquaredDistance(const void* a, const void* b, const void* width) {
-  return BestVectorKernel().pair_distance(static_cast<const float*>(a), static_cast<const float*>(b),
-                                          *static_cast<const int64_t*>(width));
+float SquaredDistance(const void* a, const void* b, const void* by) {
+  const auto& [width, distance] = *static_cast<const PairScore*>(by);
+  return distance(static_cast<const float*>(a), static_cast<const float*>(b), width);
 }
 
 class KernelSpace final : public hnswlib::SpaceInterface<float> {
  public:
-  KernelSpace(int64_t width, Metric metric) : width_(width), metric_(metric) {}
-  size_t get_data_size() override { return static_cast<size_t>(width_) * sizeof(float); }
-  hnswlib::DISTFUNC<float> get_dist_func() override {
-    return metric_ == Metric::kL2 ? &SquaredDistance : &InnerProductDistance;
-  }
-  void* get_dist_func_param() override { return &width_; }
+  KernelSpace(int64_t width, Metric metric)
+      : is_l2_(metric == Metric::kL2),
+        pair_{width, is_l2_ ? BestVectorKernel().pair_distance : BestVectorKernel().pair_dot} {}
+  size_t get_data_size() override { return static_cast<size_t>(pair_.width) * sizeof(float); }
+  hnswlib::DISTFUNC<float> get_dist_func() override { return is_l2_ ? &SquaredDistance : &InnerProductDistance; }
+  void* get_dist_func_param() override { return &pair_; }
 
  private:
-  int64_t width_;
-  Metric metric_;
+  bool is_l2_;
+  PairScore pair_;
 };
 
 class FilterFunctor final : public hnswlib::BaseFilterFunctor {
