@@ -91,7 +91,7 @@ def test_forgotten_text_is_not_found() -> None:
 
 
 def test_a_question_keeps_to_where_it_is_asked() -> None:
-    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))
+    config = dataclasses.replace(SMALL, index=("lexical",))
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(haystack_with_fact(), source="old", tags=["letters", "2024"])
         mm.read(random_text(1500, seed=4) + FACT + random_text(900, seed=5), source="new", tags=["letters"])
