@@ -128,7 +128,7 @@ TEST(FlatIndex, RanksAsBruteForceThroughAddsRemovalsAndFilters) {
         known.merge(Add(*index, random, {ids[3], 5000, 5001}));
         for (const int32_t k : {1, 10, 1000}) ExpectExact(*index, storage, known, queries, k, {});
         ExpectExact(*index, storage, known, queries, 10, IdFilter([](int64_t id) { return id % 2 == 0; }));
-        std::vector<uint8_t> allowed(2000, 0);
+        std::vector<uint8_t> allowed(2100, 0);
         allowed[static_cast<size_t>(ids[400])] = 1;
         ExpectExact(*index, storage, known, queries, 10, IdFilter::Bitmap(allowed));
       }
@@ -280,7 +280,9 @@ TEST(FlatIndex, SearchesRunBesideAWriter) {
   }
   for (int64_t id = 1; id < 300; ++id) {
     Add(*index, random, {id});
-    if (id % 3 == 0) EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 1}), 1);
+    if (id % 3 == 0) {
+      EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 1}), 1);
+    }
   }
 }
 

@@ -108,9 +108,8 @@ TEST(HnswIndex, IsExactWhereFewAreAllowed) {
   const IdFilter one_percent([](int64_t id) { return id % 100 == 3; });
   EXPECT_EQ(pair.graph->Search(queries, 7, one_percent).value(), pair.exact->Search(queries, 7, one_percent).value());
   EXPECT_EQ(pair.graph->Search(queries, kCount + 1, {}).value(), pair.exact->Search(queries, kCount + 1, {}).value());
-  for (const VectorHits& hits : pair.graph->Search(queries, 7, IdFilter([](int64_t) { return false; })).value()) {
-    EXPECT_TRUE(hits.empty());
-  }
+  const auto none = pair.graph->Search(queries, 7, IdFilter([](int64_t) { return false; })).value();
+  for (const VectorHits& hits : none) EXPECT_TRUE(hits.empty());
 }
 
 TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
@@ -196,7 +195,9 @@ TEST(HnswIndex, SearchesRunBesideAWriter) {
   }
   for (int64_t id = 50; id < 500; ++id) {
     ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, RandomVectors(random, 1)).ok());
-    if (id % 3 == 0) EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
+    if (id % 3 == 0) {
+      EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
+    }
   }
 }
 

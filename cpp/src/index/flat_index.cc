@@ -171,7 +171,7 @@ class FlatIndex final : public VectorIndex {
     if (header.dimension < 1 || header.metric > static_cast<uint32_t>(Metric::kL2) ||
         header.storage > static_cast<uint32_t>(VectorStorage::kE4M3) || header.count < 0 ||
         std::cmp_greater(header.count, reader.left() / sizeof(int64_t))) {
-      return CorruptError("'" + file.string() + "': header out of range");
+      return CorruptError(Quoted(file) + ": header out of range");
     }
     auto index = std::make_unique<FlatIndex>(
         FlatOptions{header.dimension, static_cast<Metric>(header.metric), static_cast<VectorStorage>(header.storage)});

@@ -175,7 +175,7 @@ class HnswIndex final : public VectorIndex {
 
   static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
-    const auto corrupt = [&file](const char* what) { return CorruptError("'" + file.string() + "': " + what); };
+    const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
     Header header;
     EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
     const HnswOptions& options = header.options;

@@ -15,10 +15,11 @@ namespace everlong::index {
 namespace {
 
 Status SystemError(std::string_view action, const std::filesystem::path& path) {
-  const std::error_code error(errno, std::generic_category());
+  const int number = errno;
+  const std::error_code error(number, std::generic_category());
   std::string message(action);
-  message.append(" '").append(path.string()).append("': ").append(error.message());
-  return errno == ENOENT ? NotFoundError(std::move(message)) : IoError(std::move(message));
+  message.append(" ").append(Quoted(path)).append(": ").append(error.message());
+  return number == ENOENT ? NotFoundError(std::move(message)) : IoError(std::move(message));
 }
 
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -35,6 +36,12 @@ Status SyncFolderOf(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+std::string Quoted(const std::filesystem::path& file) {
+  std::string quoted(1, '\'');
+  quoted.append(file.string()).append(1, '\'');
+  return quoted;
+}
 
 IndexFileWriter::IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, int fd)
     : file_(std::move(file)), temporary_(std::move(temporary)), fd_(fd) {}
@@ -96,7 +103,7 @@ IndexFileReader::~IndexFileReader() {
   if (mapping_ != nullptr) munmap(mapping_, size_);
 }
 
-Status IndexFileReader::Truncated() const { return CorruptError("'" + name_ + "' says more than it holds"); }
+Status IndexFileReader::Truncated() const { return CorruptError(Quoted(name_) + " says more than it holds"); }
 
 Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file, std::string_view magic) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
@@ -110,16 +117,16 @@ Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file,
   const size_t least = magic.size() + sizeof(uint32_t);
   if (size < least) {
     if (mapping != nullptr) munmap(mapping, size);
-    return CorruptError("'" + file.string() + "' has " + std::to_string(size) + " bytes, expected at least " +
+    return CorruptError(Quoted(file) + " has " + std::to_string(size) + " bytes, expected at least " +
                         std::to_string(least));
   }
   IndexFileReader reader(file.string(), mapping, size);
   uint32_t stored = 0;
   std::memcpy(&stored, static_cast<const std::byte*>(mapping) + size - sizeof(stored), sizeof(stored));
   reader.left_ = reader.left_.first(size - sizeof(stored));
-  if (Crc32c(reader.left_) != stored) return CorruptError("'" + file.string() + "': checksum differs");
+  if (Crc32c(reader.left_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
   if (std::memcmp(reader.left_.data(), magic.data(), magic.size()) != 0) {
-    return CorruptError("'" + file.string() + "' is no " + std::string(magic) + " file");
+    return CorruptError(Quoted(file) + " is of another kind");
   }
   reader.left_ = reader.left_.subspan(magic.size());
   return reader;

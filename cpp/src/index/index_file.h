@@ -14,6 +14,9 @@
 
 namespace everlong::index {
 
+// 'FILE', for messages.
+std::string Quoted(const std::filesystem::path& file);
+
 // Written beside `file` under another name, then durable and renamed in Commit: the file is the old one or the new one.
 // What is not committed is removed.
 class IndexFileWriter {
