@@ -19,7 +19,7 @@ namespace everlong::index {
 namespace {
 
 constexpr int32_t kDimension = 12;
-constexpr int64_t kCount = 6000;
+constexpr int64_t kCount = 3000;
 
 std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count) {
   std::normal_distribution<float> normal(0.0F, 1.0F);
@@ -69,7 +69,12 @@ struct Pair {
 };
 
 Pair MakePair(Metric metric, int32_t exact_below = 0) {
-  return {MakeHnswIndex({.dimension = kDimension, .metric = metric, .ef = 80, .exact_below = exact_below}),
+  return {MakeHnswIndex({.dimension = kDimension,
+                         .metric = metric,
+                         .links = 8,
+                         .ef_construction = 100,
+                         .ef = 80,
+                         .exact_below = exact_below}),
           MakeFlatIndex({kDimension, metric, VectorStorage::kFp32})};
 }
 
@@ -99,7 +104,7 @@ TEST(HnswIndex, FindsNearlyAllThroughRemovalsAndReuse) {
 TEST(HnswIndex, IsExactWhereFewAreAllowed) {
   std::mt19937_64 random(2);
   const Pair small = MakePair(Metric::kCosine, 10'000);
-  small.Add(random, Ids(0, 2000));
+  small.Add(random, Ids(0, 1000));
   const std::vector<float> queries = RandomVectors(random, 20);
   EXPECT_EQ(small.graph->Search(queries, 7, {}).value(), small.exact->Search(queries, 7, {}).value());
 
@@ -193,7 +198,7 @@ TEST(HnswIndex, SearchesRunBesideAWriter) {
       }
     });
   }
-  for (int64_t id = 50; id < 500; ++id) {
+  for (int64_t id = 50; id < 250; ++id) {
     ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, RandomVectors(random, 1)).ok());
     if (id % 3 == 0) {
       EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
