@@ -10,13 +10,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h' -o -name '*.inc')
-CPP_FILES = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
+CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
 
-.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python kernels clean
+FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+
+.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python fuzz kernels clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -74,6 +76,12 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
+
+fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH)
+	.ci/system_packages.sh clang++-14:clang-14 $(FUZZER_LIBRARY):libclang-rt-14-dev
+	cmake --preset fuzz --log-level=WARNING
+	cmake --build --preset fuzz
+	fuzz/run.sh
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90, and their bindings (no GPU needed)
 	.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils

@@ -2,7 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +47,11 @@ class MemoryHandle {
     const std::shared_ptr<Memory> memory = memory_;
     return Unlocked([&] { return work(*memory); });
   }
+  // For what outlives a call.
+  [[nodiscard]] std::shared_ptr<Memory> Share() const {
+    if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
+    return memory_;
+  }
   void Close() {
     std::shared_ptr<Memory> closing = std::exchange(memory_, nullptr);
     Unlocked([&closing] { closing.reset(); });
@@ -55,16 +63,111 @@ class MemoryHandle {
 
 std::span<const std::byte> AsBytes(std::span<const uint8_t> bytes) { return std::as_bytes(bytes); }
 
-std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, const store::Manifest& manifest) {
-  auto memory = Unlocked([&] {
-    return Memory::Create(folder.has_value() ? std::optional<std::filesystem::path>(*folder) : std::nullopt, manifest);
-  });
+// Reads under way: they fill `out`, which they keep alive with the memory.
+class PendingReadsHandle {
+ public:
+  PendingReadsHandle(std::shared_ptr<Memory> memory, py::object out, std::unique_ptr<store::PendingReads> reads)
+      : memory_(std::move(memory)), out_(std::move(out)), reads_(std::move(reads)) {}
+  void Wait() {
+    RaiseIfError(Unlocked([this] { return reads_->Wait(); }));
+  }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  py::object out_;
+  std::unique_ptr<store::PendingReads> reads_;  // last, so that it is waited for before the others go
+};
+
+store::StoreOptions Options(std::optional<int64_t> host_bytes) {
+  store::StoreOptions options;
+  options.host_bytes = host_bytes;
+  return options;
+}
+
+std::optional<std::filesystem::path> AsPath(const std::optional<std::string>& folder) {
+  return folder.has_value() ? std::optional<std::filesystem::path>(*folder) : std::nullopt;
+}
+
+std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, const store::Manifest& manifest,
+                                     std::optional<int64_t> host_bytes) {
+  auto memory = Unlocked([&] { return Memory::Create(AsPath(folder), manifest, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
 }
 
-std::unique_ptr<MemoryHandle> Open(const std::string& folder, bool read_only) {
-  auto memory = Unlocked([&] { return Memory::Open(folder, read_only); });
+std::unique_ptr<MemoryHandle> Open(const std::string& folder, bool read_only, std::optional<int64_t> host_bytes) {
+  auto memory = Unlocked([&] { return Memory::Open(folder, read_only, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
+}
+
+std::unique_ptr<MemoryHandle> ImportFile(const std::string& file, const std::optional<std::string>& folder,
+                                         std::optional<int64_t> host_bytes) {
+  auto memory = Unlocked([&] { return Memory::Import(file, AsPath(folder), Options(host_bytes)); });
+  return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
+}
+
+// The store alone is opened: its indexes may not be had from what is damaged.
+store::VerifyReport Repair(const std::string& folder) {
+  return ValueOrRaise(Unlocked([&]() -> Result<store::VerifyReport> {
+    EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::MemoryStore> opened,
+                              store::MemoryStore::Open(folder, false, Options(0)));
+    return opened->Verify(true);
+  }));
+}
+
+store::PayloadKind ParseTensorKind(const std::string& name) {
+  if (name == "detail") return store::PayloadKind::kDetail;
+  if (name == "index") return store::PayloadKind::kIndex;
+  if (name == "text") return store::PayloadKind::kText;
+  throw py::value_error("kind: \"" + name + "\", expected \"detail\", \"index\" or \"text\"");
+}
+
+// Dtypes of safetensors and of numpy that mean the same; BF16 and FP8, which numpy has not, come as their bits.
+struct DtypeNames {
+  const char* safetensors;
+  const char* numpy;
+};
+constexpr std::array<DtypeNames, 12> kDtypes = {{{"F64", "float64"},
+                                                 {"F32", "float32"},
+                                                 {"F16", "float16"},
+                                                 {"I64", "int64"},
+                                                 {"I32", "int32"},
+                                                 {"I16", "int16"},
+                                                 {"I8", "int8"},
+                                                 {"U8", "uint8"},
+                                                 {"BOOL", "bool"},
+                                                 {"BF16", "uint16"},
+                                                 {"F8_E4M3", "uint8"},
+                                                 {"F8_E5M2", "uint8"}}};
+
+store::TensorView ViewTensor(const std::string& name, const py::handle& value) {
+  if (!py::isinstance<py::array>(value)) throw py::type_error(name + ": expected a numpy array");
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if ((array.flags() & py::array::c_style) == 0) throw py::value_error(name + ": expected a C-contiguous array");
+  const std::string dtype = py::str(array.dtype());
+  const auto found = std::ranges::find_if(kDtypes, [&dtype](const DtypeNames& names) { return dtype == names.numpy; });
+  if (found == kDtypes.end()) throw py::type_error(name + ": dtype " + dtype + " cannot be stored");
+  store::TensorView view{name, found->safetensors, {}, {}};
+  view.shape.assign(array.shape(), array.shape() + array.ndim());
+  view.bytes = {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())};
+  return view;
+}
+
+void PutTensors(const MemoryHandle& self, int64_t block, const std::string& kind, const py::dict& tensors) {
+  std::vector<store::TensorView> views;
+  for (const auto& [name, value] : tensors) views.push_back(ViewTensor(py::str(name), value));
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, ParseTensorKind(kind), views); }));
+}
+
+py::dict Tensors(const MemoryHandle& self, int64_t block, const std::string& kind) {
+  const auto tensors =
+      ValueOrRaise(self.Call([&](Memory& memory) { return memory.Tensors(block, ParseTensorKind(kind)); }));
+  py::dict arrays;
+  for (const store::Tensor& tensor : tensors) {
+    const auto found =
+        std::ranges::find_if(kDtypes, [&tensor](const DtypeNames& names) { return tensor.dtype == names.safetensors; });
+    arrays[py::str(tensor.name)] = py::array(py::dtype(found->numpy), tensor.shape, tensor.bytes.data());
+  }
+  return arrays;
 }
 
 int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
@@ -141,6 +244,15 @@ void ReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages, cons
   RaiseIfError(self.Call([&](Memory& memory) { return memory.ReadPages(pages, std::as_writable_bytes(bytes)); }));
 }
 
+std::unique_ptr<PendingReadsHandle> StartReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages,
+                                                   int32_t first_layer, int32_t layers, const py::object& out) {
+  const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
+  auto reads = ValueOrRaise(self.Call([&](Memory& memory) {
+    return memory.StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes));
+  }));
+  return std::make_unique<PendingReadsHandle>(self.Share(), out, std::move(reads));
+}
+
 py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32_t layer) {
   const kv::PayloadLayout layout = self.Call([](Memory& memory) { return memory.layout(); });
   if (page.span.empty() || page.span.size() > layout.page_tokens) throw py::value_error("page: not a page's span");
@@ -163,9 +275,13 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
 }  // namespace
 
 void BindMemory(py::module_& module) {
+  py::class_<PendingReadsHandle>(module, "PendingReads").def("wait", &PendingReadsHandle::Wait);
+
   py::class_<MemoryHandle>(module, "Memory")
-      .def_static("create", &Create, py::arg("folder"), py::arg("manifest"))
-      .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false)
+      .def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
+      .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false, py::arg("host_bytes") = py::none())
+      .def_static("import_file", &ImportFile, py::arg("file"), py::arg("folder"), py::arg("host_bytes") = py::none())
+      .def_static("repair", &Repair, py::arg("folder"))
       .def("append", &Append, py::kw_only(), py::arg("stream"), py::arg("begin"), py::arg("end"),
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
            py::arg("payload"))
@@ -202,6 +318,10 @@ void BindMemory(py::module_& module) {
           },
           py::arg("stream"), py::arg("begin"), py::arg("end"))
       .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"))
+      .def("start_read_pages", &StartReadPages, py::arg("pages"), py::arg("first_layer"), py::arg("layers"),
+           py::arg("out"))
+      .def("put_tensors", &PutTensors, py::arg("block"), py::arg("kind"), py::arg("tensors"))
+      .def("tensors", &Tensors, py::arg("block"), py::arg("kind"))
       .def("read_keys", &ReadKeys, py::arg("page"), py::arg("layer"))
       .def("page_bytes", &PageBytes, py::arg("tokens"))
       .def(
@@ -219,16 +339,45 @@ void BindMemory(py::module_& module) {
           },
           py::arg("token_ids"))
       .def("pages", [](const MemoryHandle& self) { return self.Call([&](Memory& memory) { return memory.Pages(); }); })
-      .def("blocks",
-           [](const MemoryHandle& self) {
-             return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Blocks(); }));
-           })
+      .def(
+          "blocks",
+          [](const MemoryHandle& self, std::optional<std::string> source, std::optional<std::string> tag,
+             std::optional<double> since, std::optional<double> before) {
+            const store::BlockFilter filter{std::move(source), std::move(tag), since, before};
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Blocks(filter); }));
+          },
+          py::kw_only(), py::arg("source") = py::none(), py::arg("tag") = py::none(), py::arg("since") = py::none(),
+          py::arg("before") = py::none())
       .def(
           "forget",
           [](const MemoryHandle& self, const std::vector<int64_t>& blocks) {
             RaiseIfError(self.Call([&](Memory& memory) { return memory.Forget(blocks); }));
           },
           py::arg("blocks"))
+      .def("flush",
+           [](const MemoryHandle& self) { RaiseIfError(self.Call([](Memory& memory) { return memory.Flush(); })); })
+      .def("compact",
+           [](const MemoryHandle& self) {
+             return ValueOrRaise(self.Call([](Memory& memory) { return memory.Compact(); }));
+           })
+      .def(
+          "verify",
+          [](const MemoryHandle& self, bool repair) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Verify(repair); }));
+          },
+          py::arg("repair") = false)
+      .def(
+          "fork",
+          [](const MemoryHandle& self, const std::string& folder) {
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.Fork(folder); }));
+          },
+          py::arg("folder"))
+      .def(
+          "export_file",
+          [](const MemoryHandle& self, const std::string& file) {
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.Export(file); }));
+          },
+          py::arg("file"))
       .def(
           "stream_end",
           [](const MemoryHandle& self, int64_t stream) {

@@ -19,7 +19,9 @@ using os::FoundGroup;
 using os::PageRef;
 using os::SearchResult;
 using store::BlockInfo;
+using store::Damage;
 using store::StoreStats;
+using store::VerifyReport;
 
 std::vector<std::string> PartNames(uint32_t found_by) {
   std::vector<std::string> names;
@@ -91,7 +93,18 @@ void BindPages(py::module_& module) {
       .def_readonly("pages", &StoreStats::pages)
       .def_readonly("tokens", &StoreStats::tokens)
       .def_readonly("payload_bytes", &StoreStats::payload_bytes)
-      .def_readonly("disk_bytes", &StoreStats::disk_bytes);
+      .def_readonly("disk_bytes", &StoreStats::disk_bytes)
+      .def_readonly("dead_bytes", &StoreStats::dead_bytes)
+      .def_readonly("host_bytes", &StoreStats::host_bytes);
+
+  py::class_<Damage>(module, "Damage").def_readonly("block", &Damage::block).def_readonly("what", &Damage::what);
+
+  py::class_<VerifyReport>(module, "VerifyReport")
+      .def_readonly("blocks", &VerifyReport::blocks)
+      .def_readonly("records", &VerifyReport::records)
+      .def_readonly("bytes", &VerifyReport::bytes)
+      .def_readonly("damage", &VerifyReport::damage)
+      .def_readonly("dropped", &VerifyReport::dropped);
 }
 
 }  // namespace everlong::bindings

@@ -32,6 +32,7 @@ class MemoryConfig:
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"  # of the archive
+    host_bytes: int | None = None  # of payload in RAM; None: half of the memory that is free when it is opened
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
     groups: int = 4  # page groups recalled for a question, unless one is decisive

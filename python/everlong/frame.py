@@ -125,8 +125,10 @@ class Frame:
         return [(0, "turn"), *found] if turn else found
 
     def end_of_text(self) -> None:
-        """Archive what is not archived yet, as a last block."""
+        """Archive what is not archived yet, as a last block; then all that was archived is durable."""
         self.execute(self.os.end_of_text(), None)
+        if not self.memory.core.read_only:
+            self.memory.core.flush()
 
     def _forward(self, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
         return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)

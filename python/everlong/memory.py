@@ -10,6 +10,7 @@ from types import TracebackType
 
 from everlong import _core
 from everlong.fingerprint import Fingerprint
+from everlong.where import Time, seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,28 @@ class MemoryStats:
     tokens: int
     payload_bytes: int
     disk_bytes: int  # 0 for a memory in RAM
+    dead_bytes: int  # of forgotten blocks; `compact` gives them back
+    host_bytes: int  # payload that is in RAM now
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    block: int  # 0 where no block can be named
+    what: str  # names page, part and file
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyReport:
+    blocks: int
+    records: int  # pages of every kind, read back and checked
+    bytes: int
+    damage: tuple[Damage, ...]
+    dropped: tuple[int, ...]  # blocks that a repair took out
+
+    @classmethod
+    def of(cls, core: _core.VerifyReport) -> VerifyReport:
+        damage = tuple(Damage(found.block, found.what) for found in core.damage)
+        return cls(core.blocks, core.records, core.bytes, damage, tuple(core.dropped))
 
 
 class Memory:
@@ -48,21 +71,34 @@ class Memory:
         *,
         create: _core.Manifest | None = None,
         read_only: bool = False,
+        host_bytes: int | None = None,
     ) -> Memory:
         """The memory in folder `path`; with `create`, a new one by that manifest where there is none yet.
 
-        `path=None` with `create` keeps all in RAM. Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError,
-        NewerFormatError.
+        `path=None` with `create` keeps all in RAM. `host_bytes` is how much payload may be in RAM, by default half of
+        what is free: a cache over a folder, and all that a memory in RAM may hold (then CapacityError). Raises
+        MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
         folder = None if path is None else os.fspath(path)
         if folder is None:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
-            return cls(_core.Memory.create(None, create), None)
+            return cls(_core.Memory.create(None, create, host_bytes), None)
         exists = os.path.exists(os.path.join(folder, "manifest.json"))
         if create is not None and not exists:
-            return cls(_core.Memory.create(folder, create), folder)
-        return cls(_core.Memory.open(folder, read_only), folder)
+            return cls(_core.Memory.create(folder, create, host_bytes), folder)
+        return cls(_core.Memory.open(folder, read_only, host_bytes), folder)
+
+    @classmethod
+    def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
+        """A new memory in folder `path` (None: in RAM) with all that `export` wrote into `file`."""
+        folder = None if path is None else os.fspath(path)
+        return cls(_core.Memory.import_file(os.fspath(file), folder), folder)
+
+    @staticmethod
+    def repair(path: str | os.PathLike[str]) -> VerifyReport:
+        """As `verify(repair=True)`, for a memory that is too damaged to be opened."""
+        return VerifyReport.of(_core.Memory.repair(os.fspath(path)))
 
     def check(self, expected: Fingerprint) -> None:
         """Raise ModelMismatchError, naming what differs, unless this memory belongs to that model."""
@@ -70,8 +106,16 @@ class Memory:
             self.core.manifest(), weights=expected.weights, rope=expected.rope, tokenizer=expected.tokenizer
         )
 
-    def blocks(self, source: str | None = None) -> list[Block]:
-        """All blocks in order of archiving, or those of one source."""
+    def blocks(
+        self,
+        source: str | None = None,
+        *,
+        tag: str | None = None,
+        since: Time | None = None,
+        before: Time | None = None,
+    ) -> list[Block]:
+        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [since, before)."""
+        infos = self.core.blocks(source=source, tag=tag, since=seconds(since), before=seconds(before))
         return [
             Block(
                 info.id,
@@ -81,18 +125,44 @@ class Memory:
                 tuple(info.tags),
                 info.payload_bytes,
             )
-            for info in self.core.blocks()
-            if source is None or info.source == source
+            for info in infos
         ]
 
-    def forget(self, block_ids: Iterable[int] | None = None, *, source: str | None = None) -> int:
-        """Forget blocks by id, or all of a source; return how many. They are gone from every later read and search."""
-        if (block_ids is None) == (source is None):
-            raise ValueError("name either block_ids or source")
-        ids = list(block_ids) if block_ids is not None else [block.id for block in self.blocks(source)]
+    def forget(
+        self, block_ids: Iterable[int] | None = None, *, source: str | None = None, before: Time | None = None
+    ) -> int:
+        """Forget blocks by id, or those of a source, or older ones; return how many.
+
+        They are gone from every later read and search; their bytes go with `compact`.
+        """
+        if (block_ids is None) == (source is None and before is None):
+            raise ValueError("name either block_ids, or source and/or before")
+        ids = list(block_ids) if block_ids is not None else [block.id for block in self.blocks(source, before=before)]
         if ids:
             self.core.forget(ids)
         return len(ids)
+
+    def flush(self) -> None:
+        """Wait until all that was archived is durable; raise what went wrong with a block since the last flush."""
+        self.core.flush()
+
+    def compact(self) -> int:
+        """Remove what forgotten blocks left in every file; return the bytes given back."""
+        return self.core.compact()
+
+    def verify(self, repair: bool = False) -> VerifyReport:
+        """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""
+        return VerifyReport.of(self.core.verify(repair))
+
+    def fork(self, path: str | os.PathLike[str]) -> Memory:
+        """A second memory in folder `path` that begins as this one is: a branch. Neither sees the other's changes."""
+        folder = os.fspath(path)
+        self.core.fork(folder)
+        return Memory.open(folder)
+
+    def export(self, file: str | os.PathLike[str]) -> None:
+        """All of it as one file, which must not exist; `import_file` reads it."""
+        self.core.export_file(os.fspath(file))
 
     # --- files of the host's own, beside the store's
 
@@ -120,7 +190,7 @@ class Memory:
 
     def stats(self) -> MemoryStats:
         core = self.core.stats()
-        return MemoryStats(core.blocks, core.pages, core.tokens, core.payload_bytes, core.disk_bytes)
+        return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
 
     def close(self) -> None:
         """Release files and lock. Closing twice does nothing."""

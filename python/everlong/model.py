@@ -97,7 +97,9 @@ class MemoryModel:
             codec=config.codec,
             attributes={"model": str(getattr(model, "name_or_path", ""))},
         )
-        self.memory = memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest)
+        self.memory = (
+            memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
+        )
         self._owns_memory = not isinstance(memory, Memory)
         try:
             self.memory.check(prints)

@@ -187,5 +187,39 @@ TEST(LexicalIndex, SearchesRunBesideEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(LexicalIndex, ARemovedPageLeavesNoTrace) {
+  std::mt19937_64 random(5);
+  Pages pages(40);
+  for (auto& page : pages) {
+    for (size_t i = 0; i < 5 + random() % 30; ++i) page.push_back(static_cast<int32_t>(random() % 60));
+  }
+  const std::set<int32_t> gone = {0, 7, 8, 39};
+  const auto index = Build(pages);
+  Pages kept;
+  std::vector<int32_t> ordinals;  // of the kept pages
+  for (int32_t page = 0; page < 40; ++page) {
+    if (gone.contains(page)) {
+      ASSERT_TRUE(index->Remove(page, pages[static_cast<size_t>(page)]).ok());
+    } else {
+      kept.push_back(pages[static_cast<size_t>(page)]);
+      ordinals.push_back(page);
+    }
+  }
+  const auto reference = Build(kept);
+  for (int32_t id = 0; id < 60; ++id) {
+    const std::vector<int32_t> query = {id, (id * 7) % 60};
+    const auto found = index->Search(query, 40, PageFilter(40, true));
+    const auto expected = reference->Search(query, 40, PageFilter(36, true));
+    ASSERT_EQ(found->size(), expected->size());
+    for (size_t i = 0; i < found->size(); ++i) {
+      EXPECT_EQ((*found)[i].page, ordinals[static_cast<size_t>((*expected)[i].page)]);
+      EXPECT_FLOAT_EQ((*found)[i].score, (*expected)[i].score);
+    }
+  }
+  EXPECT_EQ(index->pages(), 40);
+  ASSERT_TRUE(index->Add(pages[0]).ok());
+  EXPECT_EQ(index->Search(pages[0], 1, PageFilter(41, true))->front().page, 40);
+}
+
 }  // namespace
 }  // namespace everlong::index

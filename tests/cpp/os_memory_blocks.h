@@ -137,6 +137,7 @@ inline Filled Fill(std::unique_ptr<Memory> memory, uint64_t seed, int count) {
     block.id = *id;
     filled.blocks.push_back(std::move(block));
   }
+  EXPECT_TRUE(filled.memory->Flush().ok());
   return filled;
 }
 

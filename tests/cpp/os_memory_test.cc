@@ -1,13 +1,18 @@
 // What a memory keeps and gives back: blocks, pages, spans, tokens; refusals, reopening, threads.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -320,6 +325,94 @@ TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   EXPECT_FALSE(result->groups.empty());
   std::vector<std::byte> out(filled.blocks[3].Payload().size());
   EXPECT_EQ(reader->ReadPages(filled.blocks[3].Pages(), out).code(), StatusCode::kNotFound);
+}
+
+// Searches, weights and reads after forgetting are those of a memory that is opened without the forgotten blocks.
+TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 23, 30);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{2, 3, 11, 29}).ok());
+  ASSERT_TRUE(filled.memory->Compact().ok());
+  std::mt19937_64 random(24);
+  ASSERT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 0, 13)).ok());
+  ASSERT_TRUE(filled.memory->Flush().ok());
+  const auto fresh = Memory::Open(folder.path(), true).value();
+  ASSERT_TRUE(fresh->SetRetrievalHeads(kHeads).ok());
+  std::vector<int32_t> all_ids(50);
+  std::iota(all_ids.begin(), all_ids.end(), 0);
+  EXPECT_EQ(filled.memory->Idf(all_ids), fresh->Idf(all_ids));
+  EXPECT_EQ(filled.memory->Pages(), fresh->Pages());
+  for (const Block& block : filled.blocks) {
+    const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
+    const auto found = filled.memory->Search(question.Request());
+    const auto expected = fresh->Search(question.Request());
+    ASSERT_EQ(found->groups.size(), expected->groups.size());
+    for (size_t i = 0; i < found->groups.size(); ++i) EXPECT_EQ(found->groups[i].pages, expected->groups[i].pages);
+    EXPECT_NEAR(found->top_mass, expected->top_mass, 1e-5);
+    SearchRequest words = question.Request();
+    words.kinds = static_cast<uint32_t>(IndexKind::kLexical);
+    ExpectSame(*filled.memory->Search(words), *fresh->Search(words));
+  }
+}
+
+TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 25, 12);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const std::vector<std::byte> payload = filled.blocks[6].Payload();
+  const std::filesystem::path segment = folder.path() / "segments" / "000001.kvseg";
+  std::string bytes(static_cast<size_t>(std::filesystem::file_size(segment)), '\0');
+  std::ifstream(segment, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  const size_t at = bytes.find({reinterpret_cast<const char*>(payload.data()), 64});
+  ASSERT_NE(at, std::string::npos);
+  std::fstream file(segment, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(~bytes[at]));
+  file.close();
+  const auto report = filled.memory->Verify(true);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->dropped, std::vector<int64_t>{7});
+  EXPECT_EQ(filled.memory->Blocks()->size(), 11U);
+  EXPECT_EQ(filled.memory->retrieval_heads(), kHeads);
+  std::vector<std::byte> out(payload.size());
+  EXPECT_EQ(filled.memory->ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
+  const Question question = QuestionFor(filled.blocks[9], filled.blocks[9].span.size() - 1, 4.0F);
+  EXPECT_FALSE(filled.memory->Search(question.Request())->groups.empty());
+}
+
+// A block that the disk did not take is out of the indexes again, and the stream goes on where it was.
+TEST(OsMemoryTest, ABlockThatCouldNotBeStoredIsTakenBack) {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 26, 6);
+    const std::vector<PageRef> before = filled.memory->Pages();
+    std::vector<int32_t> all_ids(50);
+    std::iota(all_ids.begin(), all_ids.end(), 0);
+    const std::vector<float> idf = filled.memory->Idf(all_ids);
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit full = {.rlim_cur = std::filesystem::file_size(folder.path() / "segments" / "000001.kvseg") + 100,
+                         .rlim_max = limit.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    std::mt19937_64 random(27);
+    const Block block = RandomBlock(random, 7, 0, 9);
+    EXPECT_TRUE(Append(*filled.memory, block).ok());
+    EXPECT_EQ(filled.memory->Flush().code(), StatusCode::kIoError);
+    EXPECT_EQ(filled.memory->Pages(), before);
+    EXPECT_EQ(filled.memory->Idf(all_ids), idf);
+    EXPECT_EQ(filled.memory->StreamEnd(7), 0);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_TRUE(Append(*filled.memory, block).ok());
+    EXPECT_TRUE(filled.memory->Flush().ok());
+    EXPECT_EQ(filled.memory->StreamEnd(7), 9);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 // The way a real payload takes: rotated keys of a frame, archived in each codec, found by their un-rotated queries.

@@ -6,8 +6,9 @@
 namespace everlong::store {
 namespace {
 
-constexpr int kFlips = 400;
-constexpr int kTruncations = 60;
+const int kFlips = CampaignSize("FLIPS", 400);
+const int kTruncations = CampaignSize("TRUNCATIONS", 60);
+constexpr StoreOptions kFromDisk{.host_bytes = 0};  // nothing is answered out of RAM
 
 class StoreCorruption : public StoreFolderTest {
  protected:
@@ -83,7 +84,7 @@ class StoreCorruption : public StoreFolderTest {
 TEST_F(StoreCorruption, FlippedBitsOfASegment) {
   const size_t bits = 8 * std::filesystem::file_size(segment());
   std::mt19937_64 random = Repeatable(1);
-  const auto store = Open(true);
+  const auto store = Open(true, kFromDisk);
   int hit = 0;
   for (int i = 0; i < kFlips; ++i) {
     const size_t bit = random() % bits;

@@ -13,7 +13,7 @@
 namespace everlong::store {
 namespace {
 
-constexpr int kRounds = 60;
+const int kRounds = CampaignSize("KILLS", 60);
 constexpr StoreOptions kSmallSegments{.segment_bytes = 256 * 1024};
 
 // What the writer tells through the pipe after a call has returned.
@@ -26,7 +26,7 @@ TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 2 + (id * 29)
 
 bool Forgets(int64_t id) { return id % 5 == 0; }
 
-// Appends for ever; forgets every fifth block; changes the manifest now and then.
+// Appends for ever; forgets every fifth block; changes the manifest, adds tensors and compacts now and then.
 [[noreturn]] void WriteUntilKilled(const std::filesystem::path& folder, int pipe) {
   const auto store = MemoryStore::Open(folder, false, kSmallSegments);
   if (!store.ok()) ::_exit(1);
@@ -46,6 +46,10 @@ bool Forgets(int64_t id) { return id % 5 == 0; }
       if (!(*store)->Forget(std::vector<int64_t>{next - 1}).ok()) ::_exit(6);
       tell({next - 1, true});
     }
+    const std::vector<int32_t> ids = BlockOf(next).token_ids;
+    const TensorView tensor{"ids", "I32", {std::ssize(ids)}, std::as_bytes(std::span(ids))};
+    if (next % 4 == 0 && !(*store)->PutTensors(next, PayloadKind::kText, {&tensor, 1}).ok()) ::_exit(8);
+    if (next % 6 == 0 && !(*store)->Compact().ok()) ::_exit(9);
     if (next % 7 == 0 && !(*store)->SetAttribute("last", std::to_string(next)).ok()) ::_exit(7);
   }
 }
@@ -90,6 +94,12 @@ TEST_F(StoreCrash, EveryAcknowledgedBlockSurvivesSigkill) {
       EXPECT_TRUE(forgotten || present.contains(id) || Forgets(id))
           << "round " << round << ": block " << id << " is lost";
       EXPECT_FALSE(forgotten && present.contains(id)) << "round " << round << ": block " << id << " came back";
+    }
+    // Now and then every byte of it is checked.
+    if (round % 10 == 0 || round + 1 == kRounds) {
+      const Result<VerifyReport> report = store->Verify(false);
+      ASSERT_OK(report.status());
+      for (const Damage& damage : report->damage) ADD_FAILURE() << "round " << round << ": " << damage.what;
     }
     // All that is there is whole, acknowledged or not; the old rounds' blocks are looked at in the last one.
     for (const int64_t id : present) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -38,6 +39,12 @@ inline Manifest TestManifest() {
 
 // Odd on purpose: no part and no page ends at a round address.
 inline int64_t TestPartBytes(int64_t tokens) { return 37 * tokens + 11; }
+
+// How often a test tries at random: `usual` times, or as EVERLONG_STORE_<name> says for a campaign.
+inline int CampaignSize(const std::string& name, int usual) {
+  const char* value = std::getenv(("EVERLONG_STORE_" + name).c_str());
+  return value == nullptr ? usual : std::stoi(value);
+}
 
 // The same numbers in every run, so that a failure can be had again.
 inline std::mt19937_64 Repeatable(uint64_t seed) { return std::mt19937_64(seed); }

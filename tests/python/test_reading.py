@@ -83,6 +83,7 @@ with open_model(Path(sys.argv[1])) as mm:
         after = how.pop("progress")
         def progress(tokens):
             after(tokens)
+            mm.memory.flush()  # what is archived is acknowledged only then
             print(mm.frame.archived_blocks, flush=True)
         return extend(ids, origin, progress=progress, **how)
     mm.frame.extend = told

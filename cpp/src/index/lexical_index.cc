@@ -77,19 +77,23 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
 
 class Fts5Index final : public LexicalIndex {
  public:
-  Fts5Index(Database database, Statement insert, Statement match)
-      : database_(std::move(database)), insert_(std::move(insert)), match_(std::move(match)) {}
+  Fts5Index(Database database, Statement insert, Statement remove, Statement match)
+      : database_(std::move(database)),
+        insert_(std::move(insert)),
+        remove_(std::move(remove)),
+        match_(std::move(match)) {}
 
   Status Add(std::span<const int32_t> token_ids) override {
     EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    const std::string text = Words(token_ids, " ");
-    const ScopedReset reset(insert_.get());
-    EVERLONG_RETURN_IF_ERROR(BindText(database_.get(), insert_.get(), 2, text));
-    if (sqlite3_bind_int64(insert_.get(), 1, statistics_.pages()) != SQLITE_OK ||
-        sqlite3_step(insert_.get()) != SQLITE_DONE) {
-      return SqliteError(database_.get(), "add a page");
-    }
+    EVERLONG_RETURN_IF_ERROR(Run(insert_.get(), pages_, token_ids, "add a page"));
     statistics_.AddPage(token_ids);
+    ++pages_;
+    return OkStatus();
+  }
+
+  Status Remove(int32_t page, std::span<const int32_t> token_ids) override {
+    EVERLONG_RETURN_IF_ERROR(Run(remove_.get(), page, token_ids, "remove a page"));
+    statistics_.RemovePage(token_ids);
     return OkStatus();
   }
 
@@ -123,9 +127,20 @@ class Fts5Index final : public LexicalIndex {
     return hits;
   }
 
-  int32_t pages() const override { return static_cast<int32_t>(statistics_.pages()); }
+  int32_t pages() const override { return pages_; }
 
  private:
+  // Runs a statement of two parameters: ordinal and words.
+  Status Run(sqlite3_stmt* statement, int32_t page, std::span<const int32_t> token_ids, const char* action) {
+    const std::string text = Words(token_ids, " ");
+    const ScopedReset reset(statement);
+    EVERLONG_RETURN_IF_ERROR(BindText(database_.get(), statement, 2, text));
+    if (sqlite3_bind_int64(statement, 1, page) != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE) {
+      return SqliteError(database_.get(), action);
+    }
+    return OkStatus();
+  }
+
   // The distinct ids that occur, rarest first, as many as one search may cost; at least one if any occurs.
   std::vector<int32_t> RarestIds(std::span<const int32_t> token_ids) const {
     std::vector<std::pair<int64_t, int32_t>> by_frequency;
@@ -147,9 +162,11 @@ class Fts5Index final : public LexicalIndex {
 
   Database database_;
   Statement insert_;
+  Statement remove_;
   Statement match_;
   mutable std::mutex statement_mutex_;
   TokenStatistics statistics_;
+  int32_t pages_ = 0;
 };
 
 }  // namespace
@@ -169,11 +186,14 @@ Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create() {
     return SqliteError(database.get(), "create its table");
   }
   EVERLONG_ASSIGN_OR_RETURN(Statement insert, Prepare(database.get(), "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)"));
+  // A contentless table is told what stood in the row that goes.
+  EVERLONG_ASSIGN_OR_RETURN(Statement remove,
+                            Prepare(database.get(), "INSERT INTO pages(pages, rowid, ids) VALUES ('delete', ?1, ?2)"));
   EVERLONG_ASSIGN_OR_RETURN(Statement match, Prepare(database.get(),
                                                      "SELECT rowid, bm25(pages) FROM pages "
                                                      "WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3"));
   return std::unique_ptr<LexicalIndex>(
-      std::make_unique<Fts5Index>(std::move(database), std::move(insert), std::move(match)));
+      std::make_unique<Fts5Index>(std::move(database), std::move(insert), std::move(remove), std::move(match)));
 }
 
 }  // namespace everlong::index

@@ -3,14 +3,33 @@
 #include <algorithm>
 #include <cmath>
 
+#include "everlong/base/check.h"
+
 namespace everlong::index {
 
-void TokenStatistics::AddPage(std::span<const int32_t> token_ids) {
+namespace {
+
+std::vector<int32_t> Distinct(std::span<const int32_t> token_ids) {
   std::vector<int32_t> distinct(token_ids.begin(), token_ids.end());
   std::ranges::sort(distinct);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  for (const int32_t id : distinct) ++frequency_[id];
+  return distinct;
+}
+
+}  // namespace
+
+void TokenStatistics::AddPage(std::span<const int32_t> token_ids) {
+  for (const int32_t id : Distinct(token_ids)) ++frequency_[id];
   ++pages_;
+}
+
+void TokenStatistics::RemovePage(std::span<const int32_t> token_ids) {
+  for (const int32_t id : Distinct(token_ids)) {
+    const auto found = frequency_.find(id);
+    EVERLONG_CHECK(found != frequency_.end());
+    if (--found->second == 0) frequency_.erase(found);
+  }
+  --pages_;
 }
 
 int64_t TokenStatistics::DocumentFrequency(int32_t token_id) const {

@@ -80,36 +80,35 @@ Memory::Memory(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Memory::~Memory() = default;
 
 Result<std::unique_ptr<Memory>> Memory::Create(const std::optional<std::filesystem::path>& folder,
-                                               const store::Manifest& manifest) {
-  auto state = std::make_unique<State>();
-  EVERLONG_ASSIGN_OR_RETURN(state->layout, LayoutOf(manifest));
-  EVERLONG_ASSIGN_OR_RETURN(state->lexical, index::LexicalIndex::Create());
-  EVERLONG_ASSIGN_OR_RETURN(state->store, store::MemoryStore::Create(folder, manifest));
-  return std::unique_ptr<Memory>(new Memory(std::move(state)));
+                                               const store::Manifest& manifest, const store::StoreOptions& options) {
+  EVERLONG_RETURN_IF_ERROR(LayoutOf(manifest).status());
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<store::MemoryStore> store,
+                            store::MemoryStore::Create(folder, manifest, options));
+  return Over(std::move(store));
 }
 
-Result<std::unique_ptr<Memory>> Memory::Open(const std::filesystem::path& folder, bool read_only) {
+Result<std::unique_ptr<Memory>> Memory::Open(const std::filesystem::path& folder, bool read_only,
+                                             const store::StoreOptions& options) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<store::MemoryStore> store,
+                            store::MemoryStore::Open(folder, read_only, options));
+  return Over(std::move(store));
+}
+
+Result<std::unique_ptr<Memory>> Memory::Import(const std::filesystem::path& file,
+                                               const std::optional<std::filesystem::path>& folder,
+                                               const store::StoreOptions& options) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<store::MemoryStore> store,
+                            store::MemoryStore::Import(file, folder, options));
+  return Over(std::move(store));
+}
+
+Result<std::unique_ptr<Memory>> Memory::Over(std::unique_ptr<store::MemoryStore> store) {
   auto state = std::make_unique<State>();
-  EVERLONG_ASSIGN_OR_RETURN(state->store, store::MemoryStore::Open(folder, read_only));
+  state->store = std::move(store);
   auto layout = LayoutOf(state->store->manifest());
-  if (!layout.ok()) return CorruptError(folder.string() + ": manifest: " + layout.status().message());
+  if (!layout.ok()) return CorruptError(state->Name() + ": manifest: " + layout.status().message());
   state->layout = *layout;
-  EVERLONG_ASSIGN_OR_RETURN(state->lexical, index::LexicalIndex::Create());
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> blocks, state->store->Blocks());
-  for (const store::BlockInfo& info : blocks) {
-    const auto token_ids = state->store->TokenIds(info.id);
-    if (state->ForgottenByWriter(token_ids.status())) continue;
-    EVERLONG_RETURN_IF_ERROR(token_ids.status());
-    const int64_t tokens = info.span.size();
-    if (tokens < 1 || info.pages != state->layout.PageCount(tokens) ||
-        info.payload_bytes != state->layout.BlockBytes(tokens) || static_cast<int64_t>(token_ids->size()) != tokens) {
-      return CorruptError(folder.string() + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) +
-                          " tokens has " + std::to_string(info.pages) + " pages, " +
-                          std::to_string(info.payload_bytes) + " bytes and " + std::to_string(token_ids->size()) +
-                          " token ids");
-    }
-    EVERLONG_RETURN_IF_ERROR(state->AddToIndexes(info, *token_ids, {}));
-  }
+  EVERLONG_RETURN_IF_ERROR(state->LoadIndexes());
   return std::unique_ptr<Memory>(new Memory(std::move(state)));
 }
 
@@ -138,7 +137,13 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   }
   store::BlockDraft sized = draft;
   sized.page_bytes = page_bytes;
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t id, s.store->Append(sized));
+  const Result<int64_t> submitted = s.store->Submit(sized);
+  if (!submitted.ok()) {
+    const Status earlier = s.Flush();  // what may have gone wrong with blocks before this one
+    return earlier.ok() ? submitted.status() : earlier;
+  }
+  const int64_t id = *submitted;
+  s.submitted[id].assign(draft.token_ids.begin(), draft.token_ids.end());
 
   store::BlockInfo info;
   info.id = id;
@@ -162,23 +167,7 @@ Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads) {
   const std::scoped_lock writing(s.writer);
   EVERLONG_RETURN_IF_ERROR(s.broken);
   EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, s.layout));
-  std::optional<index::HeadsIndex> built;
-  if (!heads.empty()) {
-    built.emplace(std::move(heads), s.layout.head_dim);
-    // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
-    const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(s.layout.head_dim));
-    const auto add = [&](const State::ListedBlock& block, const State::PayloadKeys* keys) {
-      for (int32_t page = 0; page < block.count; ++page) {
-        const index::PageEntry& entry = s.directory.at(block.first + page);
-        EVERLONG_RETURN_IF_ERROR(keys == nullptr
-                                     ? built->Add(no_keys, 1, 1)
-                                     : built->Add(keys->head_keys[static_cast<size_t>(page)],
-                                                  static_cast<int32_t>(entry.span.size()), entry.sink_tokens));
-      }
-      return OkStatus();
-    };
-    EVERLONG_RETURN_IF_ERROR(s.VisitKeys(&*built, false, add));
-  }
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads)));
   const std::unique_lock changing(s.guard);
   s.heads = std::move(built);
   return OkStatus();
@@ -218,16 +207,28 @@ Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) con
 }
 
 Status Memory::ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::PendingReads> reads,
+                            StartReadPages(pages, 0, state_->layout.layers, out));
+  return reads->Wait();
+}
+
+Result<std::unique_ptr<store::PendingReads>> Memory::StartReadPages(std::span<const PageRef> pages, int32_t first_layer,
+                                                                    int32_t layers, std::span<std::byte> out) const {
   const State& s = *state_;
+  if (first_layer < 0 || layers < 1 || layers > s.layout.layers - first_layer) {
+    return InvalidArgumentError("layers are " + std::to_string(first_layer) + " + " + std::to_string(layers) +
+                                ", expected some of " + std::to_string(s.layout.layers));
+  }
   std::vector<store::PageRead> reads;
   size_t offset = 0;
   {
     const std::shared_lock reading(state_->guard);
     for (const PageRef& page : pages) {
       EVERLONG_RETURN_IF_ERROR(s.OrdinalOf(page).status());
-      const auto bytes = static_cast<size_t>(s.layout.PageBytes(static_cast<int32_t>(page.span.size())));
+      const auto bytes =
+          static_cast<size_t>(s.layout.PartBytes(static_cast<int32_t>(page.span.size())) * int64_t{layers});
       if (offset + bytes <= out.size()) {
-        reads.push_back({page.block, page.page, 0, s.layout.layers, out.subspan(offset, bytes)});
+        reads.push_back({page.block, page.page, first_layer, layers, out.subspan(offset, bytes)});
       }
       offset += bytes;
     }
@@ -236,7 +237,7 @@ Status Memory::ReadPages(std::span<const PageRef> pages, std::span<std::byte> ou
     return InvalidArgumentError("out has " + std::to_string(out.size()) + " bytes, expected " + std::to_string(offset) +
                                 " for these pages");
   }
-  return s.store->ReadPages(reads);
+  return s.store->StartReadPages(reads);
 }
 
 Status Memory::ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const {
@@ -296,26 +297,73 @@ std::vector<PageRef> Memory::Pages() const {
   return pages;
 }
 
-Result<std::vector<store::BlockInfo>> Memory::Blocks() const { return state_->store->Blocks(); }
+Result<std::vector<store::BlockInfo>> Memory::Blocks(const store::BlockFilter& filter) const {
+  return state_->store->Blocks(filter);
+}
 
 Status Memory::Forget(std::span<const int64_t> blocks) {
   State& s = *state_;
   const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  EVERLONG_RETURN_IF_ERROR(s.Flush());
+  std::map<int64_t, std::vector<int32_t>> token_ids;
+  for (const int64_t id : blocks) {
+    EVERLONG_ASSIGN_OR_RETURN(token_ids[id], s.store->TokenIds(id));
+  }
   EVERLONG_RETURN_IF_ERROR(s.store->Forget(blocks));
   const std::unique_lock changing(s.guard);
-  for (const int64_t id : blocks) {
-    s.directory.ForgetBlock(id);
-    for (const auto& block_index : {&s.mean_pool, &s.hnsw}) {
-      if (*block_index != nullptr) (*block_index)->Remove({&id, 1});
+  for (const auto& [id, ids] : token_ids) {
+    if (const Status removed = s.RemoveFromIndexes(id, ids); !removed.ok()) {
+      s.broken = {removed.code(), "block " + std::to_string(id) + " is forgotten but still indexed (" +
+                                      removed.message() + "): open the memory anew"};
+      return s.broken;
     }
-    const auto block = s.blocks.find(id);
-    if (block == s.blocks.end()) continue;
-    const auto stream = s.streams.find(block->second.stream);
-    stream->second.erase(block->second.span.begin);
-    if (stream->second.empty()) s.streams.erase(stream);
-    s.blocks.erase(block);
   }
   return OkStatus();
+}
+
+Status Memory::Flush() {
+  const std::scoped_lock writing(state_->writer);
+  return state_->Flush();
+}
+
+Result<int64_t> Memory::Compact() {
+  const std::scoped_lock writing(state_->writer);
+  EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  return state_->store->Compact();
+}
+
+Result<store::VerifyReport> Memory::Verify(bool repair) {
+  State& s = *state_;
+  const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.Flush());
+  EVERLONG_ASSIGN_OR_RETURN(store::VerifyReport report, s.store->Verify(repair));
+  if (!report.dropped.empty()) {
+    const std::unique_lock changing(s.guard);
+    s.broken = s.LoadIndexes();
+    EVERLONG_RETURN_IF_ERROR(s.broken);
+  }
+  return report;
+}
+
+Status Memory::Fork(const std::filesystem::path& folder) {
+  const std::scoped_lock writing(state_->writer);
+  EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  return state_->store->Fork(folder);
+}
+
+Status Memory::Export(const std::filesystem::path& file) {
+  const std::scoped_lock writing(state_->writer);
+  EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  return state_->store->Export(file);
+}
+
+Status Memory::PutTensors(int64_t block, store::PayloadKind kind, std::span<const store::TensorView> tensors) {
+  return state_->store->PutTensors(block, kind, tensors);
+}
+
+Result<std::vector<store::Tensor>> Memory::Tensors(int64_t block, store::PayloadKind kind) const {
+  return state_->store->Tensors(block, kind);
 }
 
 int64_t Memory::StreamEnd(int64_t stream) const {

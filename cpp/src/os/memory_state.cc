@@ -86,6 +86,95 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   return OkStatus();
 }
 
+std::string Memory::State::Name() const {
+  const std::optional<std::filesystem::path> folder = store->folder();
+  return folder ? folder->string() : "the memory in RAM";
+}
+
+Status Memory::State::LoadIndexes() {
+  directory = {};
+  statistics = {};
+  mean_pool.reset();
+  hnsw.reset();
+  blocks.clear();
+  streams.clear();
+  EVERLONG_ASSIGN_OR_RETURN(lexical, index::LexicalIndex::Create());
+  const std::optional<HeadsIndex> old_heads = std::exchange(heads, std::nullopt);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store->Blocks());
+  for (const store::BlockInfo& info : infos) {
+    const auto token_ids = store->TokenIds(info.id);
+    if (ForgottenByWriter(token_ids.status())) continue;
+    EVERLONG_RETURN_IF_ERROR(token_ids.status());
+    const int64_t tokens = info.span.size();
+    if (tokens < 1 || info.pages != layout.PageCount(tokens) || info.payload_bytes != layout.BlockBytes(tokens) ||
+        static_cast<int64_t>(token_ids->size()) != tokens) {
+      return CorruptError(Name() + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) +
+                          " tokens has " + std::to_string(info.pages) + " pages, " +
+                          std::to_string(info.payload_bytes) + " bytes and " + std::to_string(token_ids->size()) +
+                          " token ids");
+    }
+    EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, *token_ids, {}));
+  }
+  if (!old_heads) return OkStatus();
+  EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(old_heads->heads()));
+  return OkStatus();
+}
+
+Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::RetrievalHead> of) const {
+  std::optional<HeadsIndex> built;
+  if (of.empty()) return built;
+  built.emplace(std::move(of), layout.head_dim);
+  // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
+  const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(layout.head_dim));
+  const auto add = [&](const ListedBlock& block, const PayloadKeys* keys) {
+    for (int32_t page = 0; page < block.count; ++page) {
+      const index::PageEntry& entry = directory.at(block.first + page);
+      EVERLONG_RETURN_IF_ERROR(keys == nullptr
+                                   ? built->Add(no_keys, 1, 1)
+                                   : built->Add(keys->head_keys[static_cast<size_t>(page)],
+                                                static_cast<int32_t>(entry.span.size()), entry.sink_tokens));
+    }
+    return OkStatus();
+  };
+  EVERLONG_RETURN_IF_ERROR(VisitKeys(&*built, false, add));
+  return built;
+}
+
+Status Memory::State::RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids) {
+  const auto found = blocks.find(id);
+  if (found == blocks.end()) return OkStatus();
+  const BlockPages block = found->second;
+  directory.ForgetBlock(id);
+  for (const auto& block_index : {&mean_pool, &hnsw}) {
+    if (*block_index != nullptr) (*block_index)->Remove({&id, 1});
+  }
+  const auto stream = streams.find(block.stream);
+  stream->second.erase(block.span.begin);
+  if (stream->second.empty()) streams.erase(stream);
+  blocks.erase(found);
+  for (int32_t page = 0; page < block.count; ++page) {
+    const auto first = static_cast<size_t>(page) * static_cast<size_t>(layout.page_tokens);
+    const auto tokens = static_cast<size_t>(layout.PageTokens(block.span.size(), page));
+    const std::span<const int32_t> ids = token_ids.subspan(first, tokens);
+    statistics.RemovePage(ids);
+    EVERLONG_RETURN_IF_ERROR(lexical->Remove(block.first + page, ids));
+  }
+  return OkStatus();
+}
+
+Status Memory::State::Flush() {
+  std::vector<int64_t> lost;
+  const Status flushed = store->Flush(&lost);
+  {
+    const std::unique_lock changing(guard);
+    for (const int64_t id : lost) {
+      if (const Status removed = RemoveFromIndexes(id, submitted[id]); !removed.ok()) broken = removed;
+    }
+  }
+  submitted.clear();
+  return flushed;
+}
+
 std::vector<Memory::State::ListedBlock> Memory::State::ListBlocks() const {
   std::vector<ListedBlock> listed;
   for (int32_t ordinal = 0; ordinal < directory.size(); ++ordinal) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <shared_mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct Memory::State {
   // --- one change at a time; taken before `guard`
   std::mutex writer;
 
+  // Token ids of blocks that were submitted and may yet be lost, by block; `writer` guards it.
+  std::map<int64_t, std::vector<int32_t>> submitted;
+
   // --- guards what follows: shared by searches and reads, exclusive for the moment in which a change is put in place
   std::shared_mutex guard;
   index::PageDirectory directory;
@@ -67,8 +71,19 @@ struct Memory::State {
     std::vector<float> mean_pool_sum;           // [Hkv * D]; empty when neither mean_pool nor hnsw is there
   };
 
+  // Fills directory, statistics, word index and streams from the store, in place of what they held, and the heads index
+  // if there is one. `guard` is held exclusively, or nobody else knows this state yet.
+  Status LoadIndexes();
+  [[nodiscard]] std::string Name() const;  // what messages call this memory
+
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
   Status AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids, const PayloadKeys& keys);
+
+  // Takes a block out of every index; `token_ids` are those it was added with. `guard` is held exclusively.
+  Status RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids);
+
+  // Waits for the store, and takes blocks that it could not keep out of the indexes. `writer` is held.
+  Status Flush();
 
   // A block of the directory, forgotten ones too.
   struct ListedBlock {
@@ -91,6 +106,9 @@ struct Memory::State {
   // Keys of some blocks out of the store, in one read.
   [[nodiscard]] Result<std::vector<PayloadKeys>> ReadKeys(std::span<const ListedBlock> listed,
                                                           const index::HeadsIndex* heads_index, bool with_sum) const;
+
+  // The index of these heads over every page of the directory; none for no heads.
+  [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of) const;
 
   // The `count` best pages by the vector of their block, of those that `filter` allows.
   [[nodiscard]] Result<index::Ranking> RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,

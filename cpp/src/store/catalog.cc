@@ -76,16 +76,31 @@ constexpr std::string_view kSelectBlocks =
 constexpr std::string_view kSelectTagsOf = "SELECT block, tag FROM tags WHERE block = ? ORDER BY position";
 constexpr std::string_view kSelectTags = "SELECT block, tag FROM tags ORDER BY block, position";
 constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
-constexpr std::string_view kSelectPage =
-    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc FROM pages WHERE block = ? AND kind = ? "
-    "AND page = ?";
-constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kSelectPages =
+    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages WHERE block = ? "
+    "ORDER BY kind, page";
+constexpr std::string_view kReplacePage =
+    "INSERT OR REPLACE INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, "
+    "crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+constexpr std::string_view kUpdateBlock =
+    "UPDATE blocks SET state = ?, pages = ?, payload_bytes = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kDeletePages = "DELETE FROM pages WHERE block = ?";
+constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block = ? AND kind = ? AND page = ?";
+constexpr std::string_view kDeleteTags = "DELETE FROM tags WHERE block = ?";
+constexpr std::string_view kDeleteBlock = "DELETE FROM blocks WHERE id = ?";
+constexpr std::string_view kSelectForgotten = "SELECT id FROM blocks WHERE state <> 0";
+constexpr std::string_view kCountOrphans = "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks)";
+constexpr std::string_view kUpdateSequence = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'blocks'";
+constexpr std::string_view kInsertSequence =
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'blocks', ? WHERE NOT EXISTS "
+    "(SELECT 1 FROM sqlite_sequence WHERE name = 'blocks')";
+constexpr std::string_view kSnapshot = "VACUUM INTO ?";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
 constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
 constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment), 0) FROM pages";
 
-uint32_t PageChecksum(int64_t block, RecordKind kind, int64_t page, const PageRow& row) {
+uint32_t PageChecksum(int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   return RowChecksum()
       .Add(block)
@@ -97,6 +112,35 @@ uint32_t PageChecksum(int64_t block, RecordKind kind, int64_t page, const PageRo
       .Add(row.part_bytes)
       .Add(std::as_bytes(std::span(row.part_crcs)))
       .value();
+}
+
+// The record that a row of kSelectPages describes; none when the row does not match its checksum.
+std::optional<PageRow> PageOf(const Query& query, int64_t block) {
+  const std::span<const std::byte> crcs = query.Blob(4);
+  // A damaged row may hold no checksum at all, and nothing must be copied from nowhere.
+  if (crcs.empty() || crcs.size() % 4 != 0) return std::nullopt;
+  PageRow row;
+  row.segment = static_cast<int32_t>(query.Int64(0));
+  row.offset = query.Int64(1);
+  row.part_bytes = query.Int64(3);
+  row.part_crcs.resize(crcs.size() / 4);
+  std::memcpy(row.part_crcs.data(), crcs.data(), crcs.size());
+  const auto kind = static_cast<PayloadKind>(query.Int64(6));
+  if (PageChecksum(block, kind, query.Int64(7), row) != query.Int64(5)) return std::nullopt;
+  return row;
+}
+
+// The values of kInsertPage and kReplacePage.
+void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
+  query.Bind(block).Bind(static_cast<int64_t>(kind)).Bind(page).Bind(int64_t{row.segment}).Bind(row.offset);
+  query.Bind(RecordBytes(static_cast<int64_t>(row.part_crcs.size()), row.part_bytes)).Bind(row.part_bytes);
+  query.Bind(std::as_bytes(std::span(row.part_crcs))).Bind(int64_t{PageChecksum(block, kind, page, row)});
+}
+
+bool Chooses(const BlockFilter& filter, const BlockInfo& info) {
+  return (!filter.source || info.source == *filter.source) &&
+         (!filter.tag || std::find(info.tags.begin(), info.tags.end(), *filter.tag) != info.tags.end()) &&
+         (!filter.since || info.created_at >= *filter.since) && (!filter.before || info.created_at < *filter.before);
 }
 
 // `path` as the path of a "file:" URI.
@@ -276,53 +320,99 @@ Result<int32_t> Catalog::NewestSegment() {
   return static_cast<int32_t>(segment);
 }
 
-Status Catalog::Insert(int64_t id, const BlockDraft& draft, std::span<const PageRow> pages) {
-  BlockRow row;
-  row.info = {.id = id,
-              .stream = draft.stream,
-              .span = draft.span,
-              .sink_tokens = draft.sink_tokens,
-              .source = draft.source,
-              .created_at = draft.created_at,
-              .tags = draft.tags,
-              .pages = static_cast<int32_t>(pages.size()),
-              .payload_bytes = static_cast<int64_t>(draft.payload.size())};
-  row.token_crc = Crc32c(std::as_bytes(draft.token_ids));
-
+Status Catalog::ReserveIdsBelow(int64_t next) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
-    insert.Bind(id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
-    insert.Bind(int64_t{draft.sink_tokens}).Bind(draft.created_at).Bind(int64_t{row.info.pages});
-    insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc}).Bind(draft.source);
-    insert.Bind(std::as_bytes(draft.token_ids));
-    EVERLONG_RETURN_IF_ERROR(insert.Run());
-  }
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertTag));
-    for (size_t i = 0; i < draft.tags.size(); ++i) {
-      insert.Rewind();
-      EVERLONG_RETURN_IF_ERROR(insert.Bind(id).Bind(static_cast<int64_t>(i)).Bind(draft.tags[i]).Run());
-    }
-  }
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertPage));
-    for (size_t i = 0; i < pages.size(); ++i) {
-      const PageRow& page = pages[i];
-      const auto number = static_cast<int64_t>(i);
-      insert.Rewind();
-      insert.Bind(id).Bind(static_cast<int64_t>(RecordKind::kKv)).Bind(number).Bind(int64_t{page.segment});
-      insert.Bind(page.offset).Bind(RecordBytes(static_cast<int64_t>(page.part_crcs.size()), page.part_bytes));
-      insert.Bind(page.part_bytes).Bind(std::as_bytes(std::span(page.part_crcs)));
-      insert.Bind(int64_t{PageChecksum(id, RecordKind::kKv, number, page)});
-      EVERLONG_RETURN_IF_ERROR(insert.Run());
-    }
+  for (const std::string_view sql : {kInsertSequence, kUpdateSequence}) {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
+    EVERLONG_RETURN_IF_ERROR(query.Bind(next - 1).Run());
   }
   return transaction.Commit();
 }
 
-Result<std::vector<BlockInfo>> Catalog::Blocks() {
+Status Catalog::InsertPages(int64_t id, std::span<const PageRow> rows) {
+  EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertPage));
+  for (size_t page = 0; page < rows.size(); ++page) {
+    insert.Rewind();
+    BindPage(insert, id, PayloadKind::kKv, static_cast<int64_t>(page), rows[page]);
+    EVERLONG_RETURN_IF_ERROR(insert.Run());
+  }
+  return OkStatus();
+}
+
+Status Catalog::Insert(std::span<const NewBlock> blocks) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  for (const NewBlock& block : blocks) {
+    const BlockDraft& draft = *block.draft;
+    BlockRow row;
+    row.info = {.id = block.id,
+                .stream = draft.stream,
+                .span = draft.span,
+                .sink_tokens = draft.sink_tokens,
+                .source = draft.source,
+                .created_at = draft.created_at,
+                .tags = draft.tags,
+                .pages = static_cast<int32_t>(block.rows.size()),
+                .payload_bytes = static_cast<int64_t>(draft.payload.size())};
+    row.token_crc = Crc32c(std::as_bytes(draft.token_ids));
+    {
+      EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
+      insert.Bind(block.id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
+      insert.Bind(int64_t{draft.sink_tokens}).Bind(draft.created_at).Bind(int64_t{row.info.pages});
+      insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc});
+      insert.Bind(draft.source).Bind(std::as_bytes(draft.token_ids));
+      EVERLONG_RETURN_IF_ERROR(insert.Run());
+    }
+    {
+      EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertTag));
+      for (size_t i = 0; i < draft.tags.size(); ++i) {
+        insert.Rewind();
+        EVERLONG_RETURN_IF_ERROR(insert.Bind(block.id).Bind(static_cast<int64_t>(i)).Bind(draft.tags[i]).Run());
+      }
+    }
+    EVERLONG_RETURN_IF_ERROR(InsertPages(block.id, block.rows));
+  }
+  return transaction.Commit();
+}
+
+// state, pages and payload_bytes as `row` has them now.
+Status Catalog::WriteBlockRow(const BlockRow& row) {
+  EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateBlock));
+  update.Bind(row.state).Bind(int64_t{row.info.pages}).Bind(row.info.payload_bytes);
+  return update.Bind(int64_t{row.Checksum()}).Bind(row.info.id).Run();
+}
+
+Status Catalog::AddKv(int64_t id, std::span<const PageRow> rows) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
+  if (row.info.pages != 0) return AlreadyExistsError("block " + std::to_string(id) + " has its kv already");
+  row.info.pages = static_cast<int32_t>(rows.size());
+  for (const PageRow& page : rows) {
+    row.info.payload_bytes += page.part_bytes * static_cast<int64_t>(page.part_crcs.size());
+  }
+  EVERLONG_RETURN_IF_ERROR(InsertPages(id, rows));
+  EVERLONG_RETURN_IF_ERROR(WriteBlockRow(row));
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  const std::scoped_lock known(known_mutex_);
+  known_.erase(id);
+  return OkStatus();
+}
+
+Status Catalog::PutRecord(int64_t id, PayloadKind kind, const PageRow& row) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(LiveBlock(id).status());
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kReplacePage));
+    BindPage(insert, id, kind, 0, row);
+    EVERLONG_RETURN_IF_ERROR(insert.Run());
+  }
+  return transaction.Commit();
+}
+
+Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::vector<Damage>* damage) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
@@ -343,10 +433,13 @@ Result<std::vector<BlockInfo>> Catalog::Blocks() {
     BlockRow row = BlockRow::Of(query);
     if (const auto found = tags.find(row.info.id); found != tags.end()) row.info.tags = std::move(found->second);
     if (row.Checksum() != BlockRow::StoredChecksum(query)) {
-      return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the row of block " +
-                          std::to_string(row.info.id));
+      const std::string what =
+          "catalog '" + database_.name() + "': checksum mismatch in the row of block " + std::to_string(row.info.id);
+      if (damage == nullptr) return CorruptError(what);
+      damage->push_back({row.info.id, what});
+      continue;
     }
-    if (row.state == kLive) blocks.push_back(std::move(row.info));
+    if (row.state == kLive && Chooses(filter, row.info)) blocks.push_back(std::move(row.info));
   }
   return blocks;
 }
@@ -401,49 +494,151 @@ Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) {
   return ids;
 }
 
-Result<std::vector<PageRow>> Catalog::Locate(std::span<const PageKey> pages) {
+Catalog::KnownRows Catalog::FindKnown(int64_t id) const {
+  const std::scoped_lock lock(known_mutex_);
+  const auto found = known_.find(id);
+  return found == known_.end() ? nullptr : found->second;
+}
+
+void Catalog::DropKnownRows() {
+  const std::scoped_lock lock(known_mutex_);
+  known_.clear();
+}
+
+// Under mutex_.
+Result<Catalog::KnownRows> Catalog::LoadRows(int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockRow block, LiveBlock(id));
+  const auto pages = static_cast<size_t>(block.info.pages);
+  auto rows = std::make_shared<std::vector<std::shared_ptr<const PageRow>>>(pages);
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
+  query.Bind(id);
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    const int64_t page = query.Int64(7);
+    if (query.Int64(6) != static_cast<int64_t>(PayloadKind::kKv) || page < 0 || page >= block.info.pages) continue;
+    if (std::optional<PageRow> row = PageOf(query, id)) {
+      (*rows)[static_cast<size_t>(page)] = std::make_shared<const PageRow>(*std::move(row));
+    }
+  }
+  KnownRows known = std::move(rows);
+  const std::scoped_lock lock(known_mutex_);
+  known_[id] = known;
+  return known;
+}
+
+Result<std::shared_ptr<const PageRow>> Catalog::RowOf(const PageKey& key, const KnownRows& rows) const {
+  if (key.page < 0 || key.page >= std::ssize(*rows)) {
+    return NotFoundError("block " + std::to_string(key.block) + " has no page " + std::to_string(key.page) +
+                         ", it has " + std::to_string(rows->size()));
+  }
+  const std::shared_ptr<const PageRow>& row = (*rows)[static_cast<size_t>(key.page)];
+  if (row == nullptr) {
+    return CorruptError("catalog '" + database_.name() + "': the row of block " + std::to_string(key.block) + " page " +
+                        std::to_string(key.page) + " is missing or does not match its checksum");
+  }
+  return row;
+}
+
+Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<const PageKey> pages) {
+  std::vector<std::shared_ptr<const PageRow>> found;
+  found.reserve(pages.size());
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!file_.empty()) {
+    // Another process may have forgotten blocks since.
+    lock.lock();
+    EVERLONG_RETURN_IF_ERROR(Refresh());
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA data_version"));
+    if (version != std::exchange(data_version_, version)) DropKnownRows();
+  }
+  KnownRows rows;
+  int64_t block = 0;
+  for (const PageKey& key : pages) {
+    if (rows == nullptr || key.block != block) {
+      rows = FindKnown(key.block);
+      block = key.block;
+    }
+    if (rows == nullptr) {
+      if (!lock.owns_lock()) lock.lock();
+      EVERLONG_ASSIGN_OR_RETURN(rows, LoadRows(key.block));
+    }
+    EVERLONG_ASSIGN_OR_RETURN(std::shared_ptr<const PageRow> row, RowOf(key, rows));
+    found.push_back(std::move(row));
+  }
+  return found;
+}
+
+Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPage));
-  std::vector<PageRow> rows;
-  rows.reserve(pages.size());
-  BlockInfo block;
-  for (const PageKey& key : pages) {
-    if (block.id != key.block || rows.empty()) {
-      EVERLONG_ASSIGN_OR_RETURN(BlockRow found, LiveBlock(key.block));
-      block = std::move(found.info);
-    }
-    if (key.page < 0 || key.page >= block.pages) {
-      return NotFoundError("block " + std::to_string(key.block) + " has no page " + std::to_string(key.page) +
-                           ", it has " + std::to_string(block.pages));
-    }
-    query.Rewind();
-    query.Bind(key.block).Bind(static_cast<int64_t>(RecordKind::kKv)).Bind(int64_t{key.page});
-    EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Step());
-    PageRow row;
-    bool whole = found;
-    if (found) {
-      const std::span<const std::byte> crcs = query.Blob(4);
-      row.segment = static_cast<int32_t>(query.Int64(0));
-      row.offset = query.Int64(1);
-      row.part_bytes = query.Int64(3);
-      // A damaged row may hold no checksum at all, and nothing must be copied from nowhere.
-      whole = !crcs.empty() && crcs.size() % 4 == 0;
-      if (whole) {
-        row.part_crcs.resize(crcs.size() / 4);
-        std::memcpy(row.part_crcs.data(), crcs.data(), crcs.size());
-        whole = PageChecksum(key.block, RecordKind::kKv, key.page, row) == query.Int64(5);
-      }
-    }
-    if (!whole) {
-      return CorruptError("catalog '" + database_.name() + "': the row of block " + std::to_string(key.block) +
-                          " page " + std::to_string(key.page) +
-                          (found ? " does not match its checksum" : " is missing"));
-    }
-    rows.push_back(std::move(row));
+  EVERLONG_RETURN_IF_ERROR(LiveBlock(id).status());
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
+  query.Bind(id);
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    if (query.Int64(6) != static_cast<int64_t>(kind) || query.Int64(7) != 0) continue;
+    std::optional<PageRow> row = PageOf(query, id);
+    if (row) return *std::move(row);
+    return CorruptError("catalog '" + database_.name() + "': the row of block " + std::to_string(id) + " kind " +
+                        std::to_string(static_cast<int64_t>(kind)) + " does not match its checksum");
   }
-  return rows;
+  return NotFoundError("block " + std::to_string(id) + " has no payload of kind " +
+                       std::to_string(static_cast<int64_t>(kind)));
+}
+
+Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}, damage));
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  std::vector<RecordRow> records;
+  const auto complain = [&](int64_t block, const std::string& what) {
+    const std::string text = "catalog '" + database_.name() + "': " + what;
+    if (damage == nullptr) return CorruptError(text);
+    damage->push_back({block, text});
+    return OkStatus();
+  };
+  for (const BlockInfo& block : blocks) {
+    const std::string name = "block " + std::to_string(block.id);
+    int64_t pages = 0;
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
+    query.Bind(block.id);
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+      if (!more) break;
+      const auto kind = static_cast<PayloadKind>(query.Int64(6));
+      const int64_t page = query.Int64(7);
+      std::optional<PageRow> row = PageOf(query, block.id);
+      if (!row || (kind == PayloadKind::kKv && page != pages)) {
+        EVERLONG_RETURN_IF_ERROR(complain(block.id, "a row of " + name + " is missing or does not match its checksum"));
+        continue;
+      }
+      pages += kind == PayloadKind::kKv ? 1 : 0;
+      records.push_back({block.id, kind, static_cast<int32_t>(page), *std::move(row)});
+    }
+    if (pages != block.pages) {
+      EVERLONG_RETURN_IF_ERROR(complain(block.id, name + " has " + std::to_string(block.pages) + " pages and " +
+                                                      std::to_string(pages) + " rows of them"));
+    }
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t orphans, SelectNumber(database_, kCountOrphans));
+  if (orphans > 0) EVERLONG_RETURN_IF_ERROR(complain(0, std::to_string(orphans) + " page rows belong to no block"));
+  return records;
+}
+
+Result<std::vector<std::string>> Catalog::CheckIntegrity() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  std::vector<std::string> complaints;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA integrity_check"));
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    if (std::string text = query.Text(0); text != "ok") complaints.push_back(std::move(text));
+  }
+  return complaints;
 }
 
 Status Catalog::Forget(std::span<const int64_t> ids) {
@@ -455,10 +650,71 @@ Status Catalog::Forget(std::span<const int64_t> ids) {
   for (const int64_t id : once) {
     EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
     row.state = kForgotten;
-    EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateState));
-    EVERLONG_RETURN_IF_ERROR(update.Bind(row.state).Bind(int64_t{row.Checksum()}).Bind(id).Run());
+    EVERLONG_RETURN_IF_ERROR(WriteBlockRow(row));
   }
-  return transaction.Commit();
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  const std::scoped_lock known(known_mutex_);
+  for (const int64_t id : once) known_.erase(id);
+  return OkStatus();
+}
+
+Status Catalog::DropUnlocked(std::span<const int64_t> ids) {
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  for (const int64_t id : ids) {
+    for (const std::string_view sql : {kDeletePages, kDeleteTags, kDeleteBlock}) {
+      EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
+      EVERLONG_RETURN_IF_ERROR(query.Bind(id).Run());
+    }
+  }
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  const std::scoped_lock known(known_mutex_);
+  for (const int64_t id : ids) known_.erase(id);
+  return OkStatus();
+}
+
+Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(DropUnlocked(ids));
+  for (const RecordRow& record : records) {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
+    query.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Bind(int64_t{record.page});
+    EVERLONG_RETURN_IF_ERROR(query.Run());
+  }
+  EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)"));
+  EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)"));
+  return database_.Execute("VACUUM");
+}
+
+Status Catalog::Purge() {
+  const std::scoped_lock lock(mutex_);
+  std::vector<int64_t> forgotten;
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectForgotten));
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+      if (!more) break;
+      forgotten.push_back(query.Int64(0));
+    }
+  }
+  for (const int64_t id : forgotten)
+    EVERLONG_RETURN_IF_ERROR(FindBlock(id).status());  // kCorrupt: state may be damaged
+  EVERLONG_RETURN_IF_ERROR(DropUnlocked(forgotten));
+  EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t busy, SelectNumber(database_, "PRAGMA wal_checkpoint(TRUNCATE)"));
+  if (busy == 0) return OkStatus();
+  return BusyError("'" + database_.name() + "': a reader kept the log in use, forgotten rows are still in it: again");
+}
+
+Status Catalog::Snapshot(const std::filesystem::path& file) {
+  // SQLite itself would create it readable for others.
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd made, OpenFile(file, O_RDWR | O_CREAT | O_EXCL));
+  {
+    const std::scoped_lock lock(mutex_);
+    EVERLONG_RETURN_IF_ERROR(Refresh());
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSnapshot));
+    EVERLONG_RETURN_IF_ERROR(query.Bind(file.string()).Run());
+  }
+  return SyncFile(made, file);
 }
 
 }  // namespace everlong::store

@@ -1,4 +1,4 @@
-// The catalog of a memory: which blocks there are and where their pages lie. Its commit is the commit of the memory.
+// The catalog of a memory: which blocks there are and where their records lie. Its commit is the commit of the memory.
 // SQLite, in a file (WAL, synchronous=FULL) or in RAM. Every row carries a CRC-32C of its values (docs/format.md),
 // since SQLite finds damaged structure but not a damaged value.
 #pragma once
@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "everlong/base/status.h"
@@ -18,7 +19,7 @@
 
 namespace everlong::store {
 
-// Where a page lies and what its parts must hash to.
+// Where a record lies and what its parts must hash to.
 struct PageRow {
   int32_t segment = 0;
   int64_t offset = 0;  // of its record
@@ -31,7 +32,23 @@ struct PageKey {
   int32_t page = 0;
 };
 
-// Thread-safe: one connection behind one mutex, held for a lookup or a commit and never during payload I/O.
+// A block that is to be committed: a draft that has been checked, and where its kv lies (rows[i] is page i).
+struct NewBlock {
+  int64_t id = 0;
+  const BlockDraft* draft = nullptr;
+  std::vector<PageRow> rows;
+};
+
+// A record that the catalog names.
+struct RecordRow {
+  int64_t block = 0;
+  PayloadKind kind = PayloadKind::kKv;
+  int32_t page = 0;
+  PageRow row;
+};
+
+// Thread-safe: one connection behind one mutex, held for a lookup or a commit and never during payload I/O. Rows that
+// were read once are kept in RAM; a reader drops them when another process has committed.
 class Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> CreateInRam();
@@ -40,20 +57,44 @@ class Catalog {
   // kCorrupt names the file. A reader works beside a writer, and without the right to write to the folder.
   static Result<std::unique_ptr<Catalog>> Open(const std::filesystem::path& file, bool read_only);
 
-  // The id of the block that Insert takes next: one more than any that was ever given.
+  // The id of the block that comes next: one more than any that was ever given.
   [[nodiscard]] Result<int64_t> NextBlockId();
+  // No id below `next` is given from now on.
+  Status ReserveIdsBelow(int64_t next);
   // Highest segment that a row names, 0 without rows.
   [[nodiscard]] Result<int32_t> NewestSegment();
-  // Durable on return. pages[i] is page i; `draft` has been checked.
-  Status Insert(int64_t id, const BlockDraft& draft, std::span<const PageRow> pages);
 
-  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks();
+  // All or none; durable on return.
+  Status Insert(std::span<const NewBlock> blocks);
+  // kv of a block that has none (else kAlreadyExists).
+  Status AddKv(int64_t id, std::span<const PageRow> rows);
+  // The record of another kind, in place of the one there was.
+  Status PutRecord(int64_t id, PayloadKind kind, const PageRow& row);
+
+  // With `damage`, what does not match its checksum is told there and left out; without, it is kCorrupt.
+  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);
   [[nodiscard]] Result<BlockInfo> Block(int64_t id);
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id);
-  // The rows of these pages as of one moment, in the order asked for.
-  [[nodiscard]] Result<std::vector<PageRow>> Locate(std::span<const PageKey> pages);
+  // The rows of these pages of kv, in the order asked for.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<const PageRow>>> Locate(std::span<const PageKey> pages);
+  // The record of another kind; kNotFound when the block has none.
+  [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind);
+  // Every record of every live block, in order of block, kind, page. `damage` as above.
+  [[nodiscard]] Result<std::vector<RecordRow>> Records(std::vector<Damage>* damage = nullptr);
+  // What SQLite's own check of the whole file says; empty when it is whole.
+  [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity();
+
   // All or none; durable on return.
   Status Forget(std::span<const int64_t> ids);
+  // Takes the rows of these blocks out, whatever they hold, and those of records that belong to no block; and these
+  // records of other blocks. Rewrites the file.
+  Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records);
+  // Takes the rows of forgotten blocks out of the file and of its log.
+  Status Purge();
+  // A catalog of its own in `file`, which must not exist: as this one is now. Durable on return.
+  Status Snapshot(const std::filesystem::path& file);
+  // Rows are read from the file again.
+  void DropKnownRows();
 
  private:
   // How the file is read when SQLite cannot have its shared files beside it: as one that never changes. `seen` is what
@@ -66,6 +107,8 @@ class Catalog {
     bool operator==(const FileState&) const = default;
   };
   struct BlockRow;
+  // Rows of a block's kv; null where one is missing or damaged.
+  using KnownRows = std::shared_ptr<const std::vector<std::shared_ptr<const PageRow>>>;
 
   explicit Catalog(Database database) : database_(std::move(database)) {}
   static FileState Look(const std::filesystem::path& file);
@@ -74,11 +117,20 @@ class Catalog {
   Status Verify();
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);
+  Status InsertPages(int64_t id, std::span<const PageRow> rows);
+  Status WriteBlockRow(const BlockRow& row);
+  Status DropUnlocked(std::span<const int64_t> ids);
+  Result<KnownRows> LoadRows(int64_t id);
+  [[nodiscard]] KnownRows FindKnown(int64_t id) const;
+  Result<std::shared_ptr<const PageRow>> RowOf(const PageKey& key, const KnownRows& rows) const;
 
   std::mutex mutex_;
   Database database_;
   std::filesystem::path file_;             // set for a reader
   std::optional<FileState> immutable_as_;  // set while the file is read as one that never changes
+  int64_t data_version_ = 0;               // of the rows that are known, for a reader
+  mutable std::mutex known_mutex_;         // guards known_; taken after mutex_
+  std::unordered_map<int64_t, KnownRows> known_;
 };
 
 }  // namespace everlong::store

@@ -1,6 +1,10 @@
 #include "file.h"
 
 #include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,11 +13,26 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <vector>
 
 namespace everlong::store {
 namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
+constexpr int64_t kCopyBytes = int64_t{4} << 20;
+
+// Writes `from` behind what `to` holds.
+Status CopyBytes(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
+                 const std::filesystem::path& to_path) {
+  std::vector<std::byte> buffer(kCopyBytes);
+  for (int64_t offset = 0;;) {
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, offset, buffer));
+    if (count == 0) return OkStatus();
+    const std::span<const std::byte> piece = std::span(buffer).first(static_cast<size_t>(count));
+    EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, offset, std::span(&piece, 1)));
+    offset += count;
+  }
+}
 
 }  // namespace
 
@@ -106,6 +125,62 @@ Status MakeFolder(const std::filesystem::path& folder) {
     return ErrnoError("cannot create folder", folder, errno);
   }
   return SyncFolder(parent);
+}
+
+Status RemoveFile(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoError("cannot remove", path, errno);
+  return OkStatus();
+}
+
+Status EraseRange(const UniqueFd& file, const std::filesystem::path& path, int64_t begin, int64_t end) {
+  if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin) == 0) return OkStatus();
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return ErrnoError("cannot erase a part of", path, errno);
+  // A file system without holes: zeros take the place of the bytes.
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  const std::vector<std::byte> zeros(static_cast<size_t>(std::min(kCopyBytes, end - begin)));
+  for (int64_t at = begin; at < std::min(end, size); at += std::ssize(zeros)) {
+    const auto bytes = static_cast<size_t>(std::min<int64_t>(std::ssize(zeros), std::min(end, size) - at));
+    const std::span<const std::byte> piece = std::span(zeros).first(bytes);
+    EVERLONG_RETURN_IF_ERROR(WriteAt(file, path, at, std::span(&piece, 1)));
+  }
+  return OkStatus();
+}
+
+Result<int64_t> AllocatedBytes(const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return 0;
+    return ErrnoError("cannot get the size of", path, errno);
+  }
+  constexpr int64_t kBlockBytes = 512;  // whatever the file system's own block size
+  return int64_t{status.st_blocks} * kBlockBytes;
+}
+
+Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot get the number of names of", path, errno);
+  return static_cast<int64_t>(status.st_nlink);
+}
+
+Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
+  if (::ioctl(target.get(), FICLONE, source.get()) == 0) return SyncFile(target, to);
+  if (may_link) {
+    EVERLONG_RETURN_IF_ERROR(RemoveFile(to));
+    if (::link(from.c_str(), to.c_str()) == 0) return OkStatus();
+    EVERLONG_ASSIGN_OR_RETURN(target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
+  }
+  EVERLONG_RETURN_IF_ERROR(CopyBytes(source, from, target, to));
+  return SyncFile(target, to);
+}
+
+Status LockFile(const UniqueFd& file, const std::filesystem::path& path, LockKind kind) {
+  int locked = -1;
+  do {
+    locked = ::flock(file.get(), kind == LockKind::kShared ? LOCK_SH : LOCK_EX);
+  } while (locked != 0 && errno == EINTR);
+  return locked == 0 ? OkStatus() : ErrnoError("cannot lock", path, errno);
 }
 
 }  // namespace everlong::store

@@ -61,4 +61,26 @@ Status SyncFolder(const std::filesystem::path& folder);
 // Creates `folder` with mode 0700, its parents with the process' defaults; one that exists is left as it is.
 Status MakeFolder(const std::filesystem::path& folder);
 
+// Removes the name; durable after SyncFolder. No file of that name is no failure.
+Status RemoveFile(const std::filesystem::path& path);
+
+// Gives [begin, end) of a file back to the disk, so that it reads as zeros; the file keeps its size. begin and end are
+// multiples of 4096; end may lie behind the end of the file.
+Status EraseRange(const UniqueFd& file, const std::filesystem::path& path, int64_t begin, int64_t end);
+
+// Bytes of the disk that a file takes, holes left out; 0 when there is no such file. Never opens it: closing a file
+// that SQLite has open would end SQLite's locks on it.
+Result<int64_t> AllocatedBytes(const std::filesystem::path& path);
+
+// A second file with the same bytes, durable: by reflink, else, with `may_link`, as a second name of the same file,
+// else by copying. `to` must not exist.
+Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link);
+
+// How many names a file has.
+Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& path);
+
+// An flock on an open file or folder, waited for; it ends when the descriptor closes.
+enum class LockKind { kShared, kExclusive };
+Status LockFile(const UniqueFd& file, const std::filesystem::path& path, LockKind kind);
+
 }  // namespace everlong::store

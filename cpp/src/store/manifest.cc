@@ -157,15 +157,9 @@ Status CheckFingerprint(const Manifest& manifest, const Fingerprint& expected) {
   return differs.empty() ? OkStatus() : ModelMismatchError("the memory belongs to another model: " + differs);
 }
 
-Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifestFile;
-  Result<std::string> read = ReadText(path);
-  if (read.status().code() == StatusCode::kNotFound) {
-    return NotFoundError("no memory in '" + folder.string() + "' (there is no " + kManifestFile + ")");
-  }
-  EVERLONG_ASSIGN_OR_RETURN(const std::string text, std::move(read));
-  const auto corrupt = [&path](const std::string& what) {
-    return CorruptError("manifest '" + path.string() + "': " + what);
+Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
+  const auto corrupt = [&name](const std::string& what) {
+    return CorruptError("manifest '" + std::string(name) + "': " + what);
   };
   if (!text.starts_with(kOpening) || text.size() < kOpening.size() + kNoChecksum.size()) {
     return corrupt("it does not begin with its checksum");
@@ -183,8 +177,9 @@ Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
   top.Read("format_version", manifest.format_version);
   if (!top.problem().empty()) return corrupt(top.problem());
   if (manifest.format_version > kFormatVersion) {
-    return NewerFormatError("memory '" + folder.string() + "' has format " + std::to_string(manifest.format_version) +
-                            "; this everlong reads up to " + std::to_string(kFormatVersion) + ": update it");
+    return NewerFormatError("manifest '" + std::string(name) + "' has format " +
+                            std::to_string(manifest.format_version) + "; this everlong reads up to " +
+                            std::to_string(kFormatVersion) + ": update it");
   }
   Fields fingerprint(top.Object("fingerprint"), "fingerprint.");
   fingerprint.Read("weights", manifest.fingerprint.weights);
@@ -203,7 +198,17 @@ Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
   return manifest;
 }
 
-Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest) {
+Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kManifestFile;
+  Result<std::string> read = ReadText(path);
+  if (read.status().code() == StatusCode::kNotFound) {
+    return NotFoundError("no memory in '" + folder.string() + "' (there is no " + kManifestFile + ")");
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::string text, std::move(read));
+  return ParseManifest(text, path.string());
+}
+
+Result<std::string> ManifestText(const Manifest& manifest) {
   EVERLONG_RETURN_IF_ERROR(ValidateManifest(manifest));
   const Json json = ToJson(manifest);
   std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -211,7 +216,11 @@ Status WriteManifest(const std::filesystem::path& folder, const Manifest& manife
   if (Json::parse(text, nullptr, false) != json) return InvalidArgumentError("manifest: a text is not valid UTF-8");
   EVERLONG_CHECK(text.starts_with(kOpening));
   text.replace(kOpening.size(), kNoChecksum.size(), Hex(TextChecksum(text)));
+  return text;
+}
 
+Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest));
   const std::filesystem::path path = folder / kManifestFile;
   const std::filesystem::path temporary = folder / kManifestTemporary;
   {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "everlong/base/status.h"
 #include "everlong/store/manifest.h"
@@ -14,5 +16,10 @@ inline constexpr int32_t kMaxLayers = 1 << 20;
 
 // kInvalidArgument naming the field of the geometry that no memory can have.
 Status ValidateManifest(const Manifest& manifest);
+
+// The text of manifest.json, its checksum in it. kInvalidArgument as above, or when a text is not valid UTF-8.
+Result<std::string> ManifestText(const Manifest& manifest);
+// The other way round, from any bytes; `name` is what errors call them. kCorrupt, kNewerFormat.
+Result<Manifest> ParseManifest(std::string_view text, std::string_view name);
 
 }  // namespace everlong::store

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -17,9 +18,16 @@ constexpr int32_t kOnlySegment = 1;
 // lock.
 class RamSegments final : public SegmentSet {
  public:
+  explicit RamSegments(int64_t budget) : budget_(budget) {}
+
   Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override {
     size_t bytes = 0;
     for (const auto& piece : pieces) bytes += piece.size();
+    if (bytes_ + static_cast<int64_t>(bytes) > budget_) {
+      return CapacityError("a memory in RAM holds " + std::to_string(bytes_) + " bytes and may hold " +
+                           std::to_string(budget_) + " (host_bytes): " + std::to_string(bytes) +
+                           " more do not fit. Nothing is lost; forget something, or give the memory a folder");
+    }
     auto chunk = std::make_shared<std::vector<std::byte>>();
     chunk->reserve(bytes);
     for (const auto& piece : pieces) chunk->insert(chunk->end(), piece.begin(), piece.end());
@@ -27,8 +35,11 @@ class RamSegments final : public SegmentSet {
     const int64_t offset = end_;
     chunks_.emplace(offset, std::move(chunk));
     end_ = AlignRecord(offset + static_cast<int64_t>(bytes));
+    bytes_ += static_cast<int64_t>(bytes);
     return SegmentSpot{kOnlySegment, offset};
   }
+
+  Status Sync() override { return OkStatus(); }
 
   [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override {
     std::shared_ptr<const std::vector<std::byte>> chunk;
@@ -46,6 +57,33 @@ class RamSegments final : public SegmentSet {
     return OkStatus();
   }
 
+  // A chunk goes as a whole: it was one append, and belongs to one block.
+  Result<int64_t> KeepOnly(const LiveRanges& live) override {
+    const auto found = live.find(kOnlySegment);
+    const std::vector<ByteRange> none;
+    const std::vector<ByteRange>& ranges = found == live.end() ? none : found->second;
+    const std::unique_lock lock(mutex_);
+    int64_t freed = 0;
+    for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
+      const auto bytes = std::ssize(*chunk->second);
+      const auto after = std::partition_point(ranges.begin(), ranges.end(),
+                                              [&chunk](const ByteRange& range) { return range.end <= chunk->first; });
+      if (after != ranges.end() && after->begin < chunk->first + bytes) {
+        ++chunk;
+        continue;
+      }
+      freed += bytes;
+      chunk = chunks_.erase(chunk);
+    }
+    bytes_ -= freed;
+    return freed;
+  }
+
+  [[nodiscard]] Result<int64_t> Bytes() const override {
+    const std::shared_lock lock(mutex_);
+    return bytes_;
+  }
+
   [[nodiscard]] std::string Name(int32_t segment) const override {
     return "segment " + std::to_string(segment) + " in RAM";
   }
@@ -55,13 +93,15 @@ class RamSegments final : public SegmentSet {
     return CorruptError(Name(spot.segment) + " has no such bytes at offset " + std::to_string(spot.offset));
   }
 
+  const int64_t budget_;
   mutable std::shared_mutex mutex_;
   std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> chunks_;  // by offset
   int64_t end_ = 0;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<SegmentSet> MakeRamSegments() { return std::make_unique<RamSegments>(); }
+std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget) { return std::make_unique<RamSegments>(budget); }
 
 }  // namespace everlong::store

@@ -1,7 +1,9 @@
 #include "record.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
+#include <string>
 
 #include "everlong/base/check.h"
 #include "everlong/base/crc32c.h"
@@ -32,6 +34,13 @@ void Put(std::vector<std::byte>& header, size_t at, T value) {
   std::memcpy(header.data() + at, &value, sizeof value);
 }
 
+template <class T>
+T Get(std::span<const std::byte> header, size_t at) {
+  T value;
+  std::memcpy(&value, header.data() + at, sizeof value);
+  return value;
+}
+
 }  // namespace
 
 int64_t RecordHeaderBytes(int64_t parts) { return AlignRecord(static_cast<int64_t>(kAtPartCrcs) + 4 * parts); }
@@ -55,6 +64,30 @@ std::vector<std::byte> EncodeRecordHeader(const RecordHeader& header) {
   std::memcpy(out.data() + kAtPartCrcs, header.part_crcs.data(), 4 * header.part_crcs.size());
   Put(out, kAtHeaderCrc, Crc32c(out));  // over the header with this field still zero
   return out;
+}
+
+Result<RecordHeader> DecodeRecordHeader(std::span<const std::byte> bytes) {
+  const auto bad = [](const char* what) { return CorruptError(std::string("record header: ") + what); };
+  if (bytes.size() < kAtPartCrcs) return bad("too short");
+  if (std::memcmp(bytes.data() + kAtMagic, kMagic, sizeof kMagic) != 0) return bad("no record begins here");
+  const auto parts = int64_t{Get<uint32_t>(bytes, kAtParts)};
+  const auto header_bytes = int64_t{Get<uint32_t>(bytes, kAtHeaderBytes)};
+  if (header_bytes != RecordHeaderBytes(parts) || header_bytes > std::ssize(bytes)) return bad("it has another size");
+  constexpr std::array<std::byte, sizeof(uint32_t)> kZero = {};
+  const std::span<const std::byte> all = bytes.first(static_cast<size_t>(header_bytes));
+  uint32_t crc = Crc32c(kZero, Crc32c(all.first(kAtHeaderCrc)));
+  crc = Crc32c(all.subspan(kAtPartCrcs), crc);
+  if (crc != Get<uint32_t>(bytes, kAtHeaderCrc)) return bad("checksum mismatch");
+  if (Get<uint32_t>(bytes, kAtVersion) != kRecordVersion) return bad("another version");
+  RecordHeader header;
+  header.kind = static_cast<PayloadKind>(Get<uint32_t>(bytes, kAtKind));
+  header.block = static_cast<int64_t>(Get<uint64_t>(bytes, kAtBlock));
+  header.page = static_cast<int32_t>(Get<uint32_t>(bytes, kAtPage));
+  header.tokens = static_cast<int32_t>(Get<uint32_t>(bytes, kAtTokens));
+  header.part_bytes = static_cast<int64_t>(Get<uint64_t>(bytes, kAtPartBytes));
+  header.part_crcs.resize(static_cast<size_t>(parts));
+  std::memcpy(header.part_crcs.data(), bytes.data() + kAtPartCrcs, 4 * header.part_crcs.size());
+  return header;
 }
 
 std::vector<uint32_t> PartChecksums(std::span<const std::byte> page, int64_t parts) {

@@ -8,14 +8,15 @@
 #include <span>
 #include <vector>
 
+#include "everlong/base/status.h"
+#include "everlong/store/memory_store.h"
+
 namespace everlong::store {
 
 inline constexpr int64_t kRecordAlignment = 4096;
 
-enum class RecordKind : uint32_t { kKv = 1 };
-
 struct RecordHeader {
-  RecordKind kind = RecordKind::kKv;
+  PayloadKind kind = PayloadKind::kKv;
   int64_t block = 0;
   int32_t page = 0;
   int32_t tokens = 0;
@@ -33,6 +34,8 @@ int64_t RecordHeaderBytes(int64_t parts);
 int64_t RecordBytes(int64_t parts, int64_t part_bytes);
 
 std::vector<std::byte> EncodeRecordHeader(const RecordHeader& header);
+// The header at the beginning of `bytes`, which may hold anything: kCorrupt says what is wrong.
+Result<RecordHeader> DecodeRecordHeader(std::span<const std::byte> bytes);
 
 // CRC-32C of each of `parts` equal parts of `page`.
 std::vector<uint32_t> PartChecksums(std::span<const std::byte> page, int64_t parts);

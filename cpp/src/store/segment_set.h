@@ -1,15 +1,20 @@
 // The bytes of a memory: numbered, append-only segments, in files or in RAM. A segment holds records (record.h); what
-// they mean, and which of them count, is the catalog's to say.
+// they mean, and which of them count, is the catalog's to say. A record never moves while it counts.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "everlong/base/status.h"
+#include "file.h"
 
 namespace everlong::store {
 
@@ -18,27 +23,82 @@ struct SegmentSpot {
   int64_t offset = 0;   // bytes
 };
 
-// Reads are safe from every thread beside an Append; Append is one thread at a time.
+struct ByteRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// What counts, by segment: ranges in ascending order that do not overlap, their ends multiples of 4096.
+using LiveRanges = std::map<int32_t, std::vector<ByteRange>>;
+
+// Reads are safe from every thread beside the rest; the rest is one thread at a time.
 class SegmentSet {
  public:
   virtual ~SegmentSet() = default;
   // Writes the pieces back to back behind all that was written before, in one segment; returns where the first begins
-  // (a multiple of 4096). Durable on return. After an error nothing that was written before has changed.
+  // (a multiple of 4096). Durable after Sync. After an error nothing that was written before has changed. kCapacity
+  // when the budget of a memory in RAM does not hold it.
   virtual Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) = 0;
+  virtual Status Sync() = 0;
   // Fills `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
+  // Removes all bytes but these, beside readers of these. Durable on return. Returns how many bytes were given back.
+  virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
+  // Bytes that the segments take, on disk or in RAM.
+  [[nodiscard]] virtual Result<int64_t> Bytes() const = 0;
   // What messages call a segment: its path, or "segment N in RAM".
   [[nodiscard]] virtual std::string Name(int32_t segment) const = 0;
 };
 
-std::unique_ptr<SegmentSet> MakeRamSegments();
+// Appends beyond `budget` bytes are kCapacity.
+std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget);
 
-// Segments as files `folder`/NNNNNN.kvseg, for reading alone.
-std::unique_ptr<SegmentSet> OpenSegmentFiles(const std::filesystem::path& folder);
-// The same for a writer, which holds the memory's lock. `newest_named` is the highest number that the catalog names: a
-// lost file's number is never given to another. A segment is full at `segment_bytes` (a single append may be larger).
-// Bytes that a crash left behind the last record are skipped, never cut: they are not ours to judge here.
-Result<std::unique_ptr<SegmentSet>> OpenSegmentFilesForWriting(const std::filesystem::path& folder,
-                                                               int32_t newest_named, int64_t segment_bytes);
+// Segments as files `folder`/NNNNNN.kvseg.
+class SegmentFiles final : public SegmentSet {
+ public:
+  // For reading alone.
+  explicit SegmentFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  // The same for a writer, which holds the memory's lock. `newest_named` is the highest number that the catalog names:
+  // a lost file's number is never given to another. A segment is full at `segment_bytes` (a single append may be
+  // larger). Bytes that a crash left behind the last record are skipped, never cut: they are not ours to judge here.
+  static Result<std::unique_ptr<SegmentFiles>> OpenForWriting(const std::filesystem::path& folder, int32_t newest_named,
+                                                              int64_t segment_bytes);
+
+  Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override;
+  Status Sync() override;
+  [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override;
+  Result<int64_t> KeepOnly(const LiveRanges& live) override;
+  [[nodiscard]] Result<int64_t> Bytes() const override;
+  [[nodiscard]] std::string Name(int32_t segment) const override { return Path(segment).string(); }
+
+  // The next append begins a new segment.
+  void Seal() { active_.reset(); }
+  // Files are opened anew: a writer may have put another in the place of one that was read before.
+  void Reopen() const;
+  // While it is held no writer removes a segment's bytes.
+  [[nodiscard]] Result<UniqueFd> HoldRemovals() const;
+  // Clones the segments that `live` names into another memory's folder. A file that a writer may still append to is
+  // never linked: with `newest_is_sealed` false that is the newest one.
+  [[nodiscard]] Status CloneInto(const std::filesystem::path& folder, const LiveRanges& live,
+                                 bool newest_is_sealed) const;
+
+ private:
+  [[nodiscard]] std::filesystem::path Path(int32_t segment) const;
+  [[nodiscard]] Result<std::map<int32_t, std::filesystem::path>> Files() const;
+  Status StartWriting(int32_t newest_named, int64_t segment_bytes);
+  Status StartSegment();
+  Status Remove(int32_t segment, const UniqueFd& file, bool linked);
+  Status EraseOutside(int32_t segment, const UniqueFd& file, bool linked, const std::vector<ByteRange>& live);
+  [[nodiscard]] Result<std::shared_ptr<const UniqueFd>> FileOf(int32_t segment) const;
+
+  std::filesystem::path folder_;
+  int64_t segment_bytes_ = 0;
+  std::optional<UniqueFd> active_;  // the segment that takes appends
+  bool unsynced_ = false;           // whether it holds bytes that are not durable
+  int32_t newest_ = 0;              // highest number given so far
+  int64_t end_ = 0;                 // where the next append goes in `active_`
+  mutable std::mutex mutex_;        // guards open_
+  mutable std::map<int32_t, std::shared_ptr<const UniqueFd>> open_;
+};
 
 }  // namespace everlong::store

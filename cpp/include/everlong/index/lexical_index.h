@@ -20,12 +20,15 @@ class LexicalIndex {
 
   // The next page ordinal. kInvalidArgument on a negative id.
   virtual Status Add(std::span<const int32_t> token_ids) = 0;
+  // Takes a page out, document frequencies and lengths too; `token_ids` are those it was added with. Its ordinal is not
+  // given again.
+  virtual Status Remove(int32_t page, std::span<const int32_t> token_ids) = 0;
   // The k best pages by BM25 (k1 = 1.2, b = 0.75) for any of the distinct ids, best first, ties by the older page;
   // fewer when fewer match. Scores are positive, larger is better. Where the ids occur in too many pages for a quick
   // answer, the commonest are left out. No hits when no id occurs. kInvalidArgument on a negative id or k < 1.
   [[nodiscard]] virtual Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
                                                         const PageFilter& filter) const = 0;
-  [[nodiscard]] virtual int32_t pages() const = 0;
+  [[nodiscard]] virtual int32_t pages() const = 0;  // ordinals given
 };
 
 }  // namespace everlong::index

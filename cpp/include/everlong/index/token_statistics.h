@@ -12,6 +12,8 @@ class TokenStatistics {
  public:
   // Counts each distinct id of a page once.
   void AddPage(std::span<const int32_t> token_ids);
+  // The ids of a page that was added: it counts no more.
+  void RemovePage(std::span<const int32_t> token_ids);
   [[nodiscard]] int64_t pages() const { return pages_; }
   [[nodiscard]] int64_t DocumentFrequency(int32_t token_id) const;
   // IDF(t) = log(1 + pages / df(t)) (findings.md), df floored at 1; 0 while there are no pages.

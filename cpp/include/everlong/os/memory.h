@@ -85,10 +85,17 @@ struct SearchResult {
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> Create(const std::optional<std::filesystem::path>& folder,
-                                                const store::Manifest& manifest);
-  static Result<std::unique_ptr<Memory>> Open(const std::filesystem::path& folder, bool read_only);
+                                                const store::Manifest& manifest,
+                                                const store::StoreOptions& options = {});
+  static Result<std::unique_ptr<Memory>> Open(const std::filesystem::path& folder, bool read_only,
+                                              const store::StoreOptions& options = {});
+  // A new memory with all that Export wrote into `file`.
+  static Result<std::unique_ptr<Memory>> Import(const std::filesystem::path& file,
+                                                const std::optional<std::filesystem::path>& folder,
+                                                const store::StoreOptions& options = {});
 
-  // Archives a block: payload in `layout()`, durable when this returns; then indexes it. Returns the block's id.
+  // Archives a block: payload in `layout()`, durable after the next Flush; and indexes it. Returns the block's id.
+  // A block that could not be stored is out of every search and read again once Flush, or a later Append, has said so.
   // draft.page_bytes is not read: the layout decides. kInvalidArgument when a size does not fit, when a key that the
   // indexes read is not finite, or when the span begins before StreamEnd(stream).
   Result<int64_t> Append(const store::BlockDraft& draft);
@@ -117,6 +124,11 @@ class Memory {
   // The payload of whole pages, one after the other: sum of layout().PageBytes(tokens of each). kNotFound;
   // kInvalidArgument when a page's stream or span is not what the memory has, or out has another size.
   [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const;
+  // The same for layers [first_layer, first_layer + layers) of each page, without waiting: `out` is filled once Wait
+  // has returned. Destroy what it returns before this memory and before `out`.
+  [[nodiscard]] Result<std::unique_ptr<store::PendingReads>> StartReadPages(std::span<const PageRef> pages,
+                                                                            int32_t first_layer, int32_t layers,
+                                                                            std::span<std::byte> out) const;
   // Un-rotated keys of one page and archived layer: [Hkv, tokens, D] fp32; what calibration reads.
   [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t stream, TokenSpan span) const;
@@ -126,9 +138,17 @@ class Memory {
 
   // Every page that is not forgotten, in order of archiving.
   [[nodiscard]] std::vector<PageRef> Pages() const;
-  [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks() const;
-  // Gone from every later search and read. Document frequencies count them until the memory is opened anew.
+  [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks(const store::BlockFilter& filter = {}) const;
+  // Gone from every later search and read, and from document frequencies.
   Status Forget(std::span<const int64_t> blocks);
+  // The store's, of this memory (everlong/store/memory_store.h). A repair indexes what is left.
+  Status Flush();
+  Result<int64_t> Compact();
+  Result<store::VerifyReport> Verify(bool repair);
+  Status Fork(const std::filesystem::path& folder);
+  Status Export(const std::filesystem::path& file);
+  Status PutTensors(int64_t block, store::PayloadKind kind, std::span<const store::TensorView> tensors);
+  [[nodiscard]] Result<std::vector<store::Tensor>> Tensors(int64_t block, store::PayloadKind kind) const;
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;  // one past the newest archived token; 0 when there is none
   [[nodiscard]] kv::PayloadLayout layout() const;
   [[nodiscard]] store::Manifest manifest() const;
@@ -142,6 +162,7 @@ class Memory {
 
  private:
   struct State;
+  static Result<std::unique_ptr<Memory>> Over(std::unique_ptr<store::MemoryStore> store);
   explicit Memory(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

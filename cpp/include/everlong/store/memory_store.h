@@ -3,8 +3,8 @@
 //
 //   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  LOCK
 //
-// A block is acknowledged by Append only after its payload is durable (fsync of the segment) and its catalog row is
-// committed, in that order: a crash between the two leaves bytes that no row names, never a row without bytes.
+// A block is acknowledged only after its payload is durable (fsync of the segment) and its catalog row is committed, in
+// that order: a crash between the two leaves bytes that no row names, never a row without bytes.
 // The store knows shapes and checksums, not meaning. All methods are thread-safe.
 #pragma once
 
@@ -20,8 +20,17 @@
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/store/manifest.h"
+#include "everlong/store/tensor.h"
 
 namespace everlong::store {
+
+// What a block may carry, each optional and addable later (the designs' L3, L2, L1, and the text itself).
+enum class PayloadKind : uint32_t {
+  kKv = 1,      // pages of parts, as the manifest's codec says
+  kDetail = 2,  // small dense tensors
+  kIndex = 3,   // vectors that find the block
+  kText = 4,    // where its tokens lie in the source, and what else belongs to its text
+};
 
 struct BlockInfo {
   int64_t id = 0;
@@ -31,8 +40,16 @@ struct BlockInfo {
   std::string source;       // what the caller called the text; "" for a conversation
   double created_at = 0;    // seconds since 1970, UTC
   std::vector<std::string> tags;
-  int32_t pages = 0;
-  int64_t payload_bytes = 0;
+  int32_t pages = 0;          // of kv; 0 while it has none
+  int64_t payload_bytes = 0;  // of kv
+};
+
+// Which blocks; what is not set does not choose.
+struct BlockFilter {
+  std::optional<std::string> source;
+  std::optional<std::string> tag;
+  std::optional<double> since;   // created_at >= since
+  std::optional<double> before;  // created_at < before
 };
 
 // What Append takes; everything is copied before it returns.
@@ -44,7 +61,7 @@ struct BlockDraft {
   double created_at = 0;
   std::vector<std::string> tags;
   std::span<const int32_t> token_ids;   // [span.size()]
-  std::span<const std::byte> payload;   // the pages, one after the other
+  std::span<const std::byte> payload;   // kv: the pages, one after the other; empty: no kv yet
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
 };
 
@@ -57,16 +74,44 @@ struct PageRead {
   std::span<std::byte> out;
 };
 
+// Reads under way. Destroy it before the store and before the buffers it fills: its destructor waits.
+class PendingReads {
+ public:
+  virtual ~PendingReads() = default;
+  // Until every buffer is filled, or the first failure in the order of the reads. More than once: the same answer.
+  virtual Status Wait() = 0;
+};
+
 struct StoreStats {
   int64_t blocks = 0;
   int64_t pages = 0;
   int64_t tokens = 0;
   int64_t payload_bytes = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
+  int64_t dead_bytes = 0;  // of the segments; what Compact would give back
+  int64_t host_bytes = 0;  // payload in RAM now
+};
+
+// What a scrub found.
+struct Damage {
+  int64_t block = 0;  // 0 where no block can be named
+  std::string what;   // names page, part and file
+};
+struct VerifyReport {
+  int64_t blocks = 0;   // looked at
+  int64_t records = 0;  // pages of every kind, read back and checked
+  int64_t bytes = 0;    // of those records' payload
+  std::vector<Damage> damage;
+  std::vector<int64_t> dropped;  // blocks that a repair took out
 };
 
 struct StoreOptions {
   int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
+  // A memory in RAM holds no more payload than this; one in a folder keeps as much of its payload in RAM as a cache
+  // tier. None: half of the memory that is free when it is opened.
+  std::optional<int64_t> host_bytes = std::nullopt;
+  // Appends that are not durable yet hold at most this much, or one block: then Submit waits.
+  int64_t queue_bytes = int64_t{256} << 20;
 };
 
 class MemoryStore {
@@ -78,23 +123,67 @@ class MemoryStore {
   // A read-only opener takes no lock and sees the state committed when each call is made.
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
+  // A new memory, as Create, with all that Export wrote into `file`: blocks keep their ids. kCorrupt when the file is
+  // damaged or cut short: nothing is made then.
+  static Result<std::unique_ptr<MemoryStore>> Import(const std::filesystem::path& file,
+                                                     const std::optional<std::filesystem::path>& folder,
+                                                     const StoreOptions& options = {});
 
+  // Waits for what was submitted.
   virtual ~MemoryStore() = default;
 
-  // The new block's id: 1, 2, 3 ... in order of appending, never reused.
+  // --- writing. Ids are 1, 2, 3 ... in order of submission, never reused; a block that could not be stored keeps its.
+
+  // Durable on return.
   virtual Result<int64_t> Append(const BlockDraft& draft) = 0;
-  [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks() const = 0;  // by id
+  // Queued: durable after the next Flush. Waits while the queue is full. Blocks that are queued together are committed
+  // together. A read of a queued block waits for it. Once a submitted block could not be stored (disk full) nothing
+  // further is taken, with the same error, until Flush has reported it.
+  virtual Result<int64_t> Submit(const BlockDraft& draft) = 0;
+  // Waits until all that was submitted is durable; or the first failure since the last Flush. `lost`, if given, gets
+  // the ids that were submitted and are not stored.
+  virtual Status Flush(std::vector<int64_t>* lost = nullptr) = 0;
+  // kv of a block that has none. kAlreadyExists when it has. Durable on return.
+  virtual Status AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) = 0;
+  // The block's tensors of one kind other than kKv, in place of those it has. Durable on return.
+  virtual Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) = 0;
+  virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
+
+  // --- reading
+
+  [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const = 0;  // by id
+  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
   [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
+  // By name. kNotFound when the block has none of that kind.
+  [[nodiscard]] virtual Result<std::vector<Tensor>> Tensors(int64_t block, PayloadKind kind) const = 0;
   // Fills every read's buffer, checksum checked on the way in. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
-  // Gone from every later read of this store and of later openers. Unknown ids are kNotFound and nothing is forgotten.
-  virtual Status Forget(std::span<const int64_t> blocks) = 0;
-  virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
+  // The same without waiting: what is in RAM is there on return, the rest comes from disk on the store's own threads.
+  // A refusal (kNotFound, kInvalidArgument) comes from Wait.
+  [[nodiscard]] virtual std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const = 0;
+
   [[nodiscard]] virtual Manifest manifest() const = 0;
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
   [[nodiscard]] virtual std::optional<std::filesystem::path> folder() const = 0;
   [[nodiscard]] virtual bool read_only() const = 0;
+
+  // --- life
+
+  // Gone from every later read of this store and of later openers; their bytes go with Compact, from RAM at once.
+  // Unknown ids are kNotFound and nothing is forgotten.
+  virtual Status Forget(std::span<const int64_t> blocks) = 0;
+  // Removes the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Returns how many bytes
+  // of segments were given back. Writers wait.
+  virtual Result<int64_t> Compact() = 0;
+  // Reads every byte that the catalog names and checks it against every checksum. `repair` keeps what is whole: blocks
+  // with damage are dropped, and the report says which.
+  virtual Result<VerifyReport> Verify(bool repair) = 0;
+  // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
+  // else by copy. Either may then change without the other. kAlreadyExists.
+  virtual Status Fork(const std::filesystem::path& folder) = 0;
+  // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
+  virtual Status Export(const std::filesystem::path& file) = 0;
 };
 
 }  // namespace everlong::store

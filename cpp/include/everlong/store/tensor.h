@@ -1,0 +1,39 @@
+// Small dense tensors that a block may carry beside its KV. The store knows their shapes and checksums, not their
+// meaning. On disk they are the bytes of a safetensors file, which holds numbers only and cannot execute.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "everlong/base/status.h"
+
+namespace everlong::store {
+
+// A tensor of the caller's; `bytes` are row-major, little-endian.
+struct TensorView {
+  std::string name;
+  std::string dtype;  // of safetensors: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U8 BOOL
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+struct Tensor {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// Bytes of one element; 0 for a dtype that the store does not know.
+int64_t TensorElementBytes(std::string_view dtype);
+
+// The safetensors file of `tensors`. kInvalidArgument names the tensor whose name, dtype, shape or size does not fit.
+Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors);
+// Tensors in order of their names. kCorrupt says what is wrong; any bytes may be given.
+Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes);
+
+}  // namespace everlong::store

@@ -1,0 +1,107 @@
+#include "append_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace everlong::store {
+
+OwnedDraft::OwnedDraft(int64_t id, const BlockDraft& draft)
+    : id_(id),
+      token_ids_(draft.token_ids.begin(), draft.token_ids.end()),
+      payload_(draft.payload.begin(), draft.payload.end()),
+      page_bytes_(draft.page_bytes.begin(), draft.page_bytes.end()),
+      draft_(draft) {
+  draft_.token_ids = token_ids_;
+  draft_.payload = payload_;
+  draft_.page_bytes = page_bytes_;
+}
+
+AppendQueue::~AppendQueue() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+int64_t AppendQueue::TakeId() {
+  const std::scoped_lock lock(mutex_);
+  return next_id_++;
+}
+
+void AppendQueue::GiveBack(int64_t id) {
+  const std::scoped_lock lock(mutex_);
+  if (next_id_ == id + 1) next_id_ = id;
+}
+
+void AppendQueue::SkipIdsBelow(int64_t next) {
+  const std::scoped_lock lock(mutex_);
+  next_id_ = std::max(next_id_, next);
+}
+
+Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
+  const auto bytes = static_cast<int64_t>(draft.payload.size());
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_.empty() || bytes_ + bytes <= budget_ || !failure_.ok(); });
+  EVERLONG_RETURN_IF_ERROR(failure_);
+  const int64_t id = next_id_++;
+  queue_.emplace_back(id, draft);
+  pending_.insert(id);
+  bytes_ += bytes;
+  if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
+  changed_.notify_all();
+  return id;
+}
+
+void AppendQueue::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const std::vector<OwnedDraft> group(std::move_iterator(queue_.begin()), std::move_iterator(queue_.end()));
+    queue_.clear();
+    size_t stored = 0;
+    Status failure = failure_;  // behind a block that is lost nothing is stored
+    if (failure.ok()) {
+      lock.unlock();
+      stored = commit_(group, failure);
+      lock.lock();
+    }
+    for (size_t i = 0; i < group.size(); ++i) {
+      pending_.erase(group[i].id());
+      bytes_ -= std::ssize(group[i].draft().payload);
+      if (i >= stored) lost_.push_back(group[i].id());
+    }
+    failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+void AppendQueue::Wait() {
+  std::unique_lock lock(mutex_);
+  if (pending_.empty()) return;
+  const int64_t last = *pending_.rbegin();
+  changed_.wait(lock, [this, last] { return pending_.empty() || *pending_.begin() > last; });
+}
+
+void AppendQueue::WaitFor(int64_t id) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, id] { return pending_.empty() || *pending_.begin() > id; });
+}
+
+Status AppendQueue::Flush(std::vector<int64_t>* lost) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return pending_.empty(); });
+  if (lost != nullptr) *lost = lost_;
+  lost_.clear();
+  return std::exchange(failure_, OkStatus());
+}
+
+Status AppendQueue::failure() const {
+  const std::scoped_lock lock(mutex_);
+  return failure_;
+}
+
+}  // namespace everlong::store

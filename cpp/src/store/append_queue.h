@@ -1,0 +1,84 @@
+// Blocks on their way to the disk: a bounded queue and the thread that commits what stands in it, all at once.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::store {
+
+// A draft that owns what it points to.
+class OwnedDraft {
+ public:
+  OwnedDraft(int64_t id, const BlockDraft& draft);
+  OwnedDraft(OwnedDraft&&) = default;  // vectors keep their place when they move
+  OwnedDraft& operator=(OwnedDraft&&) = default;
+  OwnedDraft(const OwnedDraft&) = delete;
+  OwnedDraft& operator=(const OwnedDraft&) = delete;
+
+  [[nodiscard]] int64_t id() const { return id_; }
+  [[nodiscard]] const BlockDraft& draft() const { return draft_; }
+
+ private:
+  int64_t id_;
+  std::vector<int32_t> token_ids_;
+  std::vector<std::byte> payload_;
+  std::vector<int64_t> page_bytes_;
+  BlockDraft draft_;
+};
+
+// Thread-safe. Contract of Submit, Flush and queued reads: everlong/store/memory_store.h.
+class AppendQueue {
+ public:
+  // Stores a prefix of the blocks, returns how many; `failure` says why not all.
+  using Commit = std::function<size_t(std::span<const OwnedDraft> blocks, Status& failure)>;
+
+  // `next_id` is the first id that is given.
+  AppendQueue(int64_t budget, int64_t next_id, Commit commit)
+      : budget_(budget), commit_(std::move(commit)), next_id_(next_id) {}
+  // Commits what stands in the queue.
+  ~AppendQueue();
+  AppendQueue(const AppendQueue&) = delete;
+  AppendQueue& operator=(const AppendQueue&) = delete;
+
+  // An id for a block that does not go through the queue; GiveBack where it was not stored.
+  int64_t TakeId();
+  void GiveBack(int64_t id);
+  void SkipIdsBelow(int64_t next);
+  Result<int64_t> Submit(const BlockDraft& draft);
+  // Until every block that was submitted before, or every one up to `id`, is committed or lost.
+  void Wait();
+  void WaitFor(int64_t id);
+  Status Flush(std::vector<int64_t>* lost);
+  // The failure that Flush will report.
+  [[nodiscard]] Status failure() const;
+
+ private:
+  void Work();
+
+  const int64_t budget_;
+  const Commit commit_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t next_id_;
+  std::deque<OwnedDraft> queue_;
+  std::set<int64_t> pending_;  // submitted, neither committed nor lost
+  int64_t bytes_ = 0;          // payload of those
+  Status failure_;
+  std::vector<int64_t> lost_;
+  bool stopping_ = false;
+  std::thread thread_;  // started by the first block
+};
+
+}  // namespace everlong::store

@@ -1,0 +1,110 @@
+#include "block_records.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace everlong::store {
+namespace {
+
+// "[3, 5)".
+std::string Text(TokenSpan span) {
+  std::string text("[");
+  return text.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
+}
+
+Status Bad(const std::string& what) { return InvalidArgumentError("block draft: " + what); }
+
+}  // namespace
+
+Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
+  const TokenSpan& span = draft.span;
+  if (span.begin < 0 || span.empty()) return Bad("span is " + Text(span) + ", expected tokens of a stream");
+  if (span.size() > std::numeric_limits<int32_t>::max()) return Bad("span " + Text(span) + " is too long");
+  if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
+    return Bad(std::to_string(draft.token_ids.size()) + " token ids for the span " + Text(span));
+  }
+  if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
+    return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + " in the span " + Text(span));
+  }
+  if (!std::isfinite(draft.created_at)) return Bad("created_at is not finite");
+  if (draft.payload.empty() && draft.page_bytes.empty()) return OkStatus();
+  return ValidatePages(span, draft.payload, draft.page_bytes, geometry);
+}
+
+Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                     const Geometry& geometry) {
+  const int64_t pages = (span.size() + geometry.page_tokens - 1) / geometry.page_tokens;
+  if (static_cast<int64_t>(page_bytes.size()) != pages) {
+    return Bad(std::to_string(page_bytes.size()) + " pages for the span " + Text(span) + ", expected " +
+               std::to_string(pages) + " of " + std::to_string(geometry.page_tokens) + " tokens");
+  }
+  auto left = static_cast<int64_t>(payload.size());
+  for (size_t page = 0; page < page_bytes.size(); ++page) {
+    const int64_t bytes = page_bytes[page];
+    if (bytes <= 0 || bytes % geometry.layers != 0) {
+      return Bad("page " + std::to_string(page) + " has " + std::to_string(bytes) +
+                 " bytes, expected a positive multiple of " + std::to_string(geometry.layers) + " layers");
+    }
+    if (bytes > left) return Bad("payload has " + std::to_string(payload.size()) + " bytes, too few for its pages");
+    left -= bytes;
+  }
+  if (left != 0) {
+    return Bad("payload has " + std::to_string(payload.size()) + " bytes, " + std::to_string(left) +
+               " more than its pages");
+  }
+  return OkStatus();
+}
+
+BlockRecords::BlockRecords(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                           const Geometry& geometry)
+    : parts_(geometry.layers), headers_(page_bytes.size()), payloads_(page_bytes.size()) {
+  size_t offset = 0;
+  for (size_t page = 0; page < payloads_.size(); ++page) {
+    const auto bytes = static_cast<size_t>(page_bytes[page]);
+    payloads_[page] = payload.subspan(offset, bytes);
+    offset += bytes;
+    headers_[page].page = static_cast<int32_t>(page);
+    headers_[page].tokens = static_cast<int32_t>(
+        std::min<int64_t>(geometry.page_tokens, span.size() - static_cast<int64_t>(page) * geometry.page_tokens));
+    headers_[page].part_bytes = page_bytes[page] / parts_;
+    headers_[page].part_crcs = PartChecksums(payloads_[page], parts_);
+  }
+}
+
+BlockRecords::BlockRecords(PayloadKind kind, TokenSpan span, std::span<const std::byte> payload)
+    : parts_(1), headers_(1), payloads_{payload} {
+  headers_[0].kind = kind;
+  headers_[0].tokens = static_cast<int32_t>(span.size());
+  headers_[0].part_bytes = std::ssize(payload);
+  headers_[0].part_crcs = PartChecksums(payload, 1);
+}
+
+Result<std::vector<PageRow>> BlockRecords::Write(int64_t block, SegmentSet& segments) {
+  static constexpr std::array<std::byte, kRecordAlignment> kPadding = {};
+  std::vector<PageRow> rows;
+  if (headers_.empty()) return rows;
+  std::vector<std::vector<std::byte>> encoded;
+  encoded.reserve(headers_.size());
+  std::vector<std::span<const std::byte>> pieces;
+  pieces.reserve(3 * headers_.size());
+  for (size_t page = 0; page < headers_.size(); ++page) {
+    headers_[page].block = block;
+    encoded.push_back(EncodeRecordHeader(headers_[page]));
+    const auto bytes = static_cast<int64_t>(payloads_[page].size());
+    pieces.emplace_back(encoded.back());
+    pieces.emplace_back(payloads_[page]);
+    pieces.emplace_back(std::span(kPadding).first(static_cast<size_t>(AlignRecord(bytes) - bytes)));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(SegmentSpot spot, segments.Append(pieces));
+  rows.reserve(headers_.size());
+  for (const RecordHeader& header : headers_) {
+    rows.push_back({spot.segment, spot.offset, header.part_bytes, header.part_crcs});
+    spot.offset += RecordBytes(parts_, header.part_bytes);
+  }
+  return rows;
+}
+
+}  // namespace everlong::store

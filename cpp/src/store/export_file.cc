@@ -1,0 +1,421 @@
+// A whole memory as one file (docs/format.md, "Export"): chunks with a checksum each, the manifest first, an end chunk
+// last, so that a file that was cut short is known for what it is.
+#include <fcntl.h>
+
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "everlong/base/crc32c.h"
+#include "file.h"
+#include "manifest_file.h"
+#include "store.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr std::string_view kMagic = "EVLEXPRT";
+constexpr uint32_t kExportVersion = 1;
+constexpr size_t kPreambleBytes = 16;     // magic, version, zero
+constexpr size_t kChunkHeaderBytes = 16;  // type, checksum, length of the body
+constexpr int64_t kGroupBytes = int64_t{64} << 20;
+
+enum class Chunk : uint32_t { kManifest = 1, kBlock = 2, kKv = 3, kTensors = 4, kEnd = 5 };
+
+uint32_t ChunkChecksum(Chunk type, std::span<const std::byte> body) {
+  const auto number = static_cast<uint32_t>(type);
+  const uint64_t length = body.size();
+  uint32_t crc = Crc32c(std::as_bytes(std::span(&number, 1)));
+  crc = Crc32c(std::as_bytes(std::span(&length, 1)), crc);
+  return Crc32c(body, crc);
+}
+
+// Values of a chunk's body, one behind the other, little-endian.
+class Packer {
+ public:
+  template <class T>
+  Packer& Number(T value) {
+    static_assert(sizeof(T) == 8);
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  Packer& Bytes(std::span<const std::byte> bytes) {
+    Number(static_cast<int64_t>(bytes.size()));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  Packer& Text(std::string_view text) { return Bytes(std::as_bytes(std::span(text.data(), text.size()))); }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// The same the other way round, from any bytes. What is not there reads as 0 or empty, and `whole` says so.
+class Unpacker {
+ public:
+  explicit Unpacker(std::span<const std::byte> bytes) : rest_(bytes) {}
+  template <class T>
+  T Number() {
+    static_assert(sizeof(T) == 8);
+    T value{};
+    const std::span<const std::byte> bytes = Take(sizeof value);
+    if (whole_) std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  std::span<const std::byte> Bytes() {
+    const auto length = Number<int64_t>();
+    return Take(length < 0 ? rest_.size() + 1 : static_cast<size_t>(length));
+  }
+  template <class T>
+  std::vector<T> Numbers() {
+    const std::span<const std::byte> bytes = Bytes();
+    whole_ = whole_ && bytes.size() % sizeof(T) == 0;
+    std::vector<T> numbers(whole_ ? bytes.size() / sizeof(T) : 0);
+    if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    return numbers;
+  }
+  std::string Text() {
+    const std::span<const std::byte> bytes = Bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::span<const std::byte> Rest() { return Take(rest_.size()); }
+  [[nodiscard]] bool whole() const { return whole_; }
+  // Whether all was taken, and was there.
+  [[nodiscard]] bool finished() const { return whole_ && rest_.empty(); }
+
+ private:
+  std::span<const std::byte> Take(size_t count) {
+    whole_ = whole_ && count <= rest_.size();
+    if (!whole_) return {};
+    const std::span<const std::byte> taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+
+  std::span<const std::byte> rest_;
+  bool whole_ = true;
+};
+
+class ExportWriter {
+ public:
+  static Result<ExportWriter> Begin(const std::filesystem::path& path) {
+    Result<UniqueFd> file = OpenFile(path, O_RDWR | O_CREAT | O_EXCL);
+    std::error_code error;
+    if (!file.ok() && std::filesystem::exists(path, error)) {
+      return AlreadyExistsError("there is a file '" + path.string() + "' already");
+    }
+    EVERLONG_RETURN_IF_ERROR(file.status());
+    ExportWriter writer(std::move(file).value(), path);
+    std::array<std::byte, kPreambleBytes> preamble = {};
+    std::memcpy(preamble.data(), kMagic.data(), kMagic.size());
+    std::memcpy(preamble.data() + kMagic.size(), &kExportVersion, sizeof kExportVersion);
+    const std::span<const std::byte> piece = preamble;
+    EVERLONG_RETURN_IF_ERROR(WriteAt(writer.file_, path, 0, std::span(&piece, 1)));
+    writer.end_ = kPreambleBytes;
+    return writer;
+  }
+
+  Status Write(Chunk type, std::span<const std::byte> body) {
+    const auto number = static_cast<uint32_t>(type);
+    const uint32_t crc = ChunkChecksum(type, body);
+    const uint64_t length = body.size();
+    std::array<std::byte, kChunkHeaderBytes> header = {};
+    std::memcpy(header.data(), &number, sizeof number);
+    std::memcpy(header.data() + 4, &crc, sizeof crc);
+    std::memcpy(header.data() + 8, &length, sizeof length);
+    const std::array<std::span<const std::byte>, 2> pieces = {header, body};
+    EVERLONG_RETURN_IF_ERROR(WriteAt(file_, path_, end_, pieces));
+    end_ += static_cast<int64_t>(kChunkHeaderBytes + body.size());
+    return OkStatus();
+  }
+
+  Status Finish() {
+    EVERLONG_RETURN_IF_ERROR(SyncFile(file_, path_));
+    return SyncFolder(path_.parent_path());
+  }
+
+ private:
+  ExportWriter(UniqueFd file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  UniqueFd file_;
+  std::filesystem::path path_;
+  int64_t end_ = 0;
+};
+
+class ExportReader {
+ public:
+  struct Piece {
+    Chunk type = Chunk::kEnd;
+    std::vector<std::byte> body;
+  };
+
+  static Result<ExportReader> Begin(const std::filesystem::path& path) {
+    EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDONLY));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+    ExportReader reader(std::move(file), path, size);
+    std::array<std::byte, kPreambleBytes> preamble = {};
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(reader.file_, path, 0, preamble));
+    uint32_t version = 0;
+    std::memcpy(&version, preamble.data() + kMagic.size(), sizeof version);
+    if (count != kPreambleBytes || std::memcmp(preamble.data(), kMagic.data(), kMagic.size()) != 0) {
+      return reader.Corrupt("it is no exported memory");
+    }
+    if (version > kExportVersion) {
+      return NewerFormatError("exported memory '" + path.string() + "' has format " + std::to_string(version) +
+                              "; this everlong reads up to " + std::to_string(kExportVersion) + ": update it");
+    }
+    if (version != kExportVersion) return reader.Corrupt("it has format " + std::to_string(version));
+    reader.at_ = kPreambleBytes;
+    return reader;
+  }
+
+  Result<Piece> Next() {
+    std::array<std::byte, kChunkHeaderBytes> header = {};
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file_, path_, at_, header));
+    uint32_t type = 0;
+    uint32_t crc = 0;
+    uint64_t length = 0;
+    std::memcpy(&type, header.data(), sizeof type);
+    std::memcpy(&crc, header.data() + 4, sizeof crc);
+    std::memcpy(&length, header.data() + 8, sizeof length);
+    const int64_t begin = at_ + static_cast<int64_t>(kChunkHeaderBytes);
+    if (count != kChunkHeaderBytes || length > static_cast<uint64_t>(size_ - begin)) {
+      return Corrupt("it is cut short at byte " + std::to_string(at_));
+    }
+    Piece piece{static_cast<Chunk>(type), std::vector<std::byte>(static_cast<size_t>(length))};
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t read, ReadAt(file_, path_, begin, piece.body));
+    if (read != static_cast<int64_t>(length) || ChunkChecksum(piece.type, piece.body) != crc) {
+      return Corrupt("checksum mismatch at byte " + std::to_string(at_));
+    }
+    at_ = begin + static_cast<int64_t>(length);
+    return piece;
+  }
+
+  [[nodiscard]] bool finished() const { return at_ == size_; }
+  [[nodiscard]] Status Corrupt(const std::string& what) const {
+    return CorruptError("exported memory '" + path_.string() + "': " + what);
+  }
+
+ private:
+  ExportReader(UniqueFd file, std::filesystem::path path, int64_t size)
+      : file_(std::move(file)), path_(std::move(path)), size_(size) {}
+
+  UniqueFd file_;
+  std::filesystem::path path_;
+  int64_t size_;
+  int64_t at_ = 0;
+};
+
+std::vector<std::byte> EncodeBlock(const OwnedDraft& block) {
+  const BlockDraft& draft = block.draft();
+  Packer packer;
+  packer.Number(block.id()).Number(draft.stream).Number(draft.span.begin).Number(draft.span.end);
+  packer.Number(int64_t{draft.sink_tokens}).Number(draft.created_at).Text(draft.source);
+  packer.Number(static_cast<int64_t>(draft.tags.size()));
+  for (const std::string& tag : draft.tags) packer.Text(tag);
+  packer.Bytes(std::as_bytes(draft.token_ids)).Bytes(std::as_bytes(draft.page_bytes));
+  return {packer.bytes().begin(), packer.bytes().end()};
+}
+
+// Takes the chunks of an export, in order, into a store that is being made.
+class Importer {
+ public:
+  Importer(ExportReader& reader, Store& store) : reader_(reader), store_(store) {}
+
+  Status TakeAll() {
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(ExportReader::Piece piece, reader_.Next());
+      switch (piece.type) {
+        case Chunk::kBlock:
+          EVERLONG_RETURN_IF_ERROR(TakeBlock(piece.body));
+          break;
+        case Chunk::kTensors:
+          EVERLONG_RETURN_IF_ERROR(TakeTensors(piece.body));
+          break;
+        case Chunk::kEnd:
+          return TakeEnd(piece.body);
+        default:
+          return reader_.Corrupt("a chunk stands where none of its kind can");
+      }
+    }
+  }
+
+ private:
+  Status TakeBlock(std::span<const std::byte> body) {
+    Unpacker unpacker(body);
+    const auto id = unpacker.Number<int64_t>();
+    BlockDraft draft;
+    draft.stream = unpacker.Number<int64_t>();
+    draft.span.begin = unpacker.Number<int64_t>();
+    draft.span.end = unpacker.Number<int64_t>();
+    const auto sink_tokens = unpacker.Number<int64_t>();
+    draft.sink_tokens = static_cast<int32_t>(sink_tokens);
+    draft.created_at = unpacker.Number<double>();
+    draft.source = unpacker.Text();
+    for (auto tags = unpacker.Number<int64_t>(); tags > 0 && unpacker.whole(); --tags) {
+      draft.tags.push_back(unpacker.Text());
+    }
+    const std::vector<int32_t> token_ids = unpacker.Numbers<int32_t>();
+    const std::vector<int64_t> page_bytes = unpacker.Numbers<int64_t>();
+    if (!unpacker.finished() || id <= newest_ || id == INT64_MAX || draft.sink_tokens != sink_tokens ||
+        draft.span.begin < 0 || draft.span.end < draft.span.begin) {
+      return reader_.Corrupt("block " + std::to_string(id) + " cannot be");
+    }
+    ExportReader::Piece kv;
+    if (!page_bytes.empty()) {
+      EVERLONG_ASSIGN_OR_RETURN(kv, reader_.Next());
+      if (kv.type != Chunk::kKv) return reader_.Corrupt("block " + std::to_string(id) + " has lost its kv");
+    }
+    draft.token_ids = token_ids;
+    draft.page_bytes = page_bytes;
+    draft.payload = kv.body;
+    newest_ = id;
+    ++blocks_;
+    group_.emplace_back(id, draft);
+    group_bytes_ += std::ssize(kv.body);
+    return group_bytes_ < kGroupBytes ? OkStatus() : StoreGroup();
+  }
+
+  Status TakeTensors(std::span<const std::byte> body) {
+    EVERLONG_RETURN_IF_ERROR(StoreGroup());
+    Unpacker unpacker(body);
+    const auto kind = static_cast<PayloadKind>(unpacker.Number<int64_t>());
+    const Result<std::vector<Tensor>> tensors = DecodeTensors(unpacker.Rest());
+    if (!unpacker.whole() || !tensors.ok()) return reader_.Corrupt("tensors of a block do not fit");
+    return AsCorrupt(store_.PutTensors(newest_, kind, ViewsOf(*tensors)));
+  }
+
+  Status TakeEnd(std::span<const std::byte> body) {
+    EVERLONG_RETURN_IF_ERROR(StoreGroup());
+    Unpacker unpacker(body);
+    const auto next_id = unpacker.Number<int64_t>();
+    const auto blocks = unpacker.Number<int64_t>();
+    if (!unpacker.finished() || !reader_.finished() || blocks != blocks_ || next_id <= newest_) {
+      return reader_.Corrupt("its end does not fit what comes before it");
+    }
+    return store_.ReserveIdsBelow(next_id);
+  }
+
+  Status StoreGroup() {
+    const Status stored = store_.Restore(group_);
+    group_.clear();
+    group_bytes_ = 0;
+    return AsCorrupt(stored);
+  }
+
+  // What the store calls a wrong argument is a wrong file here.
+  [[nodiscard]] Status AsCorrupt(const Status& status) const {
+    const bool wrong = status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound;
+    return wrong ? reader_.Corrupt(status.message()) : status;
+  }
+
+  ExportReader& reader_;
+  Store& store_;
+  int64_t newest_ = 0;
+  int64_t blocks_ = 0;
+  std::vector<OwnedDraft> group_;
+  int64_t group_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors) {
+  std::vector<TensorView> views;
+  views.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  return views;
+}
+
+Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, rooms_.catalog->TokenIds(info.id));
+  std::vector<PageKey> keys;
+  for (int32_t page = 0; page < info.pages; ++page) keys.push_back({info.id, page});
+  EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
+  std::vector<int64_t> page_bytes;
+  std::vector<std::byte> payload(static_cast<size_t>(info.payload_bytes));
+  std::vector<PageRead> reads;
+  size_t at = 0;
+  for (int32_t page = 0; page < info.pages; ++page) {
+    const auto parts = static_cast<int32_t>(rows[static_cast<size_t>(page)]->part_crcs.size());
+    page_bytes.push_back(parts * rows[static_cast<size_t>(page)]->part_bytes);
+    if (page_bytes.back() > std::ssize(payload) - static_cast<int64_t>(at)) {
+      return CorruptError("block " + std::to_string(info.id) + ": its pages have more bytes than it has");
+    }
+    const auto bytes = static_cast<size_t>(page_bytes.back());
+    reads.push_back({info.id, page, 0, parts, std::span(payload).subspan(at, bytes)});
+    at += bytes;
+  }
+  EVERLONG_RETURN_IF_ERROR(ReadPages(reads));
+  BlockDraft draft;
+  draft.stream = info.stream;
+  draft.span = info.span;
+  draft.sink_tokens = info.sink_tokens;
+  draft.source = info.source;
+  draft.created_at = info.created_at;
+  draft.tags = info.tags;
+  draft.token_ids = token_ids;
+  draft.payload = payload;
+  draft.page_bytes = page_bytes;
+  return OwnedDraft(info.id, draft);
+}
+
+Status Store::Export(const std::filesystem::path& file) {
+  if (queue_) {
+    queue_->Wait();
+    EVERLONG_RETURN_IF_ERROR(queue_->failure());
+  }
+  EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Begin(file));
+  const auto write_all = [&]() -> Status {
+    EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest()));
+    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
+    const std::scoped_lock lock(write_mutex_);
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));
+    int64_t written = 0;
+    for (const BlockInfo& info : blocks) {
+      const Result<OwnedDraft> block = ReadBlock(info);
+      // A writer beside this reader may have forgotten it since.
+      if (rooms_.read_only && block.status().code() == StatusCode::kNotFound) continue;
+      EVERLONG_RETURN_IF_ERROR(block.status());
+      EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kBlock, EncodeBlock(*block)));
+      if (info.pages > 0) EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kKv, block->draft().payload));
+      for (const PayloadKind kind : kTensorKinds) {
+        const Result<std::vector<Tensor>> tensors = Tensors(info.id, kind);
+        if (tensors.status().code() == StatusCode::kNotFound) continue;
+        EVERLONG_RETURN_IF_ERROR(tensors.status());
+        EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> encoded, EncodeTensors(ViewsOf(*tensors)));
+        std::vector<std::byte> body(sizeof(int64_t));
+        const auto number = static_cast<int64_t>(kind);
+        std::memcpy(body.data(), &number, sizeof number);
+        body.insert(body.end(), encoded.begin(), encoded.end());
+        EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kTensors, body));
+      }
+      ++written;
+    }
+    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Number(next_id).Number(written).bytes()));
+    return writer.Finish();
+  };
+  const Status status = write_all();
+  if (!status.ok()) static_cast<void>(RemoveFile(file));
+  return status;
+}
+
+Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::path& file,
+                                                         const std::optional<std::filesystem::path>& folder,
+                                                         const StoreOptions& options) {
+  EVERLONG_ASSIGN_OR_RETURN(ExportReader reader, ExportReader::Begin(file));
+  EVERLONG_ASSIGN_OR_RETURN(const ExportReader::Piece first, reader.Next());
+  if (first.type != Chunk::kManifest) return reader.Corrupt("it does not begin with a manifest");
+  const std::string_view text(reinterpret_cast<const char*>(first.body.data()), first.body.size());
+  EVERLONG_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, file.string()));
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
+  EVERLONG_RETURN_IF_ERROR(Importer(reader, *store).TakeAll());
+  // Opened like any other memory, so that ids go on where they were.
+  EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
+  return std::unique_ptr<MemoryStore>(std::move(store));
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,133 @@
+#include "host_tier.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace everlong::store {
+namespace {
+
+constexpr int kMaxUses = 3;
+constexpr int64_t kSmallShare = 10;  // the small queue's share is one part in so many
+
+}  // namespace
+
+size_t HostTier::Hash::operator()(const Key& key) const {
+  // splitmix64's finaliser over the three numbers.
+  uint64_t x = static_cast<uint64_t>(key.block) * 0x9E3779B97F4A7C15U + (static_cast<uint64_t>(key.page) << 24U) +
+               static_cast<uint64_t>(key.part);
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return static_cast<size_t>(x ^ (x >> 31U));
+}
+
+std::vector<HostTier::Bytes> HostTier::Find(int64_t block, int32_t page, int32_t first, int32_t count) {
+  std::vector<Bytes> found(static_cast<size_t>(count));
+  const std::scoped_lock lock(mutex_);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto entry = entries_.find({block, page, first + i});
+    if (entry == entries_.end()) continue;
+    entry->second.uses = std::min(entry->second.uses + 1, kMaxUses);
+    found[static_cast<size_t>(i)] = entry->second.bytes;
+  }
+  return found;
+}
+
+void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes,
+                      std::span<const std::byte> parts) {
+  if (part_bytes > budget_) return;
+  const auto size = static_cast<size_t>(part_bytes);
+  std::vector<Bytes> copies;
+  for (size_t at = 0; at < parts.size(); at += size) {
+    auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
+    std::memcpy(copy.get(), parts.data() + at, size);
+    copies.push_back(std::move(copy));
+  }
+  Evicted evicted;
+  const std::scoped_lock lock(mutex_);
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const Key key{block, page, first + static_cast<int32_t>(i)};
+    if (entries_.contains(key)) continue;
+    EvictFor(part_bytes, evicted);
+    const bool in_main = is_ghost_.erase(key) > 0;
+    entries_.emplace(key, Entry{std::move(copies[i]), part_bytes, 0, in_main});
+    (in_main ? main_ : small_).push_back(key);
+    bytes_ += part_bytes;
+    if (!in_main) small_bytes_ += part_bytes;
+  }
+}
+
+void HostTier::EvictFor(int64_t bytes, Evicted& evicted) {
+  while (bytes_ + bytes > budget_ && !entries_.empty()) {
+    if (!small_.empty() && (small_bytes_ > budget_ / kSmallShare || main_.empty())) {
+      EvictFromSmall(evicted);
+    } else {
+      EvictFromMain(evicted);
+    }
+  }
+}
+
+void HostTier::EvictFromSmall(Evicted& evicted) {
+  const Key key = small_.front();
+  small_.pop_front();
+  const auto entry = entries_.find(key);
+  if (entry == entries_.end() || entry->second.in_main) return;
+  small_bytes_ -= entry->second.size;
+  if (entry->second.uses > 0) {
+    entry->second.uses = 0;
+    entry->second.in_main = true;
+    main_.push_back(key);
+    return;
+  }
+  bytes_ -= entry->second.size;
+  evicted.push_back(std::move(entry->second.bytes));
+  entries_.erase(entry);
+  Remember(key);
+}
+
+void HostTier::EvictFromMain(Evicted& evicted) {
+  if (main_.empty()) return;
+  const Key key = main_.front();
+  main_.pop_front();
+  const auto entry = entries_.find(key);
+  if (entry == entries_.end()) return;
+  if (entry->second.uses > 0) {
+    --entry->second.uses;
+    main_.push_back(key);
+    return;
+  }
+  bytes_ -= entry->second.size;
+  evicted.push_back(std::move(entry->second.bytes));
+  entries_.erase(entry);
+}
+
+void HostTier::Remember(const Key& key) {
+  if (is_ghost_.insert(key).second) ghosts_.push_back(key);
+  // As many as there are entries: what left longer ago was not asked for soon enough.
+  while (ghosts_.size() > std::max<size_t>(1, entries_.size())) {
+    is_ghost_.erase(ghosts_.front());
+    ghosts_.pop_front();
+  }
+}
+
+void HostTier::Erase(std::span<const int64_t> blocks) {
+  const std::unordered_set<int64_t> gone(blocks.begin(), blocks.end());
+  Evicted evicted;
+  const std::scoped_lock lock(mutex_);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    if (!gone.contains(entry->first.block)) {
+      ++entry;
+      continue;
+    }
+    bytes_ -= entry->second.size;
+    if (!entry->second.in_main) small_bytes_ -= entry->second.size;
+    evicted.push_back(std::move(entry->second.bytes));
+    entry = entries_.erase(entry);
+  }
+}
+
+int64_t HostTier::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace everlong::store

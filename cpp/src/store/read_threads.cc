@@ -1,0 +1,57 @@
+#include "read_threads.h"
+
+#include <utility>
+
+namespace everlong::store {
+
+bool ReadJob::RunNext() {
+  const size_t i = next_.fetch_add(1);
+  if (i >= size_) return false;
+  Run(i);
+  const std::scoped_lock lock(mutex_);
+  if (++done_ == size_) finished_.notify_all();
+  return true;
+}
+
+void ReadJob::Finish() {
+  while (RunNext()) {
+  }
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return done_ == size_; });
+}
+
+ReadThreads::~ReadThreads() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReadThreads::Start(std::shared_ptr<ReadJob> job) {
+  const std::scoped_lock lock(mutex_);
+  while (threads_.size() < kReadThreads) threads_.emplace_back([this] { Work(); });
+  const size_t wanted = job->size();
+  jobs_.push_back(std::move(job));
+  if (wanted >= kReadThreads) {
+    wake_.notify_all();
+  } else {
+    for (size_t i = 0; i < wanted; ++i) wake_.notify_one();
+  }
+}
+
+void ReadThreads::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const std::shared_ptr<ReadJob> job = jobs_.front();
+    lock.unlock();
+    const bool ran = job->RunNext();
+    lock.lock();
+    if (!ran && !jobs_.empty() && jobs_.front() == job) jobs_.pop_front();
+  }
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,246 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <system_error>
+
+#include "record.h"
+#include "segment_set.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr std::string_view kExtension = ".kvseg";
+constexpr std::string_view kTemporary = ".tmp";  // left over where a crash cut a replacement
+constexpr size_t kMaxOpenFiles = 256;
+
+std::string SegmentFileName(int32_t segment) {
+  std::string digits = std::to_string(segment);
+  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
+  return digits.append(kExtension);
+}
+
+// The number in a segment's file name; 0 for any other name.
+int32_t SegmentNumber(const std::filesystem::path& file) {
+  if (file.extension() != kExtension) return 0;
+  const std::string stem = file.stem().string();
+  int32_t number = 0;
+  const auto [end, error] = std::from_chars(stem.data(), stem.data() + stem.size(), number);
+  if (error != std::errc() || end != stem.data() + stem.size() || number < 0) return 0;
+  return number;
+}
+
+// What lies between the ranges, up to `end`.
+std::vector<ByteRange> Gaps(const std::vector<ByteRange>& live, int64_t end) {
+  std::vector<ByteRange> gaps;
+  int64_t at = 0;
+  for (const ByteRange& range : live) {
+    if (range.begin > at) gaps.push_back({at, range.begin});
+    at = std::max(at, range.end);
+  }
+  if (end > at) gaps.push_back({at, end});
+  return gaps;
+}
+
+Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
+                 const std::filesystem::path& to_path, ByteRange range) {
+  constexpr int64_t kBytes = int64_t{4} << 20;
+  std::vector<std::byte> buffer;
+  for (int64_t at = range.begin; at < range.end; at += std::ssize(buffer)) {
+    buffer.resize(static_cast<size_t>(std::min(kBytes, range.end - at)));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, at, buffer));
+    if (count == 0) break;
+    buffer.resize(static_cast<size_t>(count));
+    const std::span<const std::byte> piece = buffer;
+    EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, at, std::span(&piece, 1)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SegmentFiles>> SegmentFiles::OpenForWriting(const std::filesystem::path& folder,
+                                                                   int32_t newest_named, int64_t segment_bytes) {
+  auto segments = std::make_unique<SegmentFiles>(folder);
+  EVERLONG_RETURN_IF_ERROR(segments->StartWriting(newest_named, segment_bytes));
+  return segments;
+}
+
+std::filesystem::path SegmentFiles::Path(int32_t segment) const { return folder_ / SegmentFileName(segment); }
+
+Result<std::map<int32_t, std::filesystem::path>> SegmentFiles::Files() const {
+  std::map<int32_t, std::filesystem::path> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder_, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (const int32_t number = SegmentNumber(entry->path()); number > 0) files[number] = entry->path();
+  }
+  if (error) return ErrnoError("cannot list", folder_, error.value());
+  return files;
+}
+
+Status SegmentFiles::StartWriting(int32_t newest_named, int64_t segment_bytes) {
+  segment_bytes_ = segment_bytes;
+  EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  for (const auto& [number, path] : files) EVERLONG_RETURN_IF_ERROR(RemoveFile(path.string().append(kTemporary)));
+  const int32_t newest_file = files.empty() ? 0 : files.rbegin()->first;
+  newest_ = std::max(newest_named, newest_file);
+  if (newest_file == 0 || newest_file < newest_named) return OkStatus();
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, Path(newest_)));
+  if (links > 1) return OkStatus();  // a fork reads it too: nothing is added to it
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, Path(newest_)));
+  active_ = std::move(file);
+  end_ = AlignRecord(size);
+  return OkStatus();
+}
+
+Result<SegmentSpot> SegmentFiles::Append(std::span<const std::span<const std::byte>> pieces) {
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.size());
+  if (!active_ || (end_ > 0 && end_ + bytes > segment_bytes_)) EVERLONG_RETURN_IF_ERROR(StartSegment());
+  const std::filesystem::path path = Path(newest_);
+  if (Status written = WriteAt(*active_, path, end_, pieces); !written.ok()) {
+    // Gives the space of a torn write back; where that fails too the next append begins a new segment behind it.
+    if (::ftruncate(active_->get(), end_) != 0) {
+      EVERLONG_RETURN_IF_ERROR(Sync());
+      active_.reset();
+    }
+    return written;
+  }
+  unsynced_ = true;
+  const SegmentSpot spot{newest_, end_};
+  end_ = AlignRecord(end_ + bytes);
+  return spot;
+}
+
+Status SegmentFiles::Sync() {
+  if (!std::exchange(unsynced_, false) || !active_) return OkStatus();
+  Status synced = SyncFile(*active_, Path(newest_));
+  // After a failed fsync the system may call lost pages clean: nothing more is entrusted to this file.
+  if (!synced.ok()) active_.reset();
+  return synced;
+}
+
+Status SegmentFiles::StartSegment() {
+  if (active_) EVERLONG_RETURN_IF_ERROR(Sync());
+  active_.reset();
+  ++newest_;
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR | O_CREAT | O_EXCL));
+  EVERLONG_RETURN_IF_ERROR(SyncFolder(folder_));
+  active_ = std::move(file);
+  end_ = 0;
+  return OkStatus();
+}
+
+Status SegmentFiles::Read(SegmentSpot spot, std::span<std::byte> out) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
+  const std::filesystem::path path = Path(spot.segment);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(*file, path, spot.offset, out));
+  if (count == static_cast<int64_t>(out.size())) return OkStatus();
+  return CorruptError("segment '" + path.string() + "' ends at byte " + std::to_string(spot.offset + count) +
+                      " where it should go on to byte " +
+                      std::to_string(spot.offset + static_cast<int64_t>(out.size())));
+}
+
+// The descriptor stays open while a reader uses it, even when it has left the map.
+Result<std::shared_ptr<const UniqueFd>> SegmentFiles::FileOf(int32_t segment) const {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = open_.find(segment); found != open_.end()) return found->second;
+  Result<UniqueFd> file = OpenFile(Path(segment), O_RDONLY);
+  if (file.status().code() == StatusCode::kNotFound) {
+    return CorruptError("segment '" + Path(segment).string() + "' is missing; what lies in other segments is readable");
+  }
+  if (!file.ok()) return file.status();
+  if (open_.size() >= kMaxOpenFiles) open_.erase(open_.begin());
+  auto shared = std::make_shared<const UniqueFd>(std::move(file).value());
+  open_.emplace(segment, shared);
+  return shared;
+}
+
+void SegmentFiles::Reopen() const {
+  const std::scoped_lock lock(mutex_);
+  open_.clear();
+}
+
+Result<int64_t> SegmentFiles::Bytes() const {
+  EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  int64_t bytes = 0;
+  for (const auto& [number, path] : files) {
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t allocated, AllocatedBytes(path));
+    bytes += allocated;
+  }
+  return bytes;
+}
+
+Result<UniqueFd> SegmentFiles::HoldRemovals() const {
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
+  EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kShared));
+  return handle;
+}
+
+Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
+  // Waits for forks under way: what they have linked is no longer ours alone.
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
+  EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kExclusive));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
+  EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  for (const auto& [number, path] : files) {
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDWR));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, path));
+    const auto ranges = live.find(number);
+    EVERLONG_RETURN_IF_ERROR(ranges == live.end() ? Remove(number, file, links > 1)
+                                                  : EraseOutside(number, file, links > 1, ranges->second));
+  }
+  EVERLONG_RETURN_IF_ERROR(SyncFolder(folder_));
+  Reopen();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t after, Bytes());
+  return std::max<int64_t>(0, before - after);
+}
+
+Status SegmentFiles::Remove(int32_t segment, const UniqueFd& file, bool linked) {
+  if (segment == newest_) active_.reset();
+  // A reader may hold the file open, and would keep its bytes alive; a fork's are the fork's.
+  if (!linked && ::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot empty", Path(segment), errno);
+  return RemoveFile(Path(segment));
+}
+
+Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool linked,
+                                  const std::vector<ByteRange>& live) {
+  const std::filesystem::path path = Path(segment);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  const std::vector<ByteRange> gaps = Gaps(live, AlignRecord(size));
+  if (gaps.empty()) return OkStatus();
+  if (!linked) {
+    for (const ByteRange& gap : gaps) EVERLONG_RETURN_IF_ERROR(EraseRange(file, path, gap.begin, gap.end));
+    return SyncFile(file, path);
+  }
+  // A fork reads the file too: a copy with holes takes its place here.
+  const std::filesystem::path temporary = path.string().append(kTemporary);
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+  if (::ftruncate(copy.get(), size) != 0) return ErrnoError("cannot size", temporary, errno);
+  for (const ByteRange& range : live) EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range));
+  EVERLONG_RETURN_IF_ERROR(SyncFile(copy, temporary));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
+  if (segment == newest_) active_.reset();
+  return OkStatus();
+}
+
+Status SegmentFiles::CloneInto(const std::filesystem::path& folder, const LiveRanges& live,
+                               bool newest_is_sealed) const {
+  EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  for (const auto& [number, ranges] : live) {
+    const auto found = files.find(number);
+    if (found == files.end()) {
+      return CorruptError("segment '" + Path(number).string() + "' is missing; verify with repair, then fork");
+    }
+    const bool may_link = newest_is_sealed || number != files.rbegin()->first;
+    EVERLONG_RETURN_IF_ERROR(CloneFile(found->second, folder / SegmentFileName(number), may_link));
+  }
+  return SyncFolder(folder);
+}
+
+}  // namespace everlong::store

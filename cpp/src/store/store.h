@@ -1,0 +1,115 @@
+// The one MemoryStore there is: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads that
+// read. What it does is spread over store_write.cc, store_read.cc, store_life.cc and export_file.cc.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "append_queue.h"
+#include "catalog.h"
+#include "everlong/store/memory_store.h"
+#include "host_tier.h"
+#include "read_threads.h"
+#include "segment_set.h"
+#include "writer_lock.h"
+
+namespace everlong::store {
+
+inline constexpr const char* kCatalogFile = "catalog.sqlite";
+inline constexpr const char* kSegmentFolder = "segments";
+
+inline constexpr std::array kTensorKinds = {PayloadKind::kDetail, PayloadKind::kIndex, PayloadKind::kText};
+std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
+
+class Store final : public MemoryStore {
+ public:
+  struct Rooms {
+    std::optional<std::filesystem::path> folder;
+    bool read_only = false;
+    std::optional<WriterLock> lock;
+    std::unique_ptr<Catalog> catalog;
+    std::unique_ptr<SegmentSet> segments;
+    SegmentFiles* files = nullptr;  // the segments, of a memory in a folder
+    Manifest manifest;
+    StoreOptions options;
+    int64_t next_id = 1;
+    bool unfinished = false;      // there is no manifest yet
+    bool folder_existed = false;  // before this store was made
+  };
+  // A memory without blocks. A folder is a memory only after FinishMaking, which writes its manifest; a store that is
+  // destroyed before takes away what it made.
+  static Result<std::unique_ptr<Store>> MakeUnfinished(const std::optional<std::filesystem::path>& folder,
+                                                       const Manifest& manifest, const StoreOptions& options);
+  Status FinishMaking();
+  explicit Store(Rooms rooms);
+  ~Store() override;
+
+  Result<int64_t> Append(const BlockDraft& draft) override;
+  Result<int64_t> Submit(const BlockDraft& draft) override;
+  Status Flush(std::vector<int64_t>* lost) override;
+  Status AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) override;
+  Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) override;
+  Status SetAttribute(const std::string& key, const std::string& value) override;
+  // Blocks of another memory, which keep their ids. Durable on return; all or an error.
+  Status Restore(std::span<const OwnedDraft> blocks);
+
+  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const override;
+  [[nodiscard]] Result<BlockInfo> Block(int64_t id) const override;
+  [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const override;
+  [[nodiscard]] Result<std::vector<Tensor>> Tensors(int64_t block, PayloadKind kind) const override;
+  [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
+  [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;
+  [[nodiscard]] Manifest manifest() const override;
+  [[nodiscard]] Result<StoreStats> Stats() const override;
+  [[nodiscard]] std::optional<std::filesystem::path> folder() const override { return rooms_.folder; }
+  [[nodiscard]] bool read_only() const override { return rooms_.read_only; }
+
+  Status Forget(std::span<const int64_t> blocks) override;
+  Result<int64_t> Compact() override;
+  Result<VerifyReport> Verify(bool repair) override;
+  Status Fork(const std::filesystem::path& folder) override;
+  Status Export(const std::filesystem::path& file) override;
+
+  // The whole of a block, as it could be appended.
+  [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
+  // No id below `next` is given from now on.
+  Status ReserveIdsBelow(int64_t next);
+
+  // Parts of one page, CRC checked, into `out`; what is read goes into the RAM tier.
+  [[nodiscard]] Status ReadParts(const PageRead& read, const PageRow& row) const;
+
+ private:
+  friend class PageReads;
+
+  [[nodiscard]] Status CheckWritable() const;
+  size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
+  // Under write_mutex_: the prefix of the blocks that could be stored.
+  size_t StoreBlocks(std::span<NewBlock> blocks, Status& failure);
+  Result<int64_t> CompactLocked();
+  Status CopyInto(Store& target) const;
+  Status CloneInto(Store& target);
+  [[nodiscard]] Status WriteManifestNow() const;
+  [[nodiscard]] Result<std::vector<std::byte>> ReadRecordPayload(const PageRow& row, const std::string& name) const;
+  [[nodiscard]] Result<int64_t> DiskBytes() const;
+  Status VerifyRecord(const RecordRow& record, VerifyReport& report) const;
+
+  mutable Rooms rooms_;      // all but the manifest is fixed
+  const Geometry geometry_;  // the manifest's, which never changes
+  std::mutex write_mutex_;   // one change of segments and catalog at a time
+  mutable std::mutex manifest_mutex_;
+  mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
+  mutable ReadThreads threads_;
+  // Last, so that it is gone first: what is queued is committed while all else stands.
+  mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
+};
+
+// The records' places, in order, as SegmentSet::KeepOnly wants them.
+LiveRanges LiveRangesOf(std::span<const RecordRow> records);
+
+}  // namespace everlong::store

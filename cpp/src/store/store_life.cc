@@ -1,0 +1,187 @@
+// The life of a memory: forgetting, compacting, scrubbing, branching.
+#include <algorithm>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "file.h"
+#include "manifest_file.h"
+#include "record.h"
+#include "store.h"
+
+namespace everlong::store {
+namespace {
+
+std::string NameOf(const RecordRow& record) {
+  std::string name = "block " + std::to_string(record.block);
+  if (record.kind == PayloadKind::kKv) return name.append(" page ").append(std::to_string(record.page));
+  return name.append(" kind ").append(std::to_string(static_cast<uint32_t>(record.kind)));
+}
+
+}  // namespace
+
+LiveRanges LiveRangesOf(std::span<const RecordRow> records) {
+  LiveRanges live;
+  for (const RecordRow& record : records) {
+    const PageRow& row = record.row;
+    const int64_t bytes = RecordBytes(static_cast<int64_t>(row.part_crcs.size()), row.part_bytes);
+    live[row.segment].push_back({row.offset, row.offset + bytes});
+  }
+  for (auto& [segment, ranges] : live) {
+    std::sort(ranges.begin(), ranges.end(), [](ByteRange a, ByteRange b) { return a.begin < b.begin; });
+  }
+  return live;
+}
+
+Status Store::Forget(std::span<const int64_t> blocks) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  queue_->Wait();
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks));
+  if (tier_) tier_->Erase(blocks);
+  return rooms_.folder || blocks.empty() ? OkStatus() : CompactLocked().status();
+}
+
+Result<int64_t> Store::Compact() {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  queue_->Wait();
+  const std::scoped_lock lock(write_mutex_);
+  return CompactLocked();
+}
+
+Result<int64_t> Store::CompactLocked() {
+  // Rows first: what no row names means nothing, so a crash in between loses nothing.
+  const Status purged = rooms_.catalog->Purge();
+  if (!purged.ok() && purged.code() != StatusCode::kBusy) return purged;
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, rooms_.segments->KeepOnly(LiveRangesOf(records)));
+  EVERLONG_RETURN_IF_ERROR(purged);
+  return freed;
+}
+
+Status Store::VerifyRecord(const RecordRow& record, VerifyReport& report) const {
+  const PageRow& row = record.row;
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  const std::string name = NameOf(record);
+  if (record.kind == PayloadKind::kKv && parts != geometry_.layers) {
+    return CorruptError(name + " has " + std::to_string(parts) + " parts");
+  }
+  std::vector<std::byte> encoded(static_cast<size_t>(RecordHeaderBytes(parts)));
+  if (const Status read = rooms_.segments->Read({row.segment, row.offset}, encoded); !read.ok()) {
+    return {read.code(), name + ": " + read.message()};
+  }
+  const Result<RecordHeader> header = DecodeRecordHeader(encoded);
+  if (!header.ok()) {
+    return CorruptError(name + " in '" + rooms_.segments->Name(row.segment) + "' at byte " +
+                        std::to_string(row.offset) + ": " + header.status().message());
+  }
+  if (header->kind != record.kind || header->block != record.block || header->page != record.page ||
+      header->part_bytes != row.part_bytes || header->part_crcs != row.part_crcs) {
+    return CorruptError(name + ": '" + rooms_.segments->Name(row.segment) + "' has another record at byte " +
+                        std::to_string(row.offset));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, ReadRecordPayload(row, name));
+  if (record.kind != PayloadKind::kKv) EVERLONG_RETURN_IF_ERROR(DecodeTensors(payload).status());
+  ++report.records;
+  report.bytes += std::ssize(payload);
+  return OkStatus();
+}
+
+Result<VerifyReport> Store::Verify(bool repair) {
+  if (repair) EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  if (queue_) queue_->Wait();
+  const std::scoped_lock lock(write_mutex_);
+  VerifyReport report;
+  bool manifest_is_damaged = false;
+  if (rooms_.folder) {
+    rooms_.files->Reopen();
+    if (const Status read = ReadManifest(*rooms_.folder).status(); !read.ok()) {
+      report.damage.push_back({0, read.message()});
+      manifest_is_damaged = true;
+    }
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, rooms_.catalog->CheckIntegrity());
+  for (const std::string& complaint : complaints) report.damage.push_back({0, "catalog: " + complaint});
+
+  // A writer beside this reader may forget a block while it is looked at.
+  const auto complain = [&](int64_t block, const std::string& what) {
+    if (rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound) return;
+    report.damage.push_back({block, what});
+  };
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&report.damage));
+  std::set<int64_t> damaged;  // blocks that are not what they were
+  for (const Damage& damage : report.damage) damaged.insert(damage.block);
+  std::vector<Damage> told;  // by Records already
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}, &told));
+  for (const BlockInfo& block : blocks) {
+    ++report.blocks;
+    if (const Status ids = rooms_.catalog->TokenIds(block.id).status(); !ids.ok()) {
+      complain(block.id, ids.message());
+      damaged.insert(block.id);
+    }
+  }
+  std::vector<RecordRow> lost;  // of kinds that a block can do without
+  for (const RecordRow& record : records) {
+    const Status status = VerifyRecord(record, report);
+    if (status.ok()) continue;
+    complain(record.block, status.message());
+    if (record.kind == PayloadKind::kKv) {
+      damaged.insert(record.block);
+    } else {
+      lost.push_back(record);
+    }
+  }
+  if (!repair || report.damage.empty()) return report;
+  damaged.erase(0);
+  report.dropped.assign(damaged.begin(), damaged.end());
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Drop(report.dropped, lost));
+  if (tier_) tier_->Erase(report.dropped);
+  if (manifest_is_damaged) EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
+  return report;
+}
+
+// Of a memory in RAM: every block is written anew.
+Status Store::CopyInto(Store& target) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
+  for (const BlockInfo& info : blocks) {
+    EVERLONG_ASSIGN_OR_RETURN(const OwnedDraft block, ReadBlock(info));
+    EVERLONG_RETURN_IF_ERROR(target.Restore({&block, 1}));
+    for (const PayloadKind kind : kTensorKinds) {
+      const Result<std::vector<Tensor>> tensors = Tensors(info.id, kind);
+      if (tensors.status().code() == StatusCode::kNotFound) continue;
+      EVERLONG_RETURN_IF_ERROR(tensors.status());
+      EVERLONG_RETURN_IF_ERROR(target.PutTensors(info.id, kind, ViewsOf(*tensors)));
+    }
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t next, rooms_.catalog->NextBlockId());
+  return target.ReserveIdsBelow(next);
+}
+
+// Of a memory in a folder: its files.
+Status Store::CloneInto(Store& target) {
+  const std::filesystem::path& folder = *target.rooms_.folder;
+  target.rooms_.catalog.reset();
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / (std::string(kCatalogFile) + suffix)));
+  }
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, rooms_.files->HoldRemovals());
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Snapshot(folder / kCatalogFile));
+  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Open(folder / kCatalogFile, false));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
+  if (!rooms_.read_only) rooms_.files->Seal();
+  EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));
+  return SyncFolder(folder);
+}
+
+Status Store::Fork(const std::filesystem::path& folder) {
+  if (queue_) {
+    queue_->Wait();
+    EVERLONG_RETURN_IF_ERROR(queue_->failure());
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), rooms_.options));
+  EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
+  return fork->FinishMaking();
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,286 @@
+// Reading: pages from the RAM tier and from the segments, tensors, what the catalog says.
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "everlong/base/crc32c.h"
+#include "everlong/base/parallel_for.h"
+#include "file.h"
+#include "record.h"
+#include "store.h"
+
+namespace everlong::store {
+namespace {
+
+// Bytes that are worth a second thread: waking one costs as much as copying some hundred kilobytes.
+constexpr int64_t kCopyBytesPerThread = int64_t{4} << 20;
+
+std::string Text(const PageRead& read) {
+  return "block " + std::to_string(read.block) + " page " + std::to_string(read.page);
+}
+
+Status ValidateRead(const PageRead& read, const PageRow& row) {
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  if (read.first_part < 0 || read.parts <= 0 || int64_t{read.first_part} + read.parts > parts) {
+    return InvalidArgumentError("read of " + Text(read) + ": parts " + std::to_string(read.first_part) + " + " +
+                                std::to_string(read.parts) + ", it has " + std::to_string(parts));
+  }
+  if (static_cast<int64_t>(read.out.size()) != read.parts * row.part_bytes) {
+    return InvalidArgumentError("read of " + Text(read) + ": the buffer has " + std::to_string(read.out.size()) +
+                                " bytes, " + std::to_string(read.parts) + " parts have " +
+                                std::to_string(read.parts * row.part_bytes));
+  }
+  return OkStatus();
+}
+
+// The runs of parts of a read that the RAM tier has not, as reads of their own.
+std::vector<PageRead> MissingRuns(const PageRead& read, std::span<const HostTier::Bytes> parts, size_t part_bytes) {
+  std::vector<PageRead> runs;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] != nullptr) continue;
+    if (i == 0 || parts[i - 1] != nullptr) {
+      runs.push_back(
+          {read.block, read.page, read.first_part + static_cast<int32_t>(i), 0, read.out.subspan(i * part_bytes, 0)});
+    }
+    PageRead& run = runs.back();
+    ++run.parts;
+    run.out = {run.out.data(), run.out.size() + part_bytes};
+  }
+  return runs;
+}
+
+class Refused final : public PendingReads {
+ public:
+  explicit Refused(Status status) : status_(std::move(status)) {}
+  Status Wait() override { return status_; }
+
+ private:
+  Status status_;
+};
+
+}  // namespace
+
+// Reads that the disk answers, and what is to be done when one fails.
+class PageReads final : public PendingReads, public ReadJob {
+ public:
+  struct Miss {
+    PageRead read;
+    std::shared_ptr<const PageRow> row;
+  };
+  PageReads(const Store& store, std::vector<Miss> misses)
+      : ReadJob(misses.size()), store_(store), misses_(std::move(misses)), failures_(misses_.size()) {}
+
+  Status Wait() override {
+    if (answer_) return *answer_;
+    Finish();
+    answer_.emplace();
+    for (size_t i = 0; i < misses_.size() && answer_->ok(); ++i) {
+      if (!failures_[i].ok()) *answer_ = Again(misses_[i]);
+    }
+    return *answer_;
+  }
+
+ protected:
+  void Run(size_t i) override { failures_[i] = store_.ReadParts(misses_[i].read, *misses_[i].row); }
+
+ private:
+  // A writer beside this reader may have forgotten the block, or put another file in its segment's place, since the
+  // rows and the file were looked up.
+  Status Again(const Miss& miss) const {
+    if (store_.rooms_.files == nullptr) return store_.ReadParts(miss.read, *miss.row);
+    store_.rooms_.files->Reopen();
+    store_.rooms_.catalog->DropKnownRows();
+    const PageKey key{miss.read.block, miss.read.page};
+    EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));
+    EVERLONG_RETURN_IF_ERROR(ValidateRead(miss.read, *rows[0]));
+    return store_.ReadParts(miss.read, *rows[0]);
+  }
+
+  const Store& store_;
+  const std::vector<Miss> misses_;
+  std::vector<Status> failures_;
+  std::optional<Status> answer_;
+};
+
+namespace {
+
+// What a caller holds: the job lives on while a thread looks at it, the wait is the caller's.
+class WaitingReads final : public PendingReads {
+ public:
+  explicit WaitingReads(std::shared_ptr<PageReads> reads) : reads_(std::move(reads)) {}
+  ~WaitingReads() override { reads_->Finish(); }
+  Status Wait() override { return reads_->Wait(); }
+
+ private:
+  std::shared_ptr<PageReads> reads_;
+};
+
+}  // namespace
+
+std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> reads) const {
+  const auto start = [&]() -> Result<std::shared_ptr<PageReads>> {
+    std::vector<PageKey> keys;
+    keys.reserve(reads.size());
+    int64_t newest = 0;
+    for (const PageRead& read : reads) {
+      keys.push_back({read.block, read.page});
+      newest = std::max(newest, read.block);
+    }
+    if (queue_) queue_->WaitFor(newest);
+    EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
+    for (size_t i = 0; i < reads.size(); ++i) EVERLONG_RETURN_IF_ERROR(ValidateRead(reads[i], *rows[i]));
+
+    struct Copy {
+      HostTier::Bytes from;
+      std::span<std::byte> to;
+    };
+    std::vector<Copy> copies;
+    std::vector<PageReads::Miss> misses;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (!tier_) {
+        misses.push_back({reads[i], rows[i]});
+        continue;
+      }
+      const auto part_bytes = static_cast<size_t>(rows[i]->part_bytes);
+      std::vector<HostTier::Bytes> parts =
+          tier_->Find(reads[i].block, reads[i].page, reads[i].first_part, reads[i].parts);
+      for (const PageRead& run : MissingRuns(reads[i], parts, part_bytes)) misses.push_back({run, rows[i]});
+      for (size_t part = 0; part < parts.size(); ++part) {
+        if (parts[part] == nullptr) continue;
+        copies.push_back({std::move(parts[part]), reads[i].out.subspan(part * part_bytes, part_bytes)});
+        bytes += rows[i]->part_bytes;
+      }
+    }
+    auto job = std::make_shared<PageReads>(*this, std::move(misses));
+    // The disk begins before RAM is copied. One read is done by whoever waits for it.
+    if (rooms_.files != nullptr && job->size() > 1) threads_.Start(job);
+    if (!copies.empty()) {
+      const int64_t each = std::max<int64_t>(1, bytes / std::ssize(copies));
+      ParallelFor(0, std::ssize(copies), kCopyBytesPerThread / each + 1, [&copies](int64_t first, int64_t last) {
+        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+          std::memcpy(copies[i].to.data(), copies[i].from.get(), copies[i].to.size());
+        }
+      });
+    }
+    return job;
+  };
+  Result<std::shared_ptr<PageReads>> job = start();
+  if (!job.ok()) return std::make_unique<Refused>(job.status());
+  return std::make_unique<WaitingReads>(std::move(job).value());
+}
+
+Status Store::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }
+
+Status Store::ReadParts(const PageRead& read, const PageRow& row) const {
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts) + read.first_part * row.part_bytes};
+  if (const Status status = rooms_.segments->Read(spot, read.out); !status.ok()) {
+    return {status.code(), Text(read) + ": " + status.message()};
+  }
+  if (rooms_.files == nullptr) return OkStatus();  // RAM was checked when it was written
+  const auto part_bytes = static_cast<size_t>(row.part_bytes);
+  for (size_t i = 0; i < static_cast<size_t>(read.parts); ++i) {
+    const size_t part = static_cast<size_t>(read.first_part) + i;
+    if (Crc32c(read.out.subspan(i * part_bytes, part_bytes)) == row.part_crcs[part]) continue;
+    return CorruptError(Text(read) + " part " + std::to_string(part) + ": checksum mismatch in '" +
+                        rooms_.segments->Name(spot.segment) + "' at byte " +
+                        std::to_string(spot.offset + static_cast<int64_t>(i * part_bytes)) +
+                        "; other blocks are readable");
+  }
+  if (tier_) tier_->Insert(read.block, read.page, read.first_part, row.part_bytes, read.out);
+  return OkStatus();
+}
+
+Result<std::vector<BlockInfo>> Store::Blocks(const BlockFilter& filter) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->Blocks(filter);
+}
+
+Result<BlockInfo> Store::Block(int64_t id) const {
+  if (queue_) queue_->WaitFor(id);
+  return rooms_.catalog->Block(id);
+}
+
+Result<std::vector<int32_t>> Store::TokenIds(int64_t block) const {
+  if (queue_) queue_->WaitFor(block);
+  return rooms_.catalog->TokenIds(block);
+}
+
+Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, const std::string& name) const {
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  std::vector<std::byte> payload(static_cast<size_t>(parts * row.part_bytes));
+  const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts)};
+  if (const Status status = rooms_.segments->Read(spot, payload); !status.ok()) {
+    return Status(status.code(), name + ": " + status.message());
+  }
+  if (PartChecksums(payload, parts) == row.part_crcs) return payload;
+  return CorruptError(name + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) + "' at byte " +
+                      std::to_string(spot.offset) + "; other blocks are readable");
+}
+
+Result<std::vector<Tensor>> Store::Tensors(int64_t block, PayloadKind kind) const {
+  if (queue_) queue_->WaitFor(block);
+  const auto read = [&]() -> Result<std::vector<Tensor>> {
+    EVERLONG_ASSIGN_OR_RETURN(const PageRow row, rooms_.catalog->FindRecord(block, kind));
+    const std::string name = "block " + std::to_string(block) + " kind " + std::to_string(static_cast<uint32_t>(kind));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRecordPayload(row, name));
+    return DecodeTensors(bytes);
+  };
+  Result<std::vector<Tensor>> tensors = read();
+  if (tensors.ok() || rooms_.files == nullptr || tensors.status().code() == StatusCode::kNotFound) return tensors;
+  rooms_.files->Reopen();  // a writer may have put another file in the segment's place
+  return read();
+}
+
+Manifest Store::manifest() const {
+  const std::scoped_lock lock(manifest_mutex_);
+  if (rooms_.read_only) {
+    // A writer beside us may have set attributes; while its file cannot be read the last one that could be stands.
+    if (Result<Manifest> now = ReadManifest(*rooms_.folder); now.ok()) rooms_.manifest = std::move(now).value();
+  }
+  return rooms_.manifest;
+}
+
+Result<StoreStats> Store::Stats() const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
+  StoreStats stats;
+  stats.blocks = static_cast<int64_t>(blocks.size());
+  for (const BlockInfo& block : blocks) {
+    stats.pages += block.pages;
+    stats.tokens += block.span.size();
+    stats.payload_bytes += block.payload_bytes;
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
+  if (!rooms_.folder) {
+    stats.host_bytes = segment_bytes;
+    return stats;
+  }
+  if (tier_) stats.host_bytes = tier_->bytes();
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
+  int64_t live = 0;
+  for (const RecordRow& record : records) {
+    live += RecordBytes(static_cast<int64_t>(record.row.part_crcs.size()), record.row.part_bytes);
+  }
+  stats.dead_bytes = std::max<int64_t>(0, segment_bytes - live);
+  EVERLONG_ASSIGN_OR_RETURN(stats.disk_bytes, DiskBytes());
+  return stats;
+}
+
+Result<int64_t> Store::DiskBytes() const {
+  std::error_code error;
+  int64_t bytes = 0;
+  std::filesystem::recursive_directory_iterator entry(*rooms_.folder, error);
+  for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+    // A file that a writer removed meanwhile counts nothing.
+    std::error_code gone;
+    if (!entry->is_regular_file(gone)) continue;
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t allocated, AllocatedBytes(entry->path()));
+    bytes += allocated;
+  }
+  if (error) return ErrnoError("cannot list", *rooms_.folder, error.value());
+  return bytes;
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,142 @@
+// Writing: blocks, what is added to them, attributes.
+#include <utility>
+
+#include "block_records.h"
+#include "manifest_file.h"
+#include "store.h"
+
+namespace everlong::store {
+
+Store::Store(Rooms rooms) : rooms_(std::move(rooms)), geometry_(rooms_.manifest.geometry) {
+  if (rooms_.files != nullptr && *rooms_.options.host_bytes > 0) tier_.emplace(*rooms_.options.host_bytes);
+  if (rooms_.read_only) return;
+  queue_.emplace(rooms_.options.queue_bytes, rooms_.next_id,
+                 [this](std::span<const OwnedDraft> blocks, Status& failure) { return Commit(blocks, failure); });
+}
+
+Status Store::CheckWritable() const {
+  if (!rooms_.read_only) return OkStatus();
+  return ReadOnlyError("memory '" + rooms_.folder->string() + "' was opened for reading");
+}
+
+size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
+  size_t stored = 0;
+  for (; stored < blocks.size(); ++stored) {
+    NewBlock& block = blocks[stored];
+    BlockRecords records(block.draft->span, block.draft->payload, block.draft->page_bytes, geometry_);
+    Result<std::vector<PageRow>> rows = records.Write(block.id, *rooms_.segments);
+    if (!rows.ok()) {
+      failure = rows.status();
+      break;
+    }
+    block.rows = std::move(rows).value();
+  }
+  if (stored == 0) return 0;
+  Status durable = rooms_.segments->Sync();
+  if (durable.ok()) durable = rooms_.catalog->Insert(blocks.first(stored));
+  if (!durable.ok()) {
+    failure = std::move(durable);
+    return 0;
+  }
+  if (!tier_) return stored;
+  for (const NewBlock& block : blocks.first(stored)) {
+    size_t at = 0;
+    for (size_t page = 0; page < block.rows.size(); ++page) {
+      const auto bytes = static_cast<size_t>(block.draft->page_bytes[page]);
+      tier_->Insert(block.id, static_cast<int32_t>(page), 0, block.rows[page].part_bytes,
+                    block.draft->payload.subspan(at, bytes));
+      at += bytes;
+    }
+  }
+  return stored;
+}
+
+size_t Store::Commit(std::span<const OwnedDraft> blocks, Status& failure) {
+  std::vector<NewBlock> group;
+  group.reserve(blocks.size());
+  for (const OwnedDraft& block : blocks) group.push_back({block.id(), &block.draft(), {}});
+  const std::scoped_lock lock(write_mutex_);
+  return StoreBlocks(group, failure);
+}
+
+Status Store::Restore(std::span<const OwnedDraft> blocks) {
+  for (const OwnedDraft& block : blocks) EVERLONG_RETURN_IF_ERROR(ValidateDraft(block.draft(), geometry_));
+  Status failure;
+  static_cast<void>(Commit(blocks, failure));
+  return failure;
+}
+
+Status Store::ReserveIdsBelow(int64_t next) {
+  queue_->SkipIdsBelow(next);
+  return rooms_.catalog->ReserveIdsBelow(next);
+}
+
+Result<int64_t> Store::Append(const BlockDraft& draft) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
+  queue_->Wait();
+  EVERLONG_RETURN_IF_ERROR(queue_->failure());
+  const std::scoped_lock lock(write_mutex_);
+  NewBlock block{queue_->TakeId(), &draft, {}};
+  Status failure;
+  if (StoreBlocks({&block, 1}, failure) == 1) return block.id;
+  queue_->GiveBack(block.id);
+  return failure;
+}
+
+Result<int64_t> Store::Submit(const BlockDraft& draft) {
+  // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
+  if (!rooms_.folder) return Append(draft);
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
+  return queue_->Submit(draft);
+}
+
+Status Store::Flush(std::vector<int64_t>* lost) {
+  if (lost != nullptr) lost->clear();
+  return queue_ ? queue_->Flush(lost) : OkStatus();
+}
+
+Status Store::AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+  if (info.pages != 0) return AlreadyExistsError("block " + std::to_string(block) + " has its kv already");
+  EVERLONG_RETURN_IF_ERROR(ValidatePages(info.span, payload, page_bytes, geometry_));
+  BlockRecords records(info.span, payload, page_bytes, geometry_);
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, records.Write(block, *rooms_.segments));
+  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+  return rooms_.catalog->AddKv(block, rows);
+}
+
+Status Store::PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  if (kind != PayloadKind::kDetail && kind != PayloadKind::kIndex && kind != PayloadKind::kText) {
+    return InvalidArgumentError("kind is " + std::to_string(static_cast<uint32_t>(kind)) +
+                                ", expected detail, index or text");
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, EncodeTensors(tensors));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+  BlockRecords records(kind, info.span, bytes);
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, records.Write(block, *rooms_.segments));
+  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+  return rooms_.catalog->PutRecord(block, kind, rows[0]);
+}
+
+Status Store::SetAttribute(const std::string& key, const std::string& value) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  const std::scoped_lock lock(manifest_mutex_);
+  Manifest changed = rooms_.manifest;
+  changed.attributes[key] = value;
+  if (rooms_.folder) EVERLONG_RETURN_IF_ERROR(WriteManifest(*rooms_.folder, changed));
+  rooms_.manifest = std::move(changed);
+  return OkStatus();
+}
+
+Status Store::WriteManifestNow() const {
+  const std::scoped_lock lock(manifest_mutex_);
+  return rooms_.folder ? WriteManifest(*rooms_.folder, rooms_.manifest) : OkStatus();
+}
+
+}  // namespace everlong::store

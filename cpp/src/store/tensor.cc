@@ -1,0 +1,142 @@
+#include "everlong/store/tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace everlong::store {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
+
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kHeaderAlignment = 8;
+constexpr const char* kMetadata = "__metadata__";  // reserved by safetensors
+
+struct ElementBytes {
+  std::string_view dtype;
+  int64_t bytes;
+};
+constexpr std::array<ElementBytes, 12> kElements = {{{"F64", 8},
+                                                     {"F32", 4},
+                                                     {"F16", 2},
+                                                     {"BF16", 2},
+                                                     {"F8_E4M3", 1},
+                                                     {"F8_E5M2", 1},
+                                                     {"I64", 8},
+                                                     {"I32", 4},
+                                                     {"I16", 2},
+                                                     {"I8", 1},
+                                                     {"U8", 1},
+                                                     {"BOOL", 1}}};
+
+// Bytes of a tensor of that dtype and shape; none when it has no such size.
+std::optional<int64_t> TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
+  int64_t bytes = TensorElementBytes(dtype);
+  if (bytes == 0) return std::nullopt;
+  for (const int64_t size : shape) {
+    if (size < 0 || (size > 0 && bytes > std::numeric_limits<int64_t>::max() / size)) return std::nullopt;
+    bytes *= size;
+  }
+  return bytes;
+}
+
+// One member of the header; none when it does not describe [begin, end) of `data`.
+std::optional<Tensor> DecodeMember(const std::string& name, const Json& member, std::span<const std::byte> data,
+                                   size_t& end) {
+  const auto is_size = [](const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  };
+  const auto array_of_sizes = [&](const char* key) -> std::optional<std::vector<int64_t>> {
+    const auto found = member.find(key);
+    if (found == member.end() || !found->is_array() || !std::all_of(found->begin(), found->end(), is_size)) {
+      return std::nullopt;
+    }
+    return found->get<std::vector<int64_t>>();
+  };
+  if (!member.is_object()) return std::nullopt;
+  const auto dtype = member.find("dtype");
+  if (dtype == member.end() || !dtype->is_string()) return std::nullopt;
+  std::optional<std::vector<int64_t>> shape = array_of_sizes("shape");
+  const std::optional<std::vector<int64_t>> offsets = array_of_sizes("data_offsets");
+  if (!shape || !offsets || offsets->size() != 2) return std::nullopt;
+  const std::optional<int64_t> bytes = TensorBytes(dtype->get_ref<const std::string&>(), *shape);
+  const auto begin = static_cast<size_t>((*offsets)[0]);
+  end = static_cast<size_t>((*offsets)[1]);
+  if (!bytes || begin > end || end > data.size() || end - begin != static_cast<size_t>(*bytes)) return std::nullopt;
+  const std::span<const std::byte> own = data.subspan(begin, end - begin);
+  return Tensor{name, dtype->get<std::string>(), *std::move(shape), {own.begin(), own.end()}};
+}
+
+}  // namespace
+
+int64_t TensorElementBytes(std::string_view dtype) {
+  const auto found = std::find_if(kElements.begin(), kElements.end(),
+                                  [dtype](const ElementBytes& element) { return element.dtype == dtype; });
+  return found == kElements.end() ? 0 : found->bytes;
+}
+
+Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors) {
+  Json header = Json::object();
+  int64_t offset = 0;
+  for (const TensorView& tensor : tensors) {
+    const auto bad = [&tensor](const std::string& what) {
+      return InvalidArgumentError("tensor '" + tensor.name + "': " + what);
+    };
+    if (tensor.name == kMetadata) return bad("the name is reserved");
+    if (header.contains(tensor.name)) return bad("given twice");
+    const std::optional<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+    if (!bytes) return bad("no tensor has dtype '" + tensor.dtype + "' and this shape");
+    if (static_cast<int64_t>(tensor.bytes.size()) != *bytes) {
+      return bad(std::to_string(tensor.bytes.size()) + " bytes, expected " + std::to_string(*bytes));
+    }
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
+    offset += *bytes;
+  }
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // What is not UTF-8 was replaced just now, and so reads back as something else.
+  if (Json::parse(text, nullptr, false) != header) return InvalidArgumentError("a tensor's name is not valid UTF-8");
+  text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+  std::vector<std::byte> out(kLengthBytes + text.size());
+  const uint64_t length = text.size();
+  std::memcpy(out.data(), &length, kLengthBytes);
+  std::memcpy(out.data() + kLengthBytes, text.data(), text.size());
+  out.reserve(out.size() + static_cast<size_t>(offset));
+  for (const TensorView& tensor : tensors) out.insert(out.end(), tensor.bytes.begin(), tensor.bytes.end());
+  return out;
+}
+
+Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes) {
+  uint64_t length = 0;
+  if (bytes.size() >= kLengthBytes) std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (bytes.size() < kLengthBytes || length > bytes.size() - kLengthBytes) {
+    return CorruptError("tensors: the header ends behind the last byte");
+  }
+  const auto* text = reinterpret_cast<const char*>(bytes.data() + kLengthBytes);
+  const Json header = Json::parse(text, text + length, nullptr, false);
+  if (!header.is_object()) return CorruptError("tensors: the header is not a JSON object");
+  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + static_cast<size_t>(length));
+  std::vector<Tensor> tensors;
+  size_t total = 0;  // no tensor shares bytes with another, so that a small file never becomes large in memory
+  for (const auto& [name, member] : header.items()) {
+    if (name == kMetadata) continue;
+    size_t end = 0;
+    std::optional<Tensor> tensor = DecodeMember(name, member, data, end);
+    if (tensor) total += tensor->bytes.size();
+    if (!tensor || total > data.size()) return CorruptError("tensors: '" + name + "' does not fit the data");
+    tensors.push_back(*std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace everlong::store

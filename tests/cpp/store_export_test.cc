@@ -1,0 +1,173 @@
+// A memory as one file, and what a damaged one does; tensors beside the kv.
+#include "store_fixture.h"
+
+namespace everlong::store {
+namespace {
+
+std::vector<std::byte> RandomBytes(uint64_t seed, size_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+class StoreExport : public StoreFolderTest {
+ protected:
+  void SetUp() override {
+    store_ = Create();
+    for (uint64_t i = 0; i < 4; ++i) {
+      blocks_.emplace_back(i, 20 + 10 * static_cast<int64_t>(i));
+      ASSERT_OK(store_->Append(blocks_.back().Draft()).status());
+    }
+    const TensorView tensors[] = {{"keys", "F32", {4, 6}, keys_}, {"codes", "F8_E4M3", {0}, {}}};
+    ASSERT_OK(store_->PutTensors(2, PayloadKind::kDetail, tensors));
+    BlockDraft bare = blocks_[0].Draft();  // no kv yet
+    bare.payload = {};
+    bare.page_bytes = {};
+    ASSERT_EQ(store_->Append(bare).value(), 5);
+    ASSERT_OK(store_->Append(blocks_[0].Draft()).status());
+    ASSERT_OK(store_->Forget(std::vector<int64_t>{3, 6}));
+  }
+
+  void ExpectSame(MemoryStore& memory) {
+    ASSERT_EQ(memory.Blocks()->size(), 4U);
+    for (const int64_t id : {1, 2, 4}) ExpectStored(memory, blocks_[static_cast<size_t>(id - 1)], id);
+    EXPECT_EQ(memory.Block(5)->pages, 0);
+    EXPECT_EQ(memory.TokenIds(5).value(), blocks_[0].token_ids);
+    const std::vector<Tensor> tensors = memory.Tensors(2, PayloadKind::kDetail).value();
+    ASSERT_EQ(tensors.size(), 2U);
+    EXPECT_EQ(tensors[0].name, "codes");
+    EXPECT_EQ(tensors[1].name, "keys");
+    EXPECT_EQ(tensors[1].dtype, "F32");
+    EXPECT_EQ(tensors[1].shape, (std::vector<int64_t>{4, 6}));
+    EXPECT_EQ(tensors[1].bytes, keys_);
+    EXPECT_EQ(memory.manifest().fingerprint, TestManifest().fingerprint);
+    EXPECT_TRUE(memory.Verify(false)->damage.empty());
+    EXPECT_EQ(memory.Append(blocks_[1].Draft()).value(), 7);  // 6 was given and forgotten
+  }
+
+  std::unique_ptr<MemoryStore> store_;
+  std::vector<TestBlock> blocks_;
+  std::vector<std::byte> keys_ = RandomBytes(1, 96);
+};
+
+TEST_F(StoreExport, ComesBackWhole) {
+  const std::filesystem::path file = root_ / "all.everlong-export";
+  ASSERT_OK(store_->Export(file));
+  EXPECT_EQ(store_->Export(file).code(), StatusCode::kAlreadyExists);
+  {
+    auto folder = MemoryStore::Import(file, root_ / "copy");
+    ASSERT_OK(folder.status());
+    ExpectSame(**folder);
+  }
+  auto again = MemoryStore::Open(root_ / "copy", false);
+  ASSERT_OK(again.status());
+  EXPECT_EQ((*again)->Blocks()->size(), 5U);
+  auto ram = MemoryStore::Import(file, std::nullopt);
+  ASSERT_OK(ram.status());
+  ExpectSame(**ram);
+  EXPECT_EQ(MemoryStore::Import(file, folder_).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(MemoryStore::Import(root_ / "none", root_ / "x").status().code(), StatusCode::kNotFound);
+  ASSERT_OK((*ram)->Export(root_ / "ram-export"));
+  ASSERT_OK(MemoryStore::Import(root_ / "ram-export", std::nullopt).status());
+}
+
+TEST_F(StoreExport, ADamagedFileIsRefusedAndNothingIsMade) {
+  const std::filesystem::path file = root_ / "export";
+  ASSERT_OK(store_->Export(file));
+  const std::string good = ReadFile(file);
+  std::mt19937_64 random = Repeatable(1);
+  for (int i = 0; i < CampaignSize("FLIPS", 200); ++i) {
+    const size_t bit = random() % (8 * good.size());
+    FlipBit(file, bit);
+    const StatusCode code = MemoryStore::Import(file, root_ / "copy").status().code();
+    if (bit / 8 >= 12 && bit / 8 < 16) {
+      EXPECT_EQ(code, StatusCode::kOk);  // four bytes that mean nothing yet
+      std::filesystem::remove_all(root_ / "copy");
+    } else {
+      EXPECT_TRUE(code == StatusCode::kCorrupt || code == StatusCode::kNewerFormat)
+          << bit << " " << static_cast<int>(code);
+    }
+    EXPECT_FALSE(std::filesystem::exists(root_ / "copy")) << bit;
+    FlipBit(file, bit);
+  }
+  for (int i = 0; i < CampaignSize("TRUNCATIONS", 60); ++i) {
+    WriteFile(file, good.substr(0, random() % good.size()));
+    EXPECT_EQ(MemoryStore::Import(file, root_ / "copy").status().code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(std::filesystem::exists(root_ / "copy"));
+  }
+  WriteFile(file, good + "x");
+  EXPECT_EQ(MemoryStore::Import(file, std::nullopt).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(StoreExport, TensorsAreReplacedAndTheirOldBytesGo) {
+  const std::vector<std::byte> first = RandomBytes(2, 100);
+  const std::vector<std::byte> second = RandomBytes(3, 100);
+  const TensorView old{"x", "U8", {100}, first};
+  const TensorView now{"x", "I32", {5, 5}, second};
+  ASSERT_OK(store_->PutTensors(1, PayloadKind::kIndex, {&old, 1}));
+  EXPECT_EQ(store_->Tensors(1, PayloadKind::kIndex).value()[0].bytes, first);
+  ASSERT_OK(store_->PutTensors(1, PayloadKind::kIndex, {&now, 1}));
+  EXPECT_EQ(store_->Tensors(1, PayloadKind::kIndex).value()[0].bytes, second);
+  EXPECT_EQ(store_->Tensors(1, PayloadKind::kDetail).status().code(), StatusCode::kNotFound);
+  const auto on_disk = [&](const std::vector<std::byte>& bytes) {
+    const std::string segment = ReadFile(folder_ / "segments" / "000001.kvseg");
+    return segment.find({reinterpret_cast<const char*>(bytes.data()), bytes.size()}) != std::string::npos;
+  };
+  EXPECT_TRUE(on_disk(first));
+  ASSERT_OK(store_->Compact().status());
+  EXPECT_FALSE(on_disk(first));
+  EXPECT_TRUE(on_disk(second));
+  store_.reset();
+  EXPECT_EQ(Open(true)->Tensors(1, PayloadKind::kIndex).value()[0].shape, (std::vector<int64_t>{5, 5}));
+}
+
+TEST_F(StoreExport, KvComesLater) {
+  EXPECT_EQ(store_->AddKv(1, blocks_[0].payload, blocks_[0].page_bytes).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(store_->AddKv(99, blocks_[0].payload, blocks_[0].page_bytes).code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->AddKv(5, blocks_[2].payload, blocks_[2].page_bytes).code(), StatusCode::kInvalidArgument);
+  std::vector<std::byte> out;
+  EXPECT_EQ(ReadBlock(*store_, blocks_[0], 5, out).code(), StatusCode::kNotFound);
+  ASSERT_OK(store_->AddKv(5, blocks_[0].payload, blocks_[0].page_bytes));
+  ExpectStored(*store_, blocks_[0], 5);
+  EXPECT_TRUE(store_->Verify(false)->damage.empty());
+  store_.reset();
+  ExpectStored(*Open(), blocks_[0], 5);
+}
+
+TEST_F(StoreExport, RefusesTensorsThatAreNone) {
+  const auto code = [&](const TensorView& tensor) {
+    return store_->PutTensors(1, PayloadKind::kDetail, {&tensor, 1}).code();
+  };
+  const std::vector<std::byte> bytes(8);
+  EXPECT_EQ(code({"x", "F32", {2}, bytes}), StatusCode::kOk);
+  EXPECT_EQ(code({"x", "F32", {3}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"x", "F32", {-2}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"x", "pickle", {8}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"x", "F64", {INT64_MAX, INT64_MAX}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"__metadata__", "U8", {8}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"\xC3\x28", "U8", {8}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->PutTensors(1, PayloadKind::kKv, {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->PutTensors(3, PayloadKind::kText, {}).code(), StatusCode::kNotFound);  // forgotten
+}
+
+TEST(StoreTensor, AnyBytesAreTensorsOrRefused) {
+  const std::vector<std::byte> data = RandomBytes(4, 24);
+  const TensorView tensors[] = {{"a", "I16", {2, 2}, std::span(data).first(8)},
+                                {"b", "U8", {16}, std::span(data).last(16)}};
+  const std::vector<std::byte> good = EncodeTensors(tensors).value();
+  ASSERT_EQ(DecodeTensors(good)->size(), 2U);
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_FALSE(DecodeTensors(std::span(good).first(length)).ok()) << length;
+  }
+  // Two tensors that share their bytes.
+  std::string text =
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(text.size());
+  bytes += text + "1234";
+  EXPECT_EQ(DecodeTensors(std::as_bytes(std::span(bytes))).status().code(), StatusCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace everlong::store

@@ -1,0 +1,344 @@
+// A disk that fails. Every call by which the store or SQLite changes a file passes through the functions below, which
+// take the place of the C library's in this program: one after the other each of them fails, is torn in half, is the
+// last thing the process does, or the last before the power goes. Whatever was acknowledged is there afterwards.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "store_fixture.h"
+
+namespace {
+
+enum class Fault {
+  kNone,
+  kFail,        // one call fails and changes nothing; the process goes on
+  kTear,        // one write puts half of its bytes down and fails; the process goes on
+  kDie,         // the process is gone before one call
+  kTearAndDie,  // and after half of one write
+  kPowerLoss,   // the process is gone before one call, and with it every write that no fsync has followed
+};
+
+// A write that is not durable yet: what stood there before.
+struct Undo {
+  std::string path;
+  off_t offset = 0;
+  std::string bytes;
+  off_t size = 0;
+};
+
+struct Disk {
+  std::string folder;  // only files in it count
+  Fault fault = Fault::kNone;
+  long at = -1;  // which call
+  long calls = 0;
+  std::vector<Undo> undo;
+};
+Disk* g_disk = nullptr;  // set in the child process alone
+
+template <class Function>
+Function* Real(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+std::string PathOf(int fd) {
+  std::array<char, 4096> path = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
+  return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : std::string();
+}
+
+bool Counts(const std::string& path) { return g_disk != nullptr && path.starts_with(g_disk->folder); }
+
+[[noreturn]] void LosePower() {
+  const std::vector<Undo> undo = std::exchange(g_disk->undo, {});
+  g_disk = nullptr;
+  for (auto change = undo.rbegin(); change != undo.rend(); ++change) {
+    const int fd = ::open(change->path.c_str(), O_RDWR);
+    if (fd < 0) continue;
+    if (::pwrite(fd, change->bytes.data(), change->bytes.size(), change->offset) < 0) ::_exit(8);
+    if (::ftruncate(fd, change->size) != 0) ::_exit(8);
+    ::close(fd);
+  }
+  ::_exit(9);
+}
+
+void Remember(int fd, const std::string& path, off_t offset, size_t count) {
+  struct stat status = {};
+  ::fstat(fd, &status);
+  Undo undo{path, offset, std::string(count, '\0'), status.st_size};
+  const ssize_t got = ::pread(fd, undo.bytes.data(), count, offset);
+  undo.bytes.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+  g_disk->undo.push_back(std::move(undo));
+}
+
+// Whether this call is the one that fails; does not come back from one that is the last.
+bool Strikes() {
+  if (g_disk->calls++ != g_disk->at) return false;
+  if (g_disk->fault == Fault::kPowerLoss) LosePower();
+  if (g_disk->fault == Fault::kDie) ::_exit(9);
+  return true;
+}
+
+// The bytes of a write that reach the disk: all, or, of the one that is torn, half; -1 when none do.
+ssize_t Allowed(int fd, off_t offset, size_t count) {
+  const std::string path = PathOf(fd);
+  if (!Counts(path)) return static_cast<ssize_t>(count);
+  const bool strikes = Strikes();
+  Remember(fd, path, offset, count);
+  if (!strikes) return static_cast<ssize_t>(count);
+  if (g_disk->fault == Fault::kFail) return -1;
+  return static_cast<ssize_t>(count / 2);
+}
+
+ssize_t AfterTear() {
+  if (g_disk->fault == Fault::kTearAndDie) ::_exit(9);
+  errno = ENOSPC;
+  return -1;
+}
+
+int Synced(int fd, const char* name) {
+  const std::string path = PathOf(fd);
+  if (Counts(path)) {
+    if (Strikes()) {
+      errno = EIO;
+      return -1;
+    }
+    std::erase_if(g_disk->undo, [&path](const Undo& undo) { return undo.path == path; });
+  }
+  return Real<int(int)>(name)(fd);
+}
+
+int Renamed(const char* from, const char* to, const char* name) {
+  if (Counts(from)) {
+    if (Strikes()) {
+      errno = EIO;
+      return -1;
+    }
+    for (Undo& undo : g_disk->undo) {
+      if (undo.path == from) undo.path = to;
+    }
+  }
+  return Real<int(const char*, const char*)>(name)(from, to);
+}
+
+ssize_t Written(int fd, const void* data, size_t count, off_t offset, const char* name) {
+  const ssize_t allowed = Allowed(fd, offset, count);
+  if (allowed < 0) {
+    errno = EIO;
+    return -1;
+  }
+  const ssize_t done =
+      Real<ssize_t(int, const void*, size_t, off_t)>(name)(fd, data, static_cast<size_t>(allowed), offset);
+  return static_cast<size_t>(allowed) < count ? AfterTear() : done;
+}
+
+int Truncated(int fd, off_t size, const char* name) {
+  const std::string path = PathOf(fd);
+  if (Counts(path)) {
+    if (Strikes()) {
+      errno = EIO;
+      return -1;
+    }
+    struct stat status = {};
+    ::fstat(fd, &status);
+    Remember(fd, path, size, static_cast<size_t>(std::max<off_t>(0, status.st_size - size)));
+  }
+  return Real<int(int, off_t)>(name)(fd, size);
+}
+
+ssize_t WrittenPieces(int fd, const iovec* pieces, int count, off_t offset, const char* name) {
+  size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += pieces[i].iov_len;
+  const ssize_t allowed = Allowed(fd, offset, bytes);
+  if (allowed < 0) {
+    errno = EIO;
+    return -1;
+  }
+  if (static_cast<size_t>(allowed) == bytes) {
+    return Real<ssize_t(int, const iovec*, int, off_t)>(name)(fd, pieces, count, offset);
+  }
+  auto left = static_cast<size_t>(allowed);
+  for (int i = 0; i < count && left > 0; ++i) {
+    const size_t part = std::min(left, pieces[i].iov_len);
+    if (Real<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, pieces[i].iov_base, part, offset) < 0) ::_exit(8);
+    offset += static_cast<off_t>(part);
+    left -= part;
+  }
+  return AfterTear();
+}
+
+}  // namespace
+
+extern "C" {
+ssize_t pwrite(int fd, const void* data, size_t count, off_t offset) {
+  return Written(fd, data, count, offset, "pwrite");
+}
+ssize_t pwrite64(int fd, const void* data, size_t count, off64_t offset) {
+  return Written(fd, data, count, offset, "pwrite64");
+}
+ssize_t pwritev(int fd, const iovec* pieces, int count, off_t offset) {
+  return WrittenPieces(fd, pieces, count, offset, "pwritev");
+}
+ssize_t write(int fd, const void* data, size_t count) {
+  const off_t offset = g_disk == nullptr ? 0 : ::lseek(fd, 0, SEEK_CUR);
+  const ssize_t allowed = g_disk == nullptr ? static_cast<ssize_t>(count) : Allowed(fd, offset, count);
+  if (allowed < 0) {
+    errno = EIO;
+    return -1;
+  }
+  const ssize_t done = Real<ssize_t(int, const void*, size_t)>("write")(fd, data, static_cast<size_t>(allowed));
+  return static_cast<size_t>(allowed) < count ? AfterTear() : done;
+}
+int fsync(int fd) { return Synced(fd, "fsync"); }
+int fdatasync(int fd) { return Synced(fd, "fdatasync"); }
+int ftruncate(int fd, off_t size) noexcept { return Truncated(fd, size, "ftruncate"); }
+int ftruncate64(int fd, off64_t size) noexcept { return Truncated(fd, size, "ftruncate64"); }
+int rename(const char* from, const char* to) noexcept { return Renamed(from, to, "rename"); }
+}
+
+namespace everlong::store {
+namespace {
+
+constexpr StoreOptions kSmallSegments{.segment_bytes = 60 * 1024};
+
+TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 20 + 7 * (id % 4), 100 * id}; }
+
+// What the child tells through the pipe after a call has succeeded.
+struct News {
+  int64_t block = 0;
+  enum : int64_t { kStored, kForgetting, kForgotten, kTensors, kAttribute } what = kStored;
+};
+
+class StoreFaults : public StoreFolderTest {
+ protected:
+  // Two blocks to begin with. A block is known again by its span: it begins at 100 times its name.
+  void SetUp() override {
+    const auto store = Create(kSmallSegments);
+    for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(store->Append(BlockOf(id).Draft()).status());
+    std::filesystem::rename(folder_, template_);
+  }
+
+  // Everything a writer does, going on after every failure. Told: only what succeeded.
+  static void Work(const std::filesystem::path& folder, int pipe) {
+    const auto tell = [pipe](News news) {
+      if (::write(pipe, &news, sizeof news) != sizeof news) ::_exit(7);
+    };
+    const auto opened = MemoryStore::Open(folder, false, kSmallSegments);
+    if (!opened.ok()) return;
+    MemoryStore& store = **opened;
+    std::vector<int64_t> submitted;
+    for (int64_t name = 3; name <= 4; ++name) {
+      const auto id = store.Append(BlockOf(name).Draft());
+      if (id.ok()) tell({name, News::kStored});
+    }
+    for (int64_t name = 5; name <= 6; ++name) {
+      if (store.Submit(BlockOf(name).Draft()).ok()) submitted.push_back(name);
+    }
+    if (store.Flush().ok()) {
+      for (const int64_t name : submitted) tell({name, News::kStored});
+    }
+    const std::vector<std::byte> vector(32, std::byte{3});
+    const TensorView tensor{"v", "U8", {32}, vector};
+    if (store.PutTensors(1, PayloadKind::kIndex, {&tensor, 1}).ok()) tell({1, News::kTensors});
+    tell({2, News::kForgetting});
+    if (store.Forget(std::vector<int64_t>{2}).ok()) tell({2, News::kForgotten});
+    if (store.SetAttribute("said", "yes").ok()) tell({0, News::kAttribute});
+    static_cast<void>(store.Compact().status());
+    if (store.Append(BlockOf(7).Draft()).ok()) tell({7, News::kStored});
+  }
+
+  // One process that meets `fault` at call number `at`. Returns how many calls it made, or `at` when it was the last.
+  long Run(Fault fault, long at) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(template_, folder_, std::filesystem::copy_options::recursive);
+    int news[2];
+    int count[2];
+    EXPECT_EQ(::pipe(news), 0);
+    EXPECT_EQ(::pipe(count), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Disk disk{folder_.string(), fault, at, 0, {}};
+      g_disk = &disk;
+      Work(folder_, news[1]);
+      g_disk = nullptr;
+      if (::write(count[1], &disk.calls, sizeof disk.calls) != sizeof disk.calls) ::_exit(7);
+      ::_exit(0);
+    }
+    ::close(news[1]);
+    ::close(count[1]);
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 9))
+        << "the writer crashed: " << status;
+    long calls = at;
+    if (::read(count[0], &calls, sizeof calls) != sizeof calls) calls = at + 1;
+    std::vector<News> told;
+    for (News heard; ::read(news[0], &heard, sizeof heard) == sizeof heard;) told.push_back(heard);
+    ::close(news[0]);
+    ::close(count[0]);
+    Check(told);
+    return calls;
+  }
+
+  void Check(const std::vector<News>& told) {
+    const auto store = Open(false, kSmallSegments);
+    ASSERT_NE(store, nullptr);
+    const Result<VerifyReport> report = store->Verify(false);
+    ASSERT_OK(report.status());
+    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+    std::map<int64_t, int64_t> ids;  // name -> id
+    const std::vector<BlockInfo> infos = store->Blocks().value();
+    for (const BlockInfo& info : infos) {
+      const int64_t name = info.span.begin / 100;
+      EXPECT_TRUE(ids.emplace(name, info.id).second) << "block " << name << " is there twice";
+      ExpectStored(*store, BlockOf(name), info.id);
+    }
+    std::set<int64_t> expected = {1, 2};
+    for (const News& news : told) {
+      if (news.what == News::kStored) expected.insert(news.block);
+      if (news.what == News::kForgetting) expected.erase(news.block);
+    }
+    for (const int64_t name : expected) EXPECT_TRUE(ids.contains(name)) << "block " << name << " is lost";
+    for (const News& news : told) {
+      if (news.what == News::kForgotten) {
+        EXPECT_FALSE(ids.contains(news.block)) << "block " << news.block << " came back";
+      } else if (news.what == News::kTensors) {
+        EXPECT_OK(store->Tensors(1, PayloadKind::kIndex).status());
+      } else if (news.what == News::kAttribute) {
+        EXPECT_EQ(store->manifest().attributes.at("said"), "yes");
+      }
+    }
+    ASSERT_OK(store->Append(BlockOf(9).Draft()).status());
+  }
+
+  void RunAll(Fault fault) {
+    const long calls = Run(Fault::kNone, -1);
+    ASSERT_GT(calls, 40) << "nothing passes through the failing disk";
+    const long points = CampaignSize("FAULTS", 25);
+    const long stride = std::max<long>(1, calls / points);
+    for (long at = static_cast<long>(std::random_device{}()) % stride; at < calls && !HasFailure(); at += stride) {
+      SCOPED_TRACE("call " + std::to_string(at) + " of " + std::to_string(calls));
+      Run(fault, at);
+    }
+  }
+
+  const std::filesystem::path template_ = root_ / "template";
+};
+
+TEST_F(StoreFaults, ACallFails) { RunAll(Fault::kFail); }
+TEST_F(StoreFaults, AWriteIsTorn) { RunAll(Fault::kTear); }
+TEST_F(StoreFaults, TheProcessDies) { RunAll(Fault::kDie); }
+TEST_F(StoreFaults, TheProcessDiesInAWrite) { RunAll(Fault::kTearAndDie); }
+TEST_F(StoreFaults, ThePowerGoes) { RunAll(Fault::kPowerLoss); }
+
+}  // namespace
+}  // namespace everlong::store

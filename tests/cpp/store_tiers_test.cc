@@ -1,0 +1,295 @@
+// The RAM tier, its budget and its eviction; reads under way; what is queued for the disk.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "../../cpp/src/store/host_tier.h"
+#include "store_fixture.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr int64_t kPartBytes = 100;
+
+std::vector<std::byte> PartOf(int64_t block) {
+  return std::vector<std::byte>(kPartBytes, static_cast<std::byte>(block));
+}
+
+TEST(StoreHostTier, KeepsItsBudgetAndGivesBackWhatItWasGiven) {
+  HostTier tier(10 * kPartBytes);
+  for (int64_t block = 1; block <= 100; ++block) {
+    tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+    EXPECT_LE(tier.bytes(), 10 * kPartBytes);
+  }
+  EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
+  for (int64_t block = 1; block <= 100; ++block) {
+    const HostTier::Bytes found = tier.Find(block, 0, 0, 1)[0];
+    if (found != nullptr) {
+      EXPECT_TRUE(std::equal(found.get(), found.get() + kPartBytes, PartOf(block).begin()));
+    }
+  }
+  tier.Insert(200, 0, 0, 11 * kPartBytes, std::vector<std::byte>(11 * kPartBytes));  // never fits
+  EXPECT_EQ(tier.Find(200, 0, 0, 1)[0], nullptr);
+  EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
+}
+
+TEST(StoreHostTier, AScanDoesNotPushOutWhatIsInUse) {
+  HostTier tier(100 * kPartBytes);
+  const auto use = [&tier](int64_t block) {
+    const bool there = tier.Find(block, 0, 0, 1)[0] != nullptr;
+    if (!there) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+    return there;
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t block = 1; block <= 50; ++block) use(block);
+  }
+  for (int64_t block = 1'000; block < 11'000; ++block) use(block);  // a hundred times the budget, once
+  int kept = 0;
+  for (int64_t block = 1; block <= 50; ++block) kept += use(block) ? 1 : 0;
+  EXPECT_GE(kept, 45);
+}
+
+TEST(StoreHostTier, ForgetsBlocks) {
+  HostTier tier(100 * kPartBytes);
+  std::vector<std::byte> page(3 * kPartBytes, std::byte{1});
+  for (int64_t block = 1; block <= 3; ++block) tier.Insert(block, 0, 0, kPartBytes, page);
+  tier.Erase(std::vector<int64_t>{1, 3});
+  EXPECT_EQ(tier.bytes(), 3 * kPartBytes);
+  EXPECT_EQ(tier.Find(1, 0, 0, 3)[0], nullptr);
+  EXPECT_NE(tier.Find(2, 0, 0, 3)[2], nullptr);
+  for (int64_t block = 10; block < 500; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+  EXPECT_LE(tier.bytes(), 100 * kPartBytes);
+}
+
+class StoreTiers : public StoreFolderTest {
+ protected:
+  void HideSegments() const { std::filesystem::rename(folder_ / "segments", root_ / "hidden"); }
+};
+
+TEST_F(StoreTiers, WhatWasWrittenOrReadIsReadFromRam) {
+  const TestBlock block(1, 50);
+  {
+    const auto store = Create({.host_bytes = 1 << 20});
+    ASSERT_OK(store->Append(block.Draft()).status());
+    EXPECT_EQ(store->Stats()->host_bytes, std::ssize(block.payload));
+    HideSegments();
+    ExpectStored(*store, block, 1);
+    std::filesystem::rename(root_ / "hidden", folder_ / "segments");
+  }
+  const auto store = Open(true, {.host_bytes = 1 << 20});
+  EXPECT_EQ(store->Stats()->host_bytes, 0);
+  std::vector<std::byte> out;
+  ASSERT_OK(ReadParts(*store, block, 1, 2, 1, 2, out));  // two parts of a page come in
+  EXPECT_EQ(store->Stats()->host_bytes, std::ssize(out));
+  ASSERT_OK(ReadParts(*store, block, 1, 2, 0, kLayers, out));  // the others are fetched around them
+  EXPECT_TRUE(out == block.Parts(2, 0, kLayers));
+  HideSegments();
+  ASSERT_OK(ReadParts(*store, block, 1, 2, 0, kLayers, out));
+  EXPECT_TRUE(out == block.Parts(2, 0, kLayers));
+}
+
+TEST_F(StoreTiers, WithoutHostBytesEveryReadIsFromDisk) {
+  const TestBlock block(1, 50);
+  const auto store = Create({.host_bytes = 0});
+  ASSERT_OK(store->Append(block.Draft()).status());
+  EXPECT_EQ(store->Stats()->host_bytes, 0);
+  ExpectStored(*store, block, 1);
+  std::filesystem::resize_file(folder_ / "segments" / "000001.kvseg", 0);
+  std::vector<std::byte> out;
+  EXPECT_EQ(ReadBlock(*store, block, 1, out).code(), StatusCode::kCorrupt);
+}
+
+TEST_F(StoreTiers, ASmallTierAnswersRightFromBothSides) {
+  std::vector<TestBlock> blocks;
+  const auto store = Create({.host_bytes = 30'000});
+  for (uint64_t i = 0; i < 8; ++i) {
+    blocks.emplace_back(i, 40);
+    ASSERT_OK(store->Append(blocks.back().Draft()).status());
+  }
+  std::mt19937_64 random = Repeatable(5);
+  for (int i = 0; i < 300; ++i) {
+    const auto id = static_cast<int64_t>(1 + random() % 8);
+    const TestBlock& block = blocks[static_cast<size_t>(id - 1)];
+    const auto page = static_cast<int32_t>(random() % 3);
+    const auto first = static_cast<int32_t>(random() % kLayers);
+    const auto parts = static_cast<int32_t>(1 + random() % static_cast<uint64_t>(kLayers - first));
+    std::vector<std::byte> out;
+    ASSERT_OK(ReadParts(*store, block, id, page, first, parts, out));
+    ASSERT_TRUE(out == block.Parts(page, first, parts));
+    EXPECT_LE(store->Stats()->host_bytes, 30'000);
+  }
+}
+
+TEST_F(StoreTiers, AMemoryInRamKeepsItsBudget) {
+  const TestBlock block(1, 40);  // about 9 KB of payload in 24 KiB of records
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = 100'000}).value();
+  for (int64_t id = 1; id <= 4; ++id) ASSERT_EQ(store->Submit(block.Draft()).value(), id);
+  const Status refused = store->Submit(block.Draft()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kCapacity);
+  EXPECT_NE(refused.message().find("100000"), std::string::npos) << refused.message();
+  for (int64_t id = 1; id <= 4; ++id) ExpectStored(*store, block, id);
+  EXPECT_LE(store->Stats()->host_bytes, 100'000);
+  ASSERT_OK(store->Forget(std::vector<int64_t>{2}));  // makes room at once
+  EXPECT_EQ(store->Submit(block.Draft()).value(), 5);
+  ExpectStored(*store, block, 5);
+  ExpectStored(*store, block, 4);
+}
+
+TEST_F(StoreTiers, BatchesAreUnderWayTogether) {
+  std::vector<TestBlock> blocks;
+  {
+    const auto store = Create();
+    for (uint64_t i = 0; i < 6; ++i) {
+      blocks.emplace_back(i, 64);
+      ASSERT_OK(store->Append(blocks.back().Draft()).status());
+    }
+  }
+  for (const int64_t host_bytes : {int64_t{0}, int64_t{1} << 20}) {
+    const auto store = Open(true, {.host_bytes = host_bytes});
+    // Layer by layer, each submitted before the one before it is looked at.
+    std::vector<std::vector<std::byte>> outs(kLayers);
+    std::vector<std::unique_ptr<PendingReads>> pending;
+    const auto submit = [&](int32_t layer) {
+      std::vector<PageRead> reads;
+      std::vector<std::byte>& out = outs[static_cast<size_t>(layer)];
+      const auto bytes = static_cast<size_t>(TestPartBytes(kPageTokens));
+      out.resize(6 * 4 * bytes);
+      for (int64_t id = 1; id <= 6; ++id) {
+        for (int32_t page = 0; page < 4; ++page) {
+          reads.push_back({id, page, layer, 1, std::span(out).subspan(reads.size() * bytes, bytes)});
+        }
+      }
+      pending.push_back(store->StartReadPages(reads));
+    };
+    submit(0);
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      if (layer + 1 < kLayers) submit(layer + 1);
+      ASSERT_OK(pending[static_cast<size_t>(layer)]->Wait());
+      ASSERT_OK(pending[static_cast<size_t>(layer)]->Wait());
+      size_t at = 0;
+      for (const TestBlock& block : blocks) {
+        for (int32_t page = 0; page < 4; ++page) {
+          const std::vector<std::byte> part = block.Parts(page, layer, 1);
+          ASSERT_TRUE(std::equal(part.begin(), part.end(),
+                                 outs[static_cast<size_t>(layer)].begin() + static_cast<std::ptrdiff_t>(at)));
+          at += part.size();
+        }
+      }
+    }
+    submit(0);  // never waited for: its destructor does, before the buffers go
+  }
+}
+
+TEST_F(StoreTiers, AFailedBatchSaysWhichRead) {
+  const TestBlock block(1, 48);
+  const auto store = Create({.host_bytes = 0});
+  ASSERT_OK(store->Append(block.Draft()).status());
+  std::vector<std::byte> out(block.payload.size());
+  const auto bytes = static_cast<size_t>(block.page_bytes[0]);
+  const PageRead unknown[] = {{1, 0, 0, kLayers, std::span(out).first(bytes)}, {7, 0, 0, 1, {}}};
+  EXPECT_EQ(store->StartReadPages(unknown)->Wait().code(), StatusCode::kNotFound);
+  FlipBit(folder_ / "segments" / "000001.kvseg", 8 * (2 * 4096 + 4096 + 20));
+  const Status status = ReadBlock(*store, block, 1, out);
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_NE(status.message().find("page 1"), std::string::npos) << status.message();
+}
+
+class StoreQueue : public StoreFolderTest {};
+
+TEST_F(StoreQueue, WhatIsFlushedIsDurableAndWhatIsQueuedIsRead) {
+  std::vector<TestBlock> blocks;
+  const auto store = Create({.queue_bytes = 25'000});  // two blocks: the rest waits for room
+  for (uint64_t i = 0; i < 30; ++i) {
+    blocks.emplace_back(i, 40);
+    ASSERT_EQ(store->Submit(blocks.back().Draft()).value(), static_cast<int64_t>(i + 1));
+    if (i % 7 == 0) ExpectStored(*store, blocks.back(), static_cast<int64_t>(i + 1));
+  }
+  std::vector<int64_t> lost = {99};
+  ASSERT_OK(store->Flush(&lost));
+  EXPECT_TRUE(lost.empty());
+  const auto reader = Open(true);
+  EXPECT_EQ(reader->Blocks()->size(), 30U);
+  for (int64_t id = 1; id <= 30; ++id) ExpectStored(*reader, blocks[static_cast<size_t>(id - 1)], id);
+  ASSERT_EQ(store->Append(blocks[0].Draft()).value(), 31);
+}
+
+TEST_F(StoreQueue, ClosingCommitsWhatIsQueued) {
+  {
+    const auto store = Create();
+    for (uint64_t i = 0; i < 5; ++i) ASSERT_OK(store->Submit(TestBlock(i, 40).Draft()).status());
+  }
+  const auto store = Open();
+  for (uint64_t i = 0; i < 5; ++i) ExpectStored(*store, TestBlock(i, 40), static_cast<int64_t>(i + 1));
+}
+
+TEST_F(StoreQueue, AFullDiskIsToldOnceAndLosesNothingThatWasDurable) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const TestBlock block(1, 40);
+    const auto store = Create();
+    EXPECT_OK(store->Append(block.Draft()).status());
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    const uintmax_t size = std::filesystem::file_size(folder_ / "segments" / "000001.kvseg");
+    const rlimit full = {.rlim_cur = size + 20'000, .rlim_max = limit.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    EXPECT_EQ(store->Submit(block.Draft()).value(), 2);
+    // It may show before the second submission or at it, and until it has been told nothing is taken.
+    Result<int64_t> second = store->Submit(block.Draft());
+    std::vector<std::byte> out;
+    EXPECT_EQ(ReadBlock(*store, block, 2, out).code(), StatusCode::kNotFound);
+    EXPECT_EQ(store->Submit(block.Draft()).status().code(), StatusCode::kIoError);
+    EXPECT_EQ(store->Append(block.Draft()).status().code(), StatusCode::kIoError);
+    std::vector<int64_t> lost;
+    const Status told = store->Flush(&lost);
+    EXPECT_EQ(told.code(), StatusCode::kIoError);
+    EXPECT_NE(told.message().find("000001.kvseg"), std::string::npos) << told.message();
+    EXPECT_EQ(lost, second.ok() ? (std::vector<int64_t>{2, 3}) : (std::vector<int64_t>{2}));
+    EXPECT_OK(store->Flush(&lost));
+    EXPECT_TRUE(lost.empty());
+    ExpectStored(*store, block, 1);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const Result<int64_t> id = store->Submit(TestBlock(5, 30).Draft());
+    EXPECT_OK(id.status());
+    EXPECT_GT(*id, lost.empty() ? 2 : lost.back());  // a lost block's id is not given again
+    EXPECT_OK(store->Flush());
+    ExpectStored(*store, TestBlock(5, 30), *id);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const auto store = Open();
+  ExpectStored(*store, TestBlock(1, 40), 1);
+  EXPECT_EQ(store->Blocks()->size(), 2U);
+}
+
+TEST_F(StoreQueue, SubmittersAndReadersBesideEachOther) {
+  const auto store = Create({.queue_bytes = 60'000});
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    threads.emplace_back([&store, seed] {
+      for (int i = 0; i < 20; ++i) {
+        TestBlock block(seed, 20 + i);
+        block.stream = static_cast<int64_t>(seed);
+        const Result<int64_t> id = store->Submit(block.Draft());
+        ASSERT_OK(id.status());
+        if (i % 4 == 0) ExpectStored(*store, block, *id);
+        if (i % 5 == 0) {
+          EXPECT_OK(store->Flush());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_OK(store->Flush());
+  EXPECT_EQ(store->Blocks()->size(), 60U);
+  EXPECT_TRUE(store->Verify(false)->damage.empty());
+}
+
+}  // namespace
+}  // namespace everlong::store
