@@ -88,7 +88,7 @@ struct StoreStats {
   int64_t tokens = 0;
   int64_t payload_bytes = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
-  int64_t dead_bytes = 0;  // of the segments; what Compact would give back
+  int64_t dead_bytes = 0;  // of the segments; what Compact would give back, and a block that a file with holes may cost
   int64_t host_bytes = 0;  // payload in RAM now
 };
 
