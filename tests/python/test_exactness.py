@@ -267,7 +267,8 @@ def test_own_state_that_is_not_there_is_read_again(kind: str, rope: str, how: st
     for tokens in (250, 900):
         folder = tmp_path / str(tokens)
         mm = everlong.MemoryModel(model, tokenizer, folder, config=SMALL)
-        mm.read(random_text(tokens))
+        mm.frame.extend(mm._encode(random_text(tokens)), "read")
+        mm.frame.end_of_text()  # durable, but no checkpoint yet
         expected = next_logits(mm, question)
         own = mm.frame.cache.own.tensors()
         if how == "not closed":

@@ -209,8 +209,8 @@ class MemoryStates(RuleBasedStateMachine):
 
 TestMemoryStates = MemoryStates.TestCase
 TestMemoryStates.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
+    max_examples=10,
+    stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
