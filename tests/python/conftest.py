@@ -1,6 +1,7 @@
 """Settings of every test: no network, hypothesis without deadlines (time is not asserted) and reproducible in CI."""
 
 import os
+import uuid
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 
@@ -16,7 +17,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def profiles_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither read the profiles that the user's models left, nor leave any."""
-    os.environ["EVERLONG_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+@pytest.fixture(autouse=True)
+def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test neither reads the profiles that the user's models or other tests left, nor leaves any."""
+    monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path_factory.getbasetemp() / "cache" / uuid.uuid4().hex))
