@@ -1,4 +1,8 @@
 // Hierarchical navigable small worlds (Malkov and Yashunin, 2018) by hnswlib, the one file that includes it.
+//
+// Without hnswlib's own vector code: its distances are not used, and its prefetching reads one link past the end of a
+// list.
+#define NO_MANUAL_VECTORIZATION
 #include <hnswlib/hnswlib.h>
 
 #include <algorithm>
