@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
-from everlong.doctor import Difference, DoctorReport
+
+if TYPE_CHECKING:
+    from everlong.doctor import Difference, DoctorReport
 
 
 @app.command()
