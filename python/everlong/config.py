@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import typing
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from everlong import _core
 
@@ -86,6 +88,20 @@ class MemoryConfig:
             block_tokens=min(default.block_tokens, scaled(default.rolling_tokens)),
         )
 
+    def with_settings(self, settings: Iterable[str]) -> MemoryConfig:
+        """This config with settings written as `name=value`: "groups=2", "recall_mode=text", "index=heads,lexical".
+
+        Raises ValueError for a name that there is not, or a value of another type.
+        """
+        types = typing.get_type_hints(MemoryConfig)
+        changed: dict[str, Any] = {}
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            if not equals or name not in types:
+                raise ValueError(f"{setting!r}: expected name=value with a name of {', '.join(types)}")
+            changed[name] = _parsed(setting, value, types[name])
+        return dataclasses.replace(self, **changed)
+
     def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
         """This config with what an existing memory decided when it was made: its page length and codec."""
         kept = {"page_tokens": manifest.page_tokens, "codec": manifest.codec}
@@ -112,3 +128,25 @@ class MemoryConfig:
             periodic_every=self.periodic_every,
             protect_tokens=self.protect_tokens,
         )
+
+
+def _parsed(setting: str, value: str, kind: Any) -> Any:
+    """The value of a setting in the type of its field: a number, a choice, several choices, or None where it may be."""
+    origin, choices = typing.get_origin(kind), typing.get_args(kind)
+    if kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"{setting!r}: expected {'a whole number' if kind is int else 'a number'}") from None
+    if origin is Literal:
+        named = {str(choice): choice for choice in choices}
+        if value not in named:
+            raise ValueError(f"{setting!r}: expected one of {', '.join(named)}")
+        return named[value]
+    if origin is tuple:
+        return tuple(_parsed(setting, part, choices[0]) for part in value.split(",") if part)
+    if type(None) in choices and value.lower() == "none":
+        return None
+    single = [choice for choice in choices if typing.get_origin(choice) is not tuple and choice is not type(None)]
+    several = [choice for choice in choices if typing.get_origin(choice) is tuple]
+    return _parsed(setting, value, several[0] if several and "," in value else single[0])

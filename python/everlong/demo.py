@@ -72,7 +72,7 @@ def run_demo(
     network, tokenizer = load(model)
     console.print(f"loaded {model} in {time.monotonic() - started:.0f} s, {str(network.dtype).removeprefix('torch.')}")
 
-    config = NiahConfig(tokens=tokens, fill_depths=False, window_at_every_length=False)
+    config = NiahConfig(tokens=tokens, facts_at_every_length=False, window_at_every_length=False)
     pace = measure_pace(network, tokenizer, books, config)
     questions = config.facts_per_kind * len(config.kinds) + config.depths
     allowed = pace.tokens_within(minutes * 60 - (time.monotonic() - started), questions)

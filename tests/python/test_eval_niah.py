@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import pathlib
 import re
 from typing import Any
 
@@ -10,13 +11,33 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import Answer, ReadReport, Recall
+from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall
 from everlong.data import Book
-from everlong.eval.niah import NiahConfig, NiahReport, ask_haystack, plan_haystack, print_niah, summarise
-from tiny_models import byte_tokenizer
+from everlong.eval.haystack import Haystack
+from everlong.eval.niah import (
+    NiahConfig,
+    NiahReport,
+    ask_haystack,
+    ask_kept,
+    plan_haystack,
+    print_niah,
+    summarise,
+)
+from tiny_models import byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
 CONFIG = NiahConfig(tokens=24_000, depths=5, facts_per_kind=4, gold_tokens=512, seed=3)
+MEMORY = MemoryConfig(
+    frame_tokens=768,
+    sink_tokens=4,
+    recalled_tokens=256,
+    rolling_tokens=256,
+    evict_tokens=64,
+    block_tokens=128,
+    chunk_tokens=128,
+    codec="fp32",
+    index=("lexical",),
+)
 KEYS = (
     "accuracy",
     "oracle_accuracy",
@@ -136,7 +157,7 @@ def test_every_length_has_every_depth() -> None:
 
 
 def test_without_filling_there_are_just_so_many_facts() -> None:
-    config = dataclasses.replace(CONFIG, fill_depths=False, window_at_every_length=False)
+    config = dataclasses.replace(CONFIG, facts_at_every_length=False, window_at_every_length=False)
     report = evaluate(Reader(), config)
     longest = report.at_longest()
     assert len(longest) == 12
@@ -203,3 +224,41 @@ def test_nothing_asked_is_an_error() -> None:
 def test_bad_settings_are_said(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"empty|ascend"):
         NiahConfig(**settings)
+
+
+def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -> None:
+    config = NiahConfig(tokens=6_000, lengths=(3_000, 6_000), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
+    haystack = plan_haystack(books(), TOKENIZER, config)
+    model = tiny_model()
+    opened: list[pathlib.Path] = []
+
+    def open_memory(folder: pathlib.Path) -> MemoryModel:
+        opened.append(folder)
+        return MemoryModel(model, TOKENIZER, folder, MEMORY)
+
+    def ask(folder: pathlib.Path, of: Haystack = haystack) -> NiahReport:
+        return ask_kept(open_memory, of, config, folder)
+
+    fresh = MemoryModel(model, TOKENIZER, None, MEMORY)
+    at_once = ask_haystack(fresh, haystack, config)
+    fresh.close()
+    # Cut short in the middle of the first length.
+    with open_memory(tmp_path / "reading.everlong") as mm:
+        mm.read(haystack.parts[0].text[:1_000], source=haystack.parts[0].source)
+        mm.memory.core.set_attribute(
+            "reading", json.dumps({"source": haystack.parts[0].source, "stream": 0, "begin": 0})
+        )
+    kept = ask(tmp_path)
+    again = ask(tmp_path)
+    lengths = [haystack.parts[parts - 1].end for parts in haystack.checkpoints]
+    assert [folder.name for folder in opened[-2:]] == [f"{length}.everlong" for length in lengths]
+    assert again.seconds["read"] == 0.0
+    assert [asked.groups for asked in again.questions] == [asked.groups for asked in kept.questions]
+    uncut = ask(tmp_path / "uncut")
+    for one in (kept, uncut):
+        assert [asked.span for asked in one.questions] == [asked.span for asked in at_once.questions]
+    assert [asked.groups for asked in uncut.questions] == [asked.groups for asked in at_once.questions]
+
+    other = plan_haystack(books(), TOKENIZER, dataclasses.replace(config, seed=4))
+    with pytest.raises(ValueError, match="another haystack"):
+        ask(tmp_path, other)

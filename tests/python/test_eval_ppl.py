@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from everlong import MemoryConfig
-from everlong.eval.ppl import POLICIES, PplConfig, full_attention_nll, print_ppl, run_ppl
+from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
 from tiny_models import WINDOW, byte_tokenizer, tiny_model
 
 MEMORY = MemoryConfig(
@@ -40,16 +40,16 @@ def corpus(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_full_attention_is_one_plain_forward_over_what_fits(prefix: int, tokens: int) -> None:
     model = tiny_model()
     ids = torch.randint(0, 256, (prefix + 90,), generator=torch.Generator().manual_seed(5)).tolist()
-    nll = full_attention_nll(model, ids[:prefix], ids[prefix:], tokens)
+    losses = full_attention_losses(model, ids[:prefix], ids[prefix:], tokens)
     seen = max(90, min(prefix + 90, tokens or WINDOW))
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids[-seen:]])).logits[0, -90:-1].double()
-    expected = -torch.log_softmax(logits, dim=-1)[torch.arange(89), torch.tensor(ids[-89:])].mean()
-    assert nll == pytest.approx(float(expected), abs=1e-4)
+    expected = -torch.log_softmax(logits, dim=-1)[torch.arange(89), torch.tensor(ids[-89:])]
+    torch.testing.assert_close(losses.double(), expected, atol=1e-4, rtol=0)
 
 
 def test_a_whole_run(corpus: pathlib.Path) -> None:
-    config = PplConfig(places=3, prefix_tokens=1_000, scored_tokens=150, seed=2)
+    config = PplConfig(places=3, places_per_book=2, prefix_tokens=1_000, between_tokens=300, scored_tokens=150, seed=2)
     lines: list[str] = []
     report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY, log=lines.append)
     read_back = json.loads(json.dumps(report.to_dict()))
@@ -57,10 +57,19 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
     assert len(report.places) == len(lines) == 3
     assert {place.source for place in report.places} == {"book-0", "book-1"}
-    for policy in (*POLICIES, "full"):
+    first, second = (place.first_token for place in report.places[:2])
+    assert second - first == config.between_tokens
+    for policy in (*POLICIES, "full", "bf16"):
         mean = sum(getattr(place, policy) for place in report.places) / 3
         assert getattr(report, policy) == pytest.approx(math.exp(mean))
-    assert len({report.window, report.recent, report.random, report.full}) == 4
+    assert len({report.window, report.recent, report.random, report.full, report.bf16}) == 5
+    # MEMORY archives in fp32: bf16 costs little, and the mean of the differences is the difference of the means.
+    assert abs(report.codec_loss["mean"]) < 0.05
+    assert report.codec_loss["mean"] == pytest.approx(math.log(report.prompt) - math.log(report.bf16), abs=1e-9)
+    for policy, bins in report.by_position.items():
+        # 149 scored tokens at most: text cut out of a book may come out in other tokens.
+        assert len(bins) == 4
+        assert sum(bins) / 4 == pytest.approx(math.log(getattr(report, policy)), rel=0.2)
     gains = [sum(place.window - getattr(place, key) for place in report.places) for key in ("prompt", "full")]
     if gains[1] > 0:
         assert report.recovered_fraction["mean"] == pytest.approx(gains[0] / gains[1])
@@ -81,13 +90,14 @@ def test_same_seed_same_places(corpus: pathlib.Path) -> None:
 
 
 def test_books_that_are_too_short_are_said(corpus: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="no book has the 1,000,512 tokens"):
+    with pytest.raises(ValueError, match="books of 1,000,512 tokens"):
         run_ppl((tiny_model(), byte_tokenizer()), PplConfig(prefix_tokens=1_000_000), corpus=corpus)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"places": 0}, {"prefix_tokens": 0}, {"scored_tokens": 1}, {"memory_policy": "no"}]
+    "settings",
+    [{"places": 0}, {"prefix_tokens": 0}, {"scored_tokens": 1}, {"memory_policy": "no"}, {"between_tokens": 1}],
 )
 def test_bad_settings_are_said(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"positive|no policy"):
+    with pytest.raises(ValueError, match=r"positive|no policy|between_tokens is 1"):
         PplConfig(**settings)

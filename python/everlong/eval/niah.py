@@ -1,7 +1,8 @@
 """Needle in a haystack: facts planted in books, asked with the memory, the window alone and the gold text alone.
 
-One reading pass serves every length: it stops at each, and asks. The gold text alone, about 512 tokens around a fact in
-plain transformers, gives the model's own rate, which no memory can be blamed for; the window alone is the same
+One reading pass serves every length: it stops at each, and asks; or it keeps a fork of the memory there (`keep`), which
+is asked afterwards, as often and with as many settings as one likes. The gold text alone, about 512 tokens around a
+fact in plain transformers, gives the model's own rate, which no memory can be blamed for; the window alone is the same
 MemoryModel without recall.
 """
 
@@ -19,10 +20,11 @@ from rich.table import Table
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Haystack, Needle, build_haystack
+from everlong.eval.haystack import Haystack, Needle, Part, build_haystack
 from everlong.eval.statistics import rate
 
 if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
 
 Log = Callable[[str], None]
@@ -37,8 +39,9 @@ class NiahConfig:
     depths: int = 10
     facts_per_kind: int = 10
     kinds: tuple[Kind, ...] = DEFAULT_KINDS
-    # Plant further facts where a depth of a shorter length has none; otherwise that cell stays empty.
-    fill_depths: bool = True
+    # Every length has facts of its own, spread over all of it; otherwise the longest alone has, and a shorter one is
+    # asked for those nearest to the middle of each depth that has any.
+    facts_at_every_length: bool = True
     window_at_every_length: bool = True  # or at the longest alone
     gold_tokens: int = 512
     seed: int = 0
@@ -118,46 +121,76 @@ class NiahReport:
 
 
 def run_niah(
-    model: str | MemoryModel,
+    model: str,
     config: NiahConfig | None = None,
     *,
+    memory_config: MemoryConfig | None = None,
     corpus: pathlib.Path | None = None,
-    memory: pathlib.Path | None = None,
+    keep: pathlib.Path | None = None,
     log: Log | None = None,
     progress: bool = False,
 ) -> NiahReport:
-    """Plant, read and ask. `model` is a name or path to load, or a MemoryModel to go on with.
+    """Plant, read and ask. `model` is a name or path to load.
 
     The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
+    With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
+    earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another.
     """
+    from everlong.model import MemoryModel
+    from everlong.models import load
+
     config = config if config is not None else NiahConfig()
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
-    if not isinstance(model, str):
-        return ask_haystack(model, plan_haystack(books, model.tokenizer, config), config, log=log, progress=progress)
-    from everlong.model import MemoryModel
+    network, tokenizer = load(model)
+    haystack = plan_haystack(books, tokenizer, config)
+    if keep is None:
+        with MemoryModel(network, tokenizer, None, memory_config) as mm:
+            return ask_haystack(mm, haystack, config, name=model, log=log, progress=progress)
 
-    with MemoryModel.from_pretrained(model, memory=memory) as mm:
-        haystack = plan_haystack(books, mm.tokenizer, config)
-        return ask_haystack(mm, haystack, config, name=model, log=log, progress=progress)
+    def open_memory(folder: pathlib.Path) -> MemoryModel:
+        return MemoryModel(network, tokenizer, folder, memory_config)
+
+    return ask_kept(open_memory, haystack, config, keep, name=model, log=log, progress=progress)
 
 
 def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> Haystack:
-    """Facts at every depth of the longest haystack, the kinds taking turns; more of them as `fill_depths` says."""
-    base = config.facts_per_kind * len(config.kinds)
-    positions = [int((index + 0.5) / base * config.tokens) for index in range(base)]
-    turns = [config.kinds[index % len(config.kinds)] for index in range(base)]
-    if config.fill_depths:
-        for length in config.checkpoints():
-            for empty in range(config.depths):
-                first, last = (int(edge * length / config.depths) for edge in (empty, empty + 1))
-                if not any(first <= position < last for position in positions):
-                    positions.append((first + last) // 2)
-                    turns.append(config.kinds[len(turns) % len(config.kinds)])
-    stock: dict[Kind, list[Fact]] = {kind: [] for kind in config.kinds}
-    for fact in make_facts(config.kinds, max(turns.count(kind) for kind in config.kinds), config.seed):
-        stock[fact.kind].append(fact)
-    facts = [stock[kind].pop(0) for kind in turns]
+    """The facts of every length that has its own, spread evenly over it, the kinds taking turns."""
+    facts: list[Fact] = []
+    positions: list[int] = []
+    for length, own in zip(config.checkpoints(), _facts_by_length(config), strict=True):
+        facts += own
+        positions += [int((index + 0.5) / len(own) * length) for index in range(len(own))]
     return build_haystack(books, tokenizer, config.checkpoints(), facts, positions, config.seed)
+
+
+def _facts_by_length(config: NiahConfig) -> list[list[Fact]]:
+    """The facts that are planted for each length, in the order in which they stand; none for one without its own."""
+    lengths = config.checkpoints()
+    first = 0 if config.facts_at_every_length else len(lengths) - 1
+    per_kind = config.facts_per_kind
+    facts = make_facts(config.kinds, per_kind * (len(lengths) - first), config.seed)
+    stock = {kind: [fact for fact in facts if fact.kind == kind] for kind in config.kinds}
+    own: list[list[Fact]] = [[] for _ in range(first)]
+    for number in range(len(lengths) - first):
+        turn = slice(number * per_kind, (number + 1) * per_kind)
+        own.append(
+            [
+                fact
+                for facts_of_turn in zip(*(stock[kind][turn] for kind in config.kinds), strict=True)
+                for fact in facts_of_turn
+            ]
+        )
+    return own
+
+
+def _needles_asked(haystack: Haystack, config: NiahConfig, number: int) -> list[Needle]:
+    """Which needles are asked for at a checkpoint."""
+    parts = haystack.checkpoints[number]
+    own = set(_facts_by_length(config)[number])
+    if own:
+        return [needle for needle in haystack.needles if needle.fact in own]
+    readable = (needle for needle in haystack.needles if needle.part < parts)
+    return _one_a_depth(readable, haystack.parts[parts - 1].end, config.depths)
 
 
 def ask_haystack(
@@ -172,46 +205,117 @@ def ask_haystack(
     """Read the parts in turn and ask at every checkpoint. Nothing asked or answered enters the memory."""
     say = log if log is not None else _silent
     started = time.monotonic()
+    asking = _Asking(haystack, config, say)
     read_seconds = 0.0
-    begins: list[int] = []  # of the parts, in tokens of the stream
-    oracle: dict[str, str] = {}
-    asked: list[Asked] = []
+    done = 0
     for number, parts in enumerate(haystack.checkpoints):
-        for part in haystack.parts[len(begins) : parts]:
-            begins.append(mm.stream_tokens)
-            report = mm.read(part.text, source=part.source, progress=progress)
-            read_seconds += report.seconds
-            speed = report.tokens / max(report.seconds, 1e-9)
-            say(f"read {part.source}: {report.tokens:,} tokens, {speed:,.0f} a second")
+        for part in haystack.parts[done:parts]:
+            asking.begins.append(mm.stream_tokens)
+            read_seconds += _read(mm, part, say, progress=progress)
+        done = parts
+        asking.at(mm, number)
+    seconds = {"total": time.monotonic() - started, "read": read_seconds}
+    name = name or str(getattr(mm.model, "name_or_path", ""))
+    return summarise(asking.asked, config, name, haystack.tokens, seconds)
+
+
+def ask_kept(
+    open_memory: Callable[[pathlib.Path], MemoryModel],
+    haystack: Haystack,
+    config: NiahConfig,
+    keep: pathlib.Path,
+    *,
+    name: str = "",
+    log: Log | None = None,
+    progress: bool = False,
+) -> NiahReport:
+    """Read on in `keep`/reading.everlong, keep a fork at every checkpoint, then ask each fork."""
+    say = log if log is not None else _silent
+    started = time.monotonic()
+    read_seconds = 0.0
+    folders = [keep / f"{haystack.parts[parts - 1].end}.everlong" for parts in haystack.checkpoints]
+    if not all(folder.exists() for folder in folders):
+        keep.mkdir(parents=True, exist_ok=True)
+        with open_memory(keep / "reading.everlong") as mm:
+            _check_same_text(mm, haystack, keep)
+            for parts, folder in zip(haystack.checkpoints, folders, strict=True):
+                for part in haystack.parts[:parts]:
+                    if part.end > mm.stream_tokens:
+                        read_seconds += _read(mm, part, say, progress=progress)
+                if not folder.exists():
+                    mm.memory.fork(folder).close()
+    asking = _Asking(haystack, config, say, [part.begin for part in haystack.parts])
+    for number, folder in enumerate(folders):
+        with open_memory(folder) as mm:
+            _check_same_text(mm, haystack, folder)
+            asking.at(mm, number)
+    seconds = {"total": time.monotonic() - started, "read": read_seconds}
+    return summarise(asking.asked, config, name, haystack.tokens, seconds)
+
+
+def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) -> None:
+    """Raise ValueError unless the memory holds the haystack's beginning and nothing else."""
+    core, tokens = mm.memory.core, mm.stream_tokens
+    for part in haystack.parts:
+        end = min(part.end, tokens)
+        if end <= part.begin:
+            return
+        ids = mm.tokenizer(part.text, add_special_tokens=False, verbose=False)["input_ids"]
+        if core.token_ids(0, part.begin, end).tolist() != ids[: end - part.begin]:
+            raise ValueError(
+                f"{folder} was read from another haystack (seed, lengths, kinds, books): name a new folder"
+            )
+    if tokens > haystack.tokens:
+        raise ValueError(f"{folder} holds {tokens:,} tokens, the haystack has {haystack.tokens:,}: name a new folder")
+
+
+def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
+    """Read one part; the seconds that it took."""
+    report = mm.read(part.text, source=part.source, progress=progress)
+    speed = report.tokens / max(report.seconds, 1e-9)
+    say(f"read {part.source}: {report.tokens:,} tokens, {speed:,.0f} a second")
+    return report.seconds
+
+
+@dataclasses.dataclass
+class _Asking:
+    """The questions of a run, asked checkpoint by checkpoint."""
+
+    haystack: Haystack
+    config: NiahConfig
+    say: Log
+    begins: list[int] = dataclasses.field(default_factory=list)  # of the parts, in tokens of the stream
+    asked: list[Asked] = dataclasses.field(default_factory=list)
+
+    def at(self, mm: MemoryModel, number: int) -> None:
+        """Ask what is to be asked at checkpoint `number` of a memory that has been read so far."""
+        haystack, config = self.haystack, self.config
+        parts = haystack.checkpoints[number]
         length = haystack.parts[parts - 1].end
         last = number + 1 == len(haystack.checkpoints)
-        needles = [needle for needle in haystack.needles if needle.part < parts]
-        chosen = needles if last else _one_a_depth(needles, length, config.depths)
-        say(f"asking {len(chosen)} questions at {length:,} tokens")
+        chosen = _needles_asked(haystack, config, number)
+        self.say(f"asking {len(chosen)} questions at {length:,} tokens")
         for needle in chosen:
             part = haystack.parts[needle.part]
-            if needle.fact.question not in oracle:
-                oracle[needle.fact.question] = answer_from_passage(
-                    mm.model,
-                    mm.tokenizer,
-                    haystack.gold_passage(needle, config.gold_tokens),
-                    needle.fact.question,
-                    needle.fact.max_new_tokens,
-                )
-            with_window = last or config.window_at_every_length
-            asked.append(
-                _ask(
-                    mm,
-                    needle,
-                    shift=begins[needle.part] - part.begin,
-                    length=length,
-                    depths=config.depths,
-                    oracle_reply=oracle[needle.fact.question],
-                    with_window=with_window,
-                )
+            one = _ask(
+                mm,
+                needle,
+                shift=self.begins[needle.part] - part.begin,
+                length=length,
+                depths=config.depths,
+                oracle_reply=self._oracle(mm, needle),
+                with_window=last or config.window_at_every_length,
             )
-    seconds = {"total": time.monotonic() - started, "read": read_seconds}
-    return summarise(asked, config, name or str(getattr(mm.model, "name_or_path", "")), haystack.tokens, seconds)
+            self.asked.append(one)
+
+    def _oracle(self, mm: MemoryModel, needle: Needle) -> str:
+        """The model's own reply to the gold text alone; one that was asked at a shorter length is not asked again."""
+        fact = needle.fact
+        for earlier in self.asked:
+            if earlier.question == fact.question:
+                return earlier.oracle_reply
+        passage = self.haystack.gold_passage(needle, self.config.gold_tokens)
+        return answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
 
 
 def _silent(line: str) -> None:

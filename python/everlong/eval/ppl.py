@@ -1,9 +1,11 @@
 """Perplexity of what follows in a book, by what the frame holds beside the newest tokens.
 
-At every place the prefix is read into a fresh memory and the next tokens are scored: by the window alone, with the
-newest blocks recalled (`recent`), with what the newest tokens' own queries find (`prompt`), with as many random pages
-(the control: any text at all helps a little), and by plain transformers with full attention over as much as the model's
-own window holds. `recovered_fraction` is (window - memory) / (window - full), in nats, over all places.
+Every book is read into a fresh memory up to its first place, scored there, read on to the next, and so on. The tokens
+that follow a place are scored by the window alone, with the newest blocks recalled (`recent`), with what the newest
+tokens' own queries find (`prompt`), with as many random pages (the control: any text at all helps a little), and by
+plain transformers with full attention over as much as the model's own window holds. `recovered_fraction` is
+(window - memory) / (window - full), in nats, over all places. The memory's own codec is held against an archive in
+bf16, read anew.
 """
 
 from __future__ import annotations
@@ -28,20 +30,25 @@ if TYPE_CHECKING:
 Policy = Literal["window", "recent", "prompt", "random"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 _CHUNK_TOKENS = 512
+_BIN_TOKENS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class PplConfig:
     places: int = 8
-    prefix_tokens: int = 8_192  # read before a place
+    places_per_book: int = 4
+    prefix_tokens: int = 8_192  # read before a book's first place
+    between_tokens: int = 2_048  # from one place to the next; at least scored_tokens
     scored_tokens: int = 512
     full_tokens: int = 0  # that full attention sees; 0: the model's own window
     memory_policy: Policy = "prompt"  # whose recovered fraction is reported
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.places < 1 or self.prefix_tokens < 1 or self.scored_tokens < 2:
-            raise ValueError("places and prefix_tokens must be positive, scored_tokens at least 2")
+        if min(self.places, self.places_per_book, self.prefix_tokens) < 1 or self.scored_tokens < 2:
+            raise ValueError("places, places_per_book, prefix_tokens must be positive, scored_tokens at least 2")
+        if self.between_tokens < self.scored_tokens:
+            raise ValueError(f"between_tokens is {self.between_tokens}, expected at least {self.scored_tokens}")
         if self.memory_policy not in POLICIES:
             raise ValueError(f"no policy {self.memory_policy!r}; there are {', '.join(POLICIES)}")
 
@@ -57,6 +64,7 @@ class Place:
     prompt: float
     random: float
     full: float
+    bf16: float  # the policy that is reported, over an archive in bf16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +76,11 @@ class PplReport:
     prompt: float
     random: float
     full: float
-    recovered_fraction: dict[
-        str, float | None
-    ]  # mean, stderr; None where the full window gains nothing or one place is all
+    bf16: float
+    # mean, stderr over books; None where the full window gains nothing or one book is all
+    recovered_fraction: dict[str, float | None]
+    codec_loss: dict[str, float]  # mean, stderr of the NLL that the memory's codec costs against bf16
+    by_position: dict[str, list[float]]  # policy: mean NLL of each _BIN_TOKENS tokens behind a place
     places: tuple[Place, ...]
     config: dict[str, Any]
     model: str
@@ -92,48 +102,81 @@ def run_ppl(
 
     `model` is a name or path to load, or (model, tokenizer). Raises ValueError when no book is long enough.
     """
+    from everlong.attach import trained_window
+    from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
     from everlong.models import load
 
     config = config if config is not None else PplConfig()
     name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
     network, tokenizer = load(model) if isinstance(model, str) else model
-    places = []
-    for book, first, ids in _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config):
-        prefix = ids[first - config.prefix_tokens : first]
-        text = tokenizer.decode(ids[first : first + config.scored_tokens])
-        losses: dict[str, float] = {}
-        with MemoryModel(network, tokenizer, None, memory_config) as mm:
-            mm.read(tokenizer.decode(prefix), source=book.name)
-            for policy in POLICIES:
-                losses[policy] = mm.perplexity(text, policy=policy, seed=config.seed).nll
-        # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
-        scored = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        losses["full"] = full_attention_nll(network, prefix, scored, config.full_tokens)
-        places.append(Place(book.name, first, **losses))
-        if log is not None:
-            log(f"{book.name} at {first:,}: " + ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in losses.items()))
-    return summarise(places, config, name)
+    memory_config = memory_config if memory_config is not None else MemoryConfig.fitting(trained_window(network))
+    in_bf16 = dataclasses.replace(memory_config, codec="bf16")
+    places: list[Place] = []
+    losses_of: list[dict[str, list[float]]] = []  # of each place: policy: NLL token by token
+    for book, ids, firsts in _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config):
+        found: list[dict[str, list[float]]] = [{} for _ in firsts]
+        for settings, policies in ((memory_config, POLICIES), (in_bf16, (config.memory_policy,))):
+            with MemoryModel(network, tokenizer, None, settings) as mm:
+                read_to = firsts[0] - config.prefix_tokens
+                for losses, first in zip(found, firsts, strict=True):
+                    mm.read(tokenizer.decode(ids[read_to:first]), source=book.name)
+                    read_to = first
+                    text = tokenizer.decode(ids[first : first + config.scored_tokens])
+                    for policy in policies:
+                        scored = mm.perplexity(text, policy=policy, seed=config.seed)
+                        losses["bf16" if settings is in_bf16 else policy] = list(scored.token_nll)
+        for losses, first in zip(found, firsts, strict=True):
+            text = tokenizer.decode(ids[first : first + config.scored_tokens])
+            # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
+            again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            losses["full"] = full_attention_losses(network, ids[:first], again, config.full_tokens).tolist()
+            means = {key: math.fsum(nll) / len(nll) for key, nll in losses.items()}
+            places.append(Place(book.name, first, **means))
+            losses_of.append(losses)
+            if log is not None:
+                log(
+                    f"{book.name} at {first:,}: "
+                    + ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in means.items())
+                )
+    return summarise(places, losses_of, config, name)
 
 
-def summarise(places: list[Place], config: PplConfig, model: str) -> PplReport:
-    """The report of some places."""
-    means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in (*POLICIES, "full")}
+def summarise(places: list[Place], losses_of: list[dict[str, list[float]]], config: PplConfig, model: str) -> PplReport:
+    """The report of some places, with the losses of their tokens."""
+    keys = (*POLICIES, "full", "bf16")
+    means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in keys}
+    memory = config.memory_policy
+    loss, error = mean_and_stderr(getattr(place, memory) - place.bf16 for place in places)
+    by_book: dict[str, tuple[float, float]] = {}
+    for place in places:
+        gain, of_full = by_book.get(place.source, (0.0, 0.0))
+        gain += place.window - getattr(place, memory)
+        by_book[place.source] = (gain, of_full + place.window - place.full)
     return PplReport(
         **{key: math.exp(mean) for key, mean in means.items()},
-        recovered_fraction=recovered_fraction(
-            [(place.window - getattr(place, config.memory_policy), place.window - place.full) for place in places]
-        ),
+        recovered_fraction=recovered_fraction(list(by_book.values())),
+        codec_loss={"mean": loss, "stderr": error},
+        by_position={key: _by_position([losses[key] for losses in losses_of]) for key in keys},
         places=tuple(places),
         config=dataclasses.asdict(config),
         model=model,
     )
 
 
-def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | None]:
-    """Ratio of the mean gains (memory's, full attention's), and its standard error by the jackknife over places.
+def _by_position(losses: list[list[float]]) -> list[float]:
+    """Mean over places of the losses of each _BIN_TOKENS tokens; a last part that not all places fill is left out."""
+    bins = min(len(nll) for nll in losses) // _BIN_TOKENS
+    return [
+        mean_and_stderr(math.fsum(nll[n * _BIN_TOKENS : (n + 1) * _BIN_TOKENS]) / _BIN_TOKENS for nll in losses)[0]
+        for n in range(bins)
+    ]
 
-    A ratio of means, not a mean of ratios: a place where full attention gains nothing must not decide.
+
+def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | None]:
+    """Ratio of the gains (memory's, full attention's), and its standard error by the jackknife over their pairs.
+
+    A ratio of sums, not a mean of ratios: a place where full attention gains nothing must not decide.
     """
     memory, full = (math.fsum(part) for part in zip(*gains, strict=True))
     if full <= 0:
@@ -148,29 +191,33 @@ def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | No
     return {"mean": memory / full, "stderr": math.sqrt(variance)}
 
 
-def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[Book, int, list[int]]]:
-    """(book, first scored token, the book's token ids): places taking turns between the books that are long enough."""
+def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[Book, list[int], list[int]]]:
+    """(book, its token ids, first scored token of each of its places), in an order drawn from the seed."""
     rng = random.Random(f"places {config.seed}")
-    needed = config.prefix_tokens + config.scored_tokens
-    long_enough = []
+    chosen: list[tuple[Book, list[int], list[int]]] = []
+    left = config.places
     for book in rng.sample(books, len(books)):
         ids = tokenizer(book.text, add_special_tokens=False, verbose=False)["input_ids"]
-        if len(ids) >= needed:
-            long_enough.append((book, ids))
-        if len(long_enough) == config.places:
-            break
-    if not long_enough:
-        raise ValueError(f"no book has the {needed:,} tokens that a place needs")
-    chosen = []
-    for index in range(config.places):
-        book, ids = long_enough[index % len(long_enough)]
-        chosen.append((book, rng.randint(config.prefix_tokens, len(ids) - config.scored_tokens), ids))
-    return chosen
+        fitting = (len(ids) - config.prefix_tokens - config.scored_tokens) // config.between_tokens + 1
+        count = min(left, config.places_per_book, fitting)
+        if count < 1 or len(ids) < config.prefix_tokens + config.scored_tokens:
+            continue
+        spare = len(ids) - config.scored_tokens - config.prefix_tokens - (count - 1) * config.between_tokens
+        first = config.prefix_tokens + rng.randint(0, spare)
+        chosen.append((book, ids, [first + n * config.between_tokens for n in range(count)]))
+        left -= count
+        if left == 0:
+            return chosen
+    needed = config.prefix_tokens + config.scored_tokens
+    raise ValueError(
+        f"{config.places} places need more books of {needed:,} tokens and more: there are {len(chosen)}, "
+        f"with {config.places - left} places; name a corpus"
+    )
 
 
 @torch.inference_mode()
-def full_attention_nll(model: Any, prefix: list[int], scored: list[int], tokens: int = 0) -> float:
-    """Mean NLL of `scored` but its first token, after as much of `prefix` as `tokens` (or the model's window) holds."""
+def full_attention_losses(model: Any, prefix: list[int], scored: list[int], tokens: int = 0) -> torch.Tensor:
+    """NLL [n - 1] of `scored` [n] but its first, after as much of `prefix` as `tokens` or its own window holds."""
     window = tokens or model.config.get_text_config().max_position_embeddings
     context = prefix[max(0, len(prefix) - (window - len(scored))) :] if window > len(scored) else []
     ids = torch.tensor([context + scored], device=model.device)
@@ -183,7 +230,7 @@ def full_attention_nll(model: Any, prefix: list[int], scored: list[int], tokens:
         inside = max(0, len(context) - first)
         rows.append(out.logits[0, inside:].float())
     logits = torch.cat(rows)[:-1]  # [len(scored) - 1, V]
-    return float(torch.nn.functional.cross_entropy(logits, ids[0, len(context) + 1 :]))
+    return torch.nn.functional.cross_entropy(logits, ids[0, len(context) + 1 :], reduction="none")
 
 
 def print_ppl(report: PplReport, console: Console) -> None:
@@ -197,6 +244,7 @@ def print_ppl(report: PplReport, console: Console) -> None:
         "recent": "window and the newest blocks",
         "prompt": "window and what the newest tokens find",
         "full": "the model's own window, full attention",
+        "bf16": "what the memory policy finds, archived in bf16",
     }
     for key, label in labels.items():
         table.add_row(label, f"{getattr(report, key):.3f}")
@@ -204,4 +252,8 @@ def print_ppl(report: PplReport, console: Console) -> None:
     mean, error = report.recovered_fraction["mean"], report.recovered_fraction["stderr"]
     spread = "" if error is None else f" +- {error:.2f}"
     share = "not defined: the model's own window gains nothing" if mean is None else f"{mean:.2f}{spread}"
-    console.print(f"{report.model}, {len(report.places)} places; recovered fraction: {share}")
+    books = len({place.source for place in report.places})
+    console.print(f"{report.model}, {len(report.places)} places in {books} books; recovered fraction: {share}")
+    loss, error = report.codec_loss["mean"], report.codec_loss["stderr"]
+    spread = f" +- {error:.4f}" if math.isfinite(error) else ""
+    console.print(f"the archive's codec costs {loss:+.4f}{spread} nats a token against bf16")
