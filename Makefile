@@ -18,7 +18,7 @@ CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'n
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python fuzz kernels clean
+.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python fuzz kernels docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -63,6 +63,9 @@ lint: setup  ## ruff, mypy --strict, clang-format
 
 tidy: setup  ## clang-tidy over the C++ sources
 	.ci/clang_tidy.sh
+
+docs: setup  ## the documentation as a site, strictly, in build/site
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 format: setup  ## rewrite the sources in the project's format
 	ruff check --fix

@@ -20,7 +20,7 @@ _OS = _core.MemoryOsConfig()
 
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig:
-    """Budgets in tokens. The defaults are those that answered best on a real model; see README "How it works"."""
+    """Budgets in tokens. The defaults are those that answered best on a real model."""
 
     frame_tokens: int = _OS.frame_tokens  # F: everything the model attends to; never above its trained window
     sink_tokens: int = _OS.sink_tokens  # S: the stream's first tokens, never evicted

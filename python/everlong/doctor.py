@@ -52,6 +52,8 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class DoctorReport:
+    """What `examine` found: the model as everlong sees it, and every part compared with plain transformers."""
+
     model: str
     dtype: str
     layers: dict[str, int]  # how many of each kind

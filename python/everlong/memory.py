@@ -27,10 +27,12 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryStats:
+    """How much a memory holds; forgotten blocks are not counted but in `dead_bytes`."""
+
     blocks: int
     pages: int
     tokens: int
-    payload_bytes: int
+    payload_bytes: int  # encoded keys and values
     disk_bytes: int  # 0 for a memory in RAM
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
     host_bytes: int  # payload that is in RAM now
@@ -38,12 +40,16 @@ class MemoryStats:
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
+    """Bytes that do not match their checksum or their format."""
+
     block: int  # 0 where no block can be named
     what: str  # names page, part and file
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyReport:
+    """What a check of a whole memory found."""
+
     blocks: int
     records: int  # pages of every kind, read back and checked
     bytes: int
@@ -57,7 +63,10 @@ class VerifyReport:
 
 
 class Memory:
-    """Store and index without a model. Thread-safe as its core is (cpp/include/everlong/os/memory.h)."""
+    """Store and index without a model: `Memory.open(path)`. A context manager that closes it.
+
+    One process writes at a time, any number read. Threads may read beside each other and beside one that writes.
+    """
 
     def __init__(self, core: _core.Memory, path: str | None) -> None:
         self.core = core
@@ -189,6 +198,7 @@ class Memory:
             return None
 
     def stats(self) -> MemoryStats:
+        """How much it holds, from the catalog: no payload is read."""
         core = self.core.stats()
         return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
 

@@ -48,14 +48,18 @@ _READING = "reading"  # manifest attribute: the source whose reading has begun a
 
 @dataclasses.dataclass(frozen=True)
 class ReadReport:
+    """What a `read` did; all of it is durable."""
+
     tokens: int  # read now
-    blocks: int
+    blocks: int  # archived now
     seconds: float
     resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
+    """An answer, and where it came from."""
+
     text: str
     tokens: int  # generated
     recalled: tuple[Recall, ...]  # best first; empty when nothing came back
@@ -63,17 +67,22 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    ppl: float
+    """How well a text was predicted: its tokens but the first."""
+
+    ppl: float  # exp(nll)
     nll: float  # mean, nats a token
     tokens: int  # scored
-    token_nll: tuple[float, ...]
+    token_nll: tuple[float, ...]  # of every scored token, nats
 
 
 class MemoryModel:
     """One stream of text, its frame and its memory. Not thread-safe; a context manager that closes its memory.
 
-    `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`. An existing memory is
-    gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError.
+    `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
+    existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
+    one that another process writes MemoryBusyError, a model that cannot be served exactly UnsupportedModelError.
+    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. After `close` every call
+    raises ClosedError.
     """
 
     def __init__(
@@ -150,9 +159,11 @@ class MemoryModel:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags` a
-        question may be narrowed (`where=`). A reading that was cut
-        short, by Ctrl-C or by the death of the process, goes on where it stopped when the same text is read under the
-        same name: what the memory has of it is not read again.
+        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the
+        death of the process, goes on where it stopped when the same text is read under the same name: what the memory
+        has of it is not read again. `progress` draws a bar on standard error. Raises
+        ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM
+        that is full: what was archived before stays.
         """
         self._check_open()
         pieces, name = _pieces(text)
@@ -229,7 +240,8 @@ class MemoryModel:
 
         `recall=False` leaves the window alone; `remember=False` leaves no trace of question and answer; `chat=False`
         takes the question as plain text to go on from; what comes back is from `where` alone, the newest text stays
-        in the window whatever it is. Further arguments are those of transformers' `generate`.
+        in the window whatever it is. Further arguments are those of transformers' `generate`; without them the answer
+        is greedy. Raises ValueError for an empty question.
         """
         self._check_open()
         with contextlib.nullcontext() if remember else self.frame.branch():

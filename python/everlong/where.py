@@ -26,7 +26,11 @@ class CoreFilter(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """What is not given does not choose. Everything else is left out before any index scores a page."""
+    """Which part of a memory may come back; what is not given does not choose.
+
+    Everything else is left out before any index scores a page. A time is a datetime (without a zone: local time), a
+    timedelta (so long ago), or seconds since 1970.
+    """
 
     source: str | Sequence[str] = ()  # any of these
     tags: str | Sequence[str] = ()  # all of these

@@ -26,6 +26,7 @@ DEFAULT_MODEL = "smollm2"
 Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
 KeptModel = Annotated[str, typer.Option("--model", "-m", help="The model that read it, by default.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Length = Annotated[int, typer.Option("--max-new-tokens", help="Tokens of an answer, at most.")]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]

@@ -15,6 +15,7 @@ eval_app = typer.Typer(no_args_is_help=True, help="Measure a memory: needle in a
 app.add_typer(eval_app, name="eval")
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="A setting of MemoryConfig: recall_mode=text.")]
+Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
 Corpus = Annotated[Path | None, typer.Option(help="More books: a folder of .txt or a tar.xz of them.")]
 
 
@@ -43,7 +44,7 @@ def eval_niah(
     kinds: Annotated[
         str, typer.Option(help="Kinds of facts, by commas; all five: pass-key,uuid,name,best-thing,quote.")
     ] = "",
-    seed: int = 0,
+    seed: Seed = 0,
     corpus: Corpus = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep the memory of every length here, to ask again at once.")
@@ -77,7 +78,7 @@ def eval_ppl(
     model: Model = DEFAULT_MODEL,
     places: Annotated[int, typer.Option(help="Places in books that are scored.")] = 8,
     corpus: Corpus = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:

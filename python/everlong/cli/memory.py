@@ -18,6 +18,7 @@ from everlong.cli.app import (
     Before,
     Json,
     KeptModel,
+    Length,
     MemoryFolder,
     Model,
     Sources,
@@ -67,10 +68,10 @@ def read(
 
 @app.command()
 def ask(
-    question: str,
+    question: Annotated[str, typer.Argument(help="In quotes, as you would ask it.")],
     memory: MemoryFolder,
     model: KeptModel = "",
-    max_new_tokens: int = 64,
+    max_new_tokens: Length = 64,
     remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
     source: Sources = None,
     tag: Tags = None,
@@ -103,7 +104,7 @@ def citation(recall: Recall) -> str:
 def chat(
     memory: MemoryFolder,
     model: KeptModel = "",
-    max_new_tokens: int = 256,
+    max_new_tokens: Length = 256,
     source: Sources = None,
     tag: Tags = None,
     after: After = "",

@@ -16,6 +16,8 @@ _SHIPPED = pathlib.Path(__file__).parent / "books"
 
 @dataclasses.dataclass(frozen=True)
 class Book:
+    """A text and its name."""
+
     name: str  # "author--title", as the file is called
     text: str
 
