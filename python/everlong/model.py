@@ -230,7 +230,7 @@ class MemoryModel:
         question: str,
         max_new_tokens: int = 64,
         *,
-        recall: bool = True,
+        recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
         chat: bool = True,
         where: Where = EVERYWHERE,
@@ -238,10 +238,10 @@ class MemoryModel:
     ) -> Answer:
         """Answer from the memory.
 
-        `recall=False` leaves the window alone; `remember=False` leaves no trace of question and answer; `chat=False`
-        takes the question as plain text to go on from; what comes back is from `where` alone, the newest text stays
-        in the window whatever it is. Further arguments are those of transformers' `generate`; without them the answer
-        is greedy. Raises ValueError for an empty question.
+        `recall=False` leaves the window alone, pages put back exactly these, first to last; `remember=False` leaves no
+        trace of question and answer; `chat=False` takes the question as plain text to go on from; what comes back is
+        from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
+        transformers' `generate`; without them the answer is greedy. Raises ValueError for an empty question.
         """
         self._check_open()
         with contextlib.nullcontext() if remember else self.frame.branch():
@@ -253,7 +253,7 @@ class MemoryModel:
         question: str,
         max_new_tokens: int = 64,
         *,
-        recall: bool = True,
+        recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
         chat: bool = True,
         where: Where = EVERYWHERE,
@@ -296,7 +296,14 @@ class MemoryModel:
             return self._cite(found[0] if found else self._find(prompt, where))
 
     def _answer(
-        self, question: str, max_new_tokens: int, *, recall: bool, chat: bool, where: Where, **generation: Any
+        self,
+        question: str,
+        max_new_tokens: int,
+        *,
+        recall: bool | Sequence[_core.PageRef],
+        chat: bool,
+        where: Where,
+        **generation: Any,
     ) -> Iterator[int]:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
@@ -306,13 +313,14 @@ class MemoryModel:
         self._last_recalled = ()
 
         self._said = prompt.ids.tolist()
+        chosen = () if isinstance(recall, bool) else recall
 
         def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
-            return self._pages_for(action, prompt, where)
+            return self._pages_for(action, prompt, where) if recall is True else chosen
 
-        pages: RecallPages | None = answer_recall if recall else None
+        pages: RecallPages | None = answer_recall if recall is not False else None
         self.frame.clear_recalled()
-        if recall:
+        if pages is not None:
             self.frame.execute(self.frame.os.begin_prompt(), pages)
         try:
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)

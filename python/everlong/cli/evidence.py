@@ -1,20 +1,43 @@
-"""`everlong demo`, `everlong eval ...`: seeing that it works, and how well."""
+"""`everlong demo`, `everlong eval ...`, `everlong plot`: seeing that it works, and how well."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.eval.tasks import SUITES, TASKS
 
-eval_app = typer.Typer(no_args_is_help=True, help="Measure a memory: needle in a haystack, perplexity.")
+
+class _Suites(TyperGroup):
+    """A group that says what there is when it is asked for what there is not."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            own = [name for name in self.commands if name not in TASKS]
+            raise ValueError(f"no suite or task {cmd_name!r}; suites: {', '.join(own)}; tasks: {', '.join(TASKS)}")
+        return command
+
+
+eval_app = typer.Typer(
+    cls=_Suites, no_args_is_help=True, help="Measure a memory: suites of tasks against baselines, perplexity."
+)
 app.add_typer(eval_app, name="eval")
 
-Settings = Annotated[list[str] | None, typer.Option("--set", help="A setting of MemoryConfig: recall_mode=text.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
 Corpus = Annotated[Path | None, typer.Option(help="More books: a folder of .txt or a tar.xz of them.")]
 
@@ -39,7 +62,7 @@ def demo(
 def eval_niah(
     model: Model = DEFAULT_MODEL,
     tokens: Annotated[int, typer.Option(help="Longest haystack.")] = 32_768,
-    lengths: Annotated[str, typer.Option(help="Where to ask: 32768,131072; the last is --tokens.")] = "",
+    lengths: Annotated[str, typer.Option(help="Where to ask: 32K,128K; the last is --tokens.")] = "",
     facts: Annotated[int, typer.Option(help="Facts of each kind at each length.")] = 10,
     kinds: Annotated[
         str, typer.Option(help="Kinds of facts, by commas; all five: pass-key,uuid,name,best-thing,quote.")
@@ -55,8 +78,9 @@ def eval_niah(
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
     from everlong.config import MemoryConfig
     from everlong.eval.niah import NiahConfig, print_niah, run_niah
+    from everlong.eval.settings import memory_settings, parse_lengths
 
-    stops = tuple(int(length) for length in lengths.split(",") if length)
+    stops = parse_lengths(lengths) if lengths else ()
     config = NiahConfig(tokens=stops[-1] if stops else tokens, lengths=stops, facts_per_kind=facts, seed=seed)
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
@@ -64,7 +88,7 @@ def eval_niah(
     report = run_niah(
         model,
         config,
-        memory_config=MemoryConfig().with_settings(settings) if settings else None,
+        memory_config=MemoryConfig().with_settings(memory_settings(settings)) if settings else None,
         corpus=corpus,
         keep=keep,
         log=errors.print,
@@ -85,12 +109,131 @@ def eval_ppl(
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
     from everlong.config import MemoryConfig
     from everlong.eval.ppl import PplConfig, print_ppl, run_ppl
+    from everlong.eval.settings import memory_settings
 
     report = run_ppl(
         model,
         PplConfig(places=places, seed=seed),
         corpus=corpus,
-        memory_config=MemoryConfig().with_settings(settings) if settings else None,
+        memory_config=MemoryConfig().with_settings(memory_settings(settings)) if settings else None,
         log=Console(stderr=True).print,
     )
     print_json(report.to_dict()) if as_json else print_ppl(report, Console())
+
+
+def _suite_command(suite: str) -> Callable[..., None]:
+    """`everlong eval SUITE`."""
+
+    def command(
+        model: Model = DEFAULT_MODEL,
+        settings: Settings = None,
+        baseline: Annotated[
+            list[str] | None, typer.Option(help="Compare with NAME or NAME:setting=value; again for more.")
+        ] = None,
+        lengths: Annotated[str, typer.Option(help="Tokens, such as 4K,32K,1M; all are one reading.")] = "",
+        count: Annotated[int, typer.Option(help="Questions of each task at each length; 0: 4, or 1 if quick.")] = 0,
+        quick: Annotated[bool, typer.Option(help="A first look, in minutes.")] = False,
+        out: Annotated[
+            Path | None, typer.Option(help="Folder of memory, answers, report; a run goes on there.")
+        ] = None,
+        plot: Annotated[bool, typer.Option(help="Draw the report's pictures into the folder.")] = False,
+        seed: Seed = 0,
+        corpus: Corpus = None,
+        as_json: Json = False,
+    ) -> None:
+        run_and_report(
+            suite,
+            model=model,
+            settings=tuple(settings or ()),
+            baselines=tuple(baseline or ()),
+            lengths=lengths,
+            count=count,
+            quick=quick,
+            out=out,
+            plot=plot,
+            seed=seed,
+            corpus=corpus,
+            as_json=as_json,
+        )
+
+    command.__doc__ = (
+        f"The tasks {', '.join(task.name for task in SUITES[suite])}." if suite in SUITES else TASKS[suite].__doc__
+    )
+    return command
+
+
+for _name in (*SUITES, *TASKS):
+    eval_app.command(_name, hidden=_name in TASKS)(_suite_command(_name))
+
+
+def run_and_report(
+    suite: str,
+    *,
+    model: str,
+    settings: tuple[str, ...],
+    baselines: tuple[str, ...],
+    lengths: str,
+    count: int,
+    quick: bool,
+    out: Path | None,
+    plot: bool,
+    seed: int,
+    corpus: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a suite, keep its report as `report.json` in its folder, and show it."""
+    from everlong.attach import trained_window
+    from everlong.config import MemoryConfig
+    from everlong.eval.baselines import baseline_of
+    from everlong.eval.report import print_suite
+    from everlong.eval.settings import memory_settings, parse_lengths
+    from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
+    from everlong.models import load
+
+    config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
+    if lengths:
+        config = dataclasses.replace(config, lengths=parse_lengths(lengths))
+    if count:
+        config = dataclasses.replace(config, count=count)
+    chosen = baselines or (QUICK_BASELINES if quick else DEFAULT_BASELINES)
+    for spec in chosen:
+        baseline_of(spec)
+    memory = memory_settings(settings)
+    MemoryConfig().with_settings(memory)  # what is wrong is told before a model is loaded
+    folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
+    console = Console(stderr=as_json)
+    network, tokenizer = load(model)
+    report = run_suite(
+        (network, tokenizer),
+        config,
+        chosen,
+        out=folder,
+        memory_config=MemoryConfig.fitting(trained_window(network)).with_settings(memory),
+        corpus=corpus,
+        log=lambda line: console.print(line, markup=False, soft_wrap=True),
+    )
+    file = folder / "report.json"
+    file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(report)
+    else:
+        print_suite(report, console)
+        console.print(f"report: {file}", markup=False, soft_wrap=True)
+    if plot:
+        from everlong.eval.pictures import draw_report
+
+        for picture in draw_report(report, folder):
+            console.print(f"picture: {picture}", markup=False, soft_wrap=True)
+
+
+@app.command("plot")
+def plot_report(
+    file: Annotated[Path, typer.Argument(help="JSON of eval, of a trace, or of a demo.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the pictures; beside the file by default.")] = None,
+) -> None:
+    """Draw what a report says: PNG and SVG, from its JSON alone."""
+    from everlong.eval.pictures import draw_report
+
+    report = json.loads(file.read_text(encoding="utf-8"))
+    for picture in draw_report(report, out if out is not None else file.parent):
+        typer.echo(picture)

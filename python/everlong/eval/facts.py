@@ -11,7 +11,7 @@ import itertools
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 from everlong.eval import words
@@ -87,8 +87,8 @@ class _Draw:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._things = _pairs(rng, words.ADJECTIVES, words.NOUNS)
-        self._people = _pairs(rng, words.FIRST_NAMES, words.LAST_NAMES)
+        self._things = words.pairs(rng, words.ADJECTIVES, words.NOUNS)
+        self._people = words.pairs(rng, words.FIRST_NAMES, words.LAST_NAMES)
         cities = rng.sample(words.CITIES, len(words.CITIES))
         # A city that somebody lives in is no key of another question.
         self._visited = iter(cities[::2])
@@ -166,11 +166,3 @@ class _Draw:
             if number not in self._numbers:
                 self._numbers.add(number)
                 return number
-
-
-def _pairs(rng: random.Random, first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
-    """Every pair once; a first word comes back only after all the others."""
-    left, right = rng.sample(first, len(first)), rng.sample(second, len(second))
-    for shift in range(len(right)):
-        for index, word in enumerate(left):
-            yield f"{word} {right[(index + shift) % len(right)]}"

@@ -11,10 +11,11 @@ import dataclasses
 import random
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import TypeVar
 
 from everlong.data import Book
 from everlong.eval.facts import Fact
@@ -23,6 +24,16 @@ _PARAGRAPH_END = re.compile(r"\n\n+")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")
 # A paragraph longer than this may be split at a sentence's end.
 _LONG_PARAGRAPH = 2_000
+
+
+class Stated(Protocol):
+    """Something that a sentence or two can be planted for."""
+
+    @property
+    def statement(self) -> str: ...  # a paragraph of its own
+
+
+F = TypeVar("F", bound=Stated, default=Fact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +55,10 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Needle:
+class Needle(Generic[F]):
     """A fact and the tokens [begin, end) of the haystack that state it."""
 
-    fact: Fact
+    fact: F
     begin: int
     end: int
     part: int  # index into Haystack.parts
@@ -58,16 +69,16 @@ class Needle:
 
 
 @dataclasses.dataclass(frozen=True)
-class Haystack:
+class Haystack(Generic[F]):
     parts: tuple[Part, ...]
-    needles: tuple[Needle, ...]  # in the order in which they stand
+    needles: tuple[Needle[F], ...]  # in the order in which they stand
     checkpoints: tuple[int, ...]  # number of parts that make up each length that was asked for
 
     @property
     def tokens(self) -> int:
         return self.parts[-1].end
 
-    def gold_passage(self, needle: Needle, tokens: int = 512) -> str:
+    def gold_passage(self, needle: Needle[F], tokens: int = 512) -> str:
         """The text around a needle, all that a model needs to answer."""
         return self.parts[needle.part].around(needle.begin, needle.end, tokens)
 
@@ -86,10 +97,10 @@ def build_haystack(
     books: Sequence[Book],
     tokenizer: Any,
     lengths: Sequence[int],
-    facts: Sequence[Fact],
+    facts: Sequence[F],
     positions: Sequence[int],
     seed: int = 0,
-) -> Haystack:
+) -> Haystack[F]:
     """Join books in an order drawn from `seed` to `lengths[-1]` tokens and plant `facts[i]` near token `positions[i]`.
 
     A fact stands in a paragraph of its own at the seam nearest to its position: a paragraph's end, or a sentence's in a
@@ -103,18 +114,19 @@ def build_haystack(
     if any(not 0 <= position < lengths[-1] for position in positions):
         raise ValueError(f"a position lies outside the haystack of {lengths[-1]:,} tokens")
     order = random.Random(f"books {seed}").sample(list(books), len(books))
-    statement_tokens = [len(_offsets(tokenizer, f"\n\n{fact.statement}")) for fact in facts]
+    statement_tokens = [len(token_offsets(tokenizer, f"\n\n{fact.statement}")) for fact in facts]
     seams = _seams(order, tokenizer, lengths[-1] - sum(statement_tokens))
     seam_tokens = [seam.token for seam in seams]
 
-    planted: dict[int, list[Fact]] = {}
+    planted: dict[int, list[F]] = {}
     cuts: list[int] = []
-    added = 0
+    added = seam = 0
     # Facts count as tokens of the haystack, so what was planted before moves everything behind it.
     targets = [(position, 0, index) for index, position in enumerate(positions)]
     targets += [(length, 1, index) for index, length in enumerate(lengths)]
     for target, is_cut, index in sorted(targets):
-        seam = _nearest(seam_tokens, target - added)
+        # Facts that stand close take room from each other: the later one must not go before the earlier.
+        seam = max(seam, _nearest(seam_tokens, target - added))
         if is_cut:
             cuts.append(seam)
         else:
@@ -123,7 +135,7 @@ def build_haystack(
     return _assemble(order, tokenizer, seams, planted, cuts)
 
 
-def _offsets(tokenizer: Any, text: str) -> npt.NDArray[np.int32]:
+def token_offsets(tokenizer: Any, text: str) -> npt.NDArray[np.int32]:
     """[tokens, 2]: first character and the one behind the last, of every token."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     return np.array(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)
@@ -134,7 +146,7 @@ def _seams(books: Sequence[Book], tokenizer: Any, tokens: int) -> list[_Seam]:
     seams: list[_Seam] = []
     before = 0
     for number, book in enumerate(books):
-        starts = _offsets(tokenizer, book.text)[:, 0]
+        starts = token_offsets(tokenizer, book.text)[:, 0]
         for character, inside in _breaks(book.text):
             seams.append(_Seam(number, character, before + int(np.searchsorted(starts, character)), inside))
         before += len(starts)
@@ -165,13 +177,13 @@ def _nearest(ascending: Sequence[int], value: int) -> int:
 
 
 def _assemble(
-    books: Sequence[Book], tokenizer: Any, seams: Sequence[_Seam], planted: dict[int, list[Fact]], cuts: Sequence[int]
-) -> Haystack:
+    books: Sequence[Book], tokenizer: Any, seams: Sequence[_Seam], planted: dict[int, list[F]], cuts: Sequence[int]
+) -> Haystack[F]:
     parts: list[Part] = []
-    needles: list[Needle] = []
+    needles: list[Needle[F]] = []
     checkpoints: list[int] = []
     pieces: list[str] = []
-    stated: list[tuple[Fact, int, int]] = []  # fact, characters of the part that is being built
+    stated: list[tuple[F, int, int]] = []  # fact, characters of the part that is being built
     length = 0
     read_to = (0, 0)  # book, character
 
@@ -185,7 +197,7 @@ def _assemble(
         text = "".join(pieces)
         begin = parts[-1].end if parts else 0
         if text.strip():
-            offsets = _offsets(tokenizer, text)
+            offsets = token_offsets(tokenizer, text)
             for fact, first, last in stated:
                 inside = np.flatnonzero((offsets[:, 0] < last) & (offsets[:, 1] > first))
                 needles.append(Needle(fact, begin + int(inside[0]), begin + int(inside[-1]) + 1, len(parts)))

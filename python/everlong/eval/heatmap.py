@@ -11,8 +11,15 @@ import numpy as np
 _RED_TO_GREEN = ("#b2182b", "#ef8a62", "#fddbc7", "#d9f0d3", "#7fbf7b", "#1b7837")
 
 
+def share_colours() -> Any:
+    """From red, nothing right, to green, all of it."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("right", _RED_TO_GREEN)
+
+
 def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Write a PNG: what share of the facts at each depth (rows) of each length (columns) was answered right.
+    """Write a PNG or SVG: what share of the facts at each depth (rows) of each length (columns) was answered right.
 
     `report` is a NiahReport's dict or its JSON read back. A cell that was never asked stays blank.
     """
@@ -20,7 +27,6 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.colors import LinearSegmentedColormap
 
     questions = report["questions"]
     depths = int(report["config"]["depths"])
@@ -34,9 +40,8 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
     share = np.divide(100.0 * right, asked, out=np.full_like(right, np.nan), where=asked > 0)
 
     figure, axes = pyplot.subplots(figsize=(3.6 + 1.3 * len(lengths), 1.9 + 0.42 * depths), layout="constrained")
-    colours = LinearSegmentedColormap.from_list("right", _RED_TO_GREEN)
     axes.set_facecolor("#f2f2f2")
-    image = axes.imshow(share, cmap=colours, vmin=0, vmax=100, aspect="auto")
+    image = axes.imshow(share, cmap=share_colours(), vmin=0, vmax=100, aspect="auto")
     for row in range(depths):
         for column in range(len(lengths)):
             if asked[row, column]:

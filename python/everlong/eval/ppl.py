@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Policy = Literal["window", "recent", "prompt", "random"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 _CHUNK_TOKENS = 512
-_BIN_TOKENS = 32
+BIN_TOKENS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class PplReport:
     # mean, stderr over books; None where the full window gains nothing or one book is all
     recovered_fraction: dict[str, float | None]
     codec_loss: dict[str, float]  # mean, stderr of the NLL that the memory's codec costs against bf16
-    by_position: dict[str, list[float]]  # policy: mean NLL of each _BIN_TOKENS tokens behind a place
+    by_position: dict[str, list[float]]  # policy: mean NLL of each BIN_TOKENS tokens behind a place
     places: tuple[Place, ...]
     config: dict[str, Any]
     model: str
@@ -165,10 +165,10 @@ def summarise(places: list[Place], losses_of: list[dict[str, list[float]]], conf
 
 
 def _by_position(losses: list[list[float]]) -> list[float]:
-    """Mean over places of the losses of each _BIN_TOKENS tokens; a last part that not all places fill is left out."""
-    bins = min(len(nll) for nll in losses) // _BIN_TOKENS
+    """Mean over places of the losses of each BIN_TOKENS tokens; a last part that not all places fill is left out."""
+    bins = min(len(nll) for nll in losses) // BIN_TOKENS
     return [
-        mean_and_stderr(math.fsum(nll[n * _BIN_TOKENS : (n + 1) * _BIN_TOKENS]) / _BIN_TOKENS for nll in losses)[0]
+        mean_and_stderr(math.fsum(nll[n * BIN_TOKENS : (n + 1) * BIN_TOKENS]) / BIN_TOKENS for nll in losses)[0]
         for n in range(bins)
     ]
 

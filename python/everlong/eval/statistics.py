@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ def rate(outcomes: Iterable[bool]) -> Rate:
     return Rate(right, n, right / n if n else 0.0, low, high)
 
 
-def wilson_interval(right: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+def wilson_interval(right: float, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
     """Score interval of a binomial proportion (Wilson 1927); z = 1.96 gives 95 %."""
     if not 0 <= right <= n:
         raise ValueError(f"{right} right of {n}")
@@ -38,6 +40,24 @@ def wilson_interval(right: int, n: int, z: float = 1.959963984540054) -> tuple[f
     half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     # At the ends the bound is exact; rounding must not push it over.
     return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
+
+
+def mean_interval(scores: Sequence[float], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
+    """95 % interval of the mean of scores in [0, 1]: Wilson's where all are 0 or 1, else by the bootstrap.
+
+    Scores that are all alike tell a bootstrap nothing, and an interval without width would be wrong: Wilson's again, of
+    their mean, which no spread of scores with that mean exceeds.
+    """
+    if not scores:
+        raise ValueError("the interval of nothing")
+    values = np.asarray(scores, dtype=np.float64)
+    if np.any((values < 0) | (values > 1)):
+        raise ValueError("a score lies outside [0, 1]")
+    if set(scores) <= {0.0, 1.0} or np.ptp(values) == 0:
+        return wilson_interval(float(values.sum()), len(values))
+    picks = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
+    low, high = np.quantile(values[picks].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:

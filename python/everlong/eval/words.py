@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -120,3 +123,11 @@ SAYING_OBJECTS = (
     "its own shadow",
     "the bottom of the sea",
 )
+
+
+def pairs(rng: random.Random, first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
+    """Every pair once; a first word comes back only after all the others."""
+    left, right = rng.sample(first, len(first)), rng.sample(second, len(second))
+    for shift in range(len(right)):
+        for index, word in enumerate(left):
+            yield f"{word} {right[(index + shift) % len(right)]}"

@@ -1,0 +1,58 @@
+"""The answers of a suite as they come: a file of JSON lines that is only appended to, so that a run can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+_SETTINGS = "settings"
+
+
+class AnswerFile:
+    """`settings` are its first line: a run with others is another run. Raises ValueError when they differ."""
+
+    def __init__(self, path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        self._path = path
+        self.rows: list[dict[str, Any]] = []
+        plain = json.loads(json.dumps(settings))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = _whole_lines(path)
+        if not lines:
+            self._append({_SETTINGS: plain})
+            return
+        kept = json.loads(lines[0]).get(_SETTINGS, {})
+        different = sorted(key for key in {*kept, *plain} if kept.get(key) != plain.get(key))
+        if different:
+            told = "; ".join(f"{key}: {kept.get(key)!r} then, {plain.get(key)!r} now" for key in different)
+            raise ValueError(f"{path.parent} holds a run with other settings ({told}): name another folder with --out")
+        self.rows = [json.loads(line) for line in lines[1:]]
+
+    def add(self, **row: Any) -> None:
+        """Keep a row; it is on disk when this returns."""
+        self._append(row)
+        self.rows.append(json.loads(json.dumps(row)))
+
+    def find(self, **where: Any) -> list[dict[str, Any]]:
+        """Rows with these values, oldest first."""
+        return [row for row in self.rows if all(row.get(key) == value for key, value in where.items())]
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _whole_lines(path: pathlib.Path) -> list[str]:
+    """The file's lines; what an interruption left of a last one is cut off."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return whole.decode("utf-8").splitlines()

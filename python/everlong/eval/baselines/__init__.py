@@ -1,0 +1,62 @@
+"""The baselines of the evaluation suites: one dataclass each, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from everlong.eval.baselines.base import Baseline, MissingPackageError, Reading, Reply
+from everlong.eval.baselines.bm25 import Bm25
+from everlong.eval.baselines.full import FullAttention
+from everlong.eval.baselines.gold import Gold
+from everlong.eval.baselines.memory import Everlong, Heads, Lexical, MeanPool
+from everlong.eval.baselines.minilm import MiniLm
+from everlong.eval.baselines.pages import RandomPages, RecentPages
+from everlong.eval.baselines.window import Window
+
+__all__ = ["BASELINES", "Baseline", "MissingPackageError", "Reading", "Reply", "baseline_of"]
+
+BASELINES: dict[str, type[Baseline]] = {
+    kind.name: kind
+    for kind in (
+        Everlong,
+        Heads,
+        Lexical,
+        MeanPool,
+        RecentPages,
+        RandomPages,
+        Window,
+        FullAttention,
+        Bm25,
+        MiniLm,
+        Gold,
+    )
+}
+
+
+def baseline_of(spec: str) -> Baseline:
+    """A baseline by its name, or `NAME:setting=value,...`. Raises ValueError that lists what there is."""
+    name, _, settings = spec.partition(":")
+    if name not in BASELINES:
+        raise ValueError(f"no baseline {name!r}; there are {', '.join(BASELINES)}")
+    kind = BASELINES[name]
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        if key not in fields:
+            raise ValueError(f"baseline {name} has no setting {key!r}; it has {', '.join(fields) or 'none'}")
+        given[key] = _parse(value, fields[key], f"{name}:{key}")
+    return kind(**given)
+
+
+def _parse(text: str, hint: Any, where: str) -> Any:
+    """A number of the type that a field has."""
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not types.NoneType]
+    try:
+        return kinds[0](text)
+    except ValueError:
+        raise ValueError(f"{where}: {text!r} is no {kinds[0].__name__}") from None

@@ -1,0 +1,85 @@
+"""What a suite compares: anything that answers a question about a text which is longer than the model's window."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from everlong.eval.haystack import Part
+from everlong.eval.plan import Asked
+from everlong.eval.tasks import Question
+from everlong.model import MemoryModel
+from everlong.where import EVERYWHERE, Where
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A text that was read to some length: what a baseline may use."""
+
+    mm: MemoryModel  # its memory and frame stand at the text's end
+    texts: tuple[Part, ...]  # all of it, in reading order
+    gold_tokens: int = 512
+
+    @property
+    def model(self) -> Any:
+        return self.mm.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.mm.tokenizer
+
+    @property
+    def passage_tokens(self) -> int:
+        """Tokens of one group of pages that everlong recalls: the passage of everybody's budget."""
+        return (1 + 2 * self.mm.config.neighbours) * self.mm.config.page_tokens
+
+    @property
+    def kv_token_bytes(self) -> int:
+        """Keys and values of one token in the model's own format."""
+        served = self.mm.frame.served
+        size: int = served.layers * 2 * served.kv_heads * served.head_dim * self.model.dtype.itemsize
+        return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    text: str
+    recalled: tuple[tuple[int, int], ...] = ()  # tokens of the stream that were put before the question, best first
+
+
+class MissingPackageError(ValueError):
+    """A baseline needs a package that is not installed; the message names it."""
+
+
+class Baseline(abc.ABC):
+    """A dataclass; its fields are its settings. Prepared once a reading, then asked; nothing it does is remembered."""
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def prepare(self, reading: Reading) -> None:
+        """Do what is done once for a text, before the first question. Raises MissingPackageError."""
+
+    @abc.abstractmethod
+    def answer(self, asked: Asked) -> Reply:
+        """Greedy, at most as many tokens as the question allows."""
+
+    @abc.abstractmethod
+    def held_bytes(self) -> int:
+        """Of keys, values, text and index that stay between two questions, in RAM or on disk."""
+
+    def release(self) -> None:
+        """Let go of what `prepare` made."""
+        for key in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
+            delattr(self, key)
+
+
+def where_of(question: Question) -> Where:
+    return Where(source=question.sources) if question.sources else EVERYWHERE
+
+
+def chosen_texts(texts: Sequence[Part], question: Question) -> list[int]:
+    """Indices of the texts that a question is about."""
+    return [index for index, text in enumerate(texts) if not question.sources or text.source in question.sources]

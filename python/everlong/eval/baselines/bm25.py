@@ -1,0 +1,39 @@
+"""BM25 over words (Okapi, k1 = 1.5, b = 0.75) by the package rank-bm25."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from everlong.eval.baselines.base import MissingPackageError
+from everlong.eval.baselines.passages import PassageRetrieval
+
+# What one entry of an inverted list takes where a user stores it compactly: passage and count.
+_POSTING_BYTES = 8
+
+
+@dataclasses.dataclass
+class Bm25(PassageRetrieval):
+    name: ClassVar[str] = "bm25"
+
+    def index(self, passages: Sequence[str]) -> None:
+        try:
+            from rank_bm25 import BM25Okapi
+        except ImportError:
+            raise MissingPackageError('bm25 needs the package rank-bm25: pip install "everlong[eval]"') from None
+        self._bm25 = BM25Okapi([_words(passage) for passage in passages])
+
+    def scores(self, question: str) -> npt.NDArray[np.float64]:
+        return np.asarray(self._bm25.get_scores(_words(question)), dtype=np.float64)
+
+    def index_bytes(self) -> int:
+        return _POSTING_BYTES * sum(len(frequencies) for frequencies in self._bm25.doc_freqs)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())

@@ -1,0 +1,100 @@
+"""Full attention of plain transformers over as much as the model's own window holds: beginning and end of the text."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from everlong.attach import trained_window
+from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.haystack import Part
+from everlong.eval.plan import Asked
+
+_QUESTION = "(question)"
+_CHUNK_TOKENS = 512
+_QUESTION_ROOM = 256  # tokens for question and answer
+
+
+@dataclasses.dataclass
+class FullAttention(Baseline):
+    """Where the text is longer than the window its middle is cut out. Its keys and values serve every question."""
+
+    name: ClassVar[str] = "full"
+    window: int | None = None  # tokens; the model's own
+
+    def prepare(self, reading: Reading) -> None:
+        self._reading = reading
+        tokenizer = reading.tokenizer
+        before, self._after = _around_question(tokenizer)
+        room = (self.window or trained_window(reading.model)) - _QUESTION_ROOM - len(tokenizer(before)["input_ids"])
+        self._kept, text = _without_middle(reading.texts, room)
+        self._ids: list[int] = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
+        self._cache = _prefill(reading.model, self._ids)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the text was longer than the window."""
+        return len(self._kept) > 1
+
+    def answer(self, asked: Asked) -> Reply:
+        question, reading = asked.question, self._reading
+        tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]
+        text = continue_prompt(
+            reading.model, reading.tokenizer, self._ids + tail, copy.deepcopy(self._cache), question.max_new_tokens
+        )
+        return Reply(text, self._kept)
+
+    def held_bytes(self) -> int:
+        return len(self._ids) * self._reading.kv_token_bytes
+
+
+def _around_question(tokenizer: Any) -> tuple[str, str]:
+    """What the chat template puts before and after a user's text."""
+    if not getattr(tokenizer, "chat_template", None):
+        return "", ""
+    turn = [{"role": "user", "content": _QUESTION}]
+    before, after = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True).split(_QUESTION)
+    return before, after
+
+
+def _without_middle(texts: Sequence[Part], tokens: int) -> tuple[tuple[tuple[int, int], ...], str]:
+    """The first and the last half of `tokens` tokens, with their spans; all of the text where it is short enough."""
+    end = texts[-1].end
+    spans = ((0, end),) if end <= tokens else ((0, tokens // 2), (end - tokens // 2, end))
+    pieces = []
+    for first, last in spans:
+        for part in texts:
+            begin, stop = max(first, part.begin) - part.begin, min(last, part.end) - part.begin
+            if begin < stop:
+                pieces.append(part.text[int(part.offsets[begin, 0]) : int(part.offsets[stop - 1, 1])])
+    return spans, "\n\n".join(pieces)
+
+
+@torch.inference_mode()
+def _prefill(model: Any, ids: Sequence[int]) -> Any:
+    """The cache after `ids`, read in chunks: attention over all of them at once takes memory by the square."""
+    cache: Any = None
+    rows = torch.tensor([list(ids)], device=model.device)
+    for chunk in torch.split(rows, _CHUNK_TOKENS, dim=1):
+        cache = model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
+    return cache
+
+
+@torch.inference_mode()
+def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any, max_new_tokens: int) -> str:
+    """Greedy answer to `ids`, of which `cache` holds the first ones."""
+    rows = torch.tensor([list(ids)], device=model.device)
+    output = model.generate(
+        input_ids=rows,
+        attention_mask=torch.ones_like(rows),
+        past_key_values=cache,
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+    )
+    answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
+    return answer

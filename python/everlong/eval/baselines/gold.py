@@ -1,0 +1,26 @@
+"""The gold text alone in plain transformers: the model's own rate, which no memory can be blamed for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.gold import answer_from_passage
+from everlong.eval.plan import Asked
+
+
+@dataclasses.dataclass
+class Gold(Baseline):
+    name: ClassVar[str] = "gold"
+
+    def prepare(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def answer(self, asked: Asked) -> Reply:
+        question, reading = asked.question, self._reading
+        text = answer_from_passage(reading.model, reading.tokenizer, asked.gold, question.text, question.max_new_tokens)
+        return Reply(text, asked.spans)
+
+    def held_bytes(self) -> int:
+        return 0

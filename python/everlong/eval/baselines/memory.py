@@ -1,0 +1,78 @@
+"""everlong as it is configured, and with one part of its index alone."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from everlong.config import IndexPart
+from everlong.eval.baselines.base import Baseline, Reading, Reply, where_of
+from everlong.eval.plan import Asked
+from everlong.model import MemoryModel
+
+
+@dataclasses.dataclass
+class Everlong(Baseline):
+    """The memory that is evaluated. Fields left at None are as the memory is configured."""
+
+    name: ClassVar[str] = "everlong"
+    index: ClassVar[tuple[IndexPart, ...] | None] = None
+    groups: int | None = None
+    decisive: float | None = None
+
+    def prepare(self, reading: Reading) -> None:
+        self._reading = reading
+        own: dict[str, Any] = {"index": self.index, "groups": self.groups, "decisive": self.decisive}
+        self._changes = {key: value for key, value in own.items() if value is not None}
+
+    def answer(self, asked: Asked) -> Reply:
+        question = asked.question
+        with configured(self._reading.mm, **self._changes) as mm:
+            answer = mm.generate(question.text, question.max_new_tokens, remember=False, where=where_of(question))
+        return Reply(answer.text, tuple(recall.span for recall in answer.recalled))
+
+    def held_bytes(self) -> int:
+        return memory_bytes(self._reading)
+
+
+@dataclasses.dataclass
+class Heads(Everlong):
+    """Retrieval heads alone."""
+
+    name: ClassVar[str] = "heads"
+    index: ClassVar[tuple[IndexPart, ...] | None] = ("heads",)
+
+
+@dataclasses.dataclass
+class Lexical(Everlong):
+    """The token-id index alone."""
+
+    name: ClassVar[str] = "lexical"
+    index: ClassVar[tuple[IndexPart, ...] | None] = ("lexical",)
+
+
+@dataclasses.dataclass
+class MeanPool(Everlong):
+    """The mean of a page's keys, by cosine: the first guess of many."""
+
+    name: ClassVar[str] = "mean_pool"
+    index: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)
+
+
+def memory_bytes(reading: Reading) -> int:
+    """Of the memory, wherever it is kept, and of the frame."""
+    stats = reading.mm.memory.stats()
+    return max(stats.disk_bytes, stats.payload_bytes) + reading.mm.config.frame_tokens * reading.kv_token_bytes
+
+
+@contextlib.contextmanager
+def configured(mm: MemoryModel, **changes: Any) -> Iterator[MemoryModel]:
+    """`mm` with other settings of recall; afterwards it has its own again."""
+    own = mm.config
+    mm.config = dataclasses.replace(own, **changes)
+    try:
+        yield mm
+    finally:
+        mm.config = own

@@ -1,0 +1,56 @@
+"""Pages that no question chose: random ones, the control of every recall, and the newest."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Sequence
+from typing import ClassVar
+
+from everlong import _core
+from everlong.eval.baselines.base import Baseline, Reading, Reply, where_of
+from everlong.eval.baselines.memory import memory_bytes
+from everlong.eval.plan import Asked
+
+
+@dataclasses.dataclass
+class RandomPages(Baseline):
+    """As many random pages as everlong would recall, from anywhere."""
+
+    name: ClassVar[str] = "random"
+    seed: int = 0
+
+    def prepare(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
+        mm, os = self._reading.mm, self._reading.mm.frame.os
+        seed = self.seed + zlib.crc32(asked.id.encode())
+        return mm.memory.core.random_pages(os.stream, os.rolling[0], page_budget(self._reading), seed)
+
+    def answer(self, asked: Asked) -> Reply:
+        mm, question = self._reading.mm, asked.question
+        pages = self.pages(asked)
+        answer = mm.generate(question.text, question.max_new_tokens, recall=pages, remember=False)
+        return Reply(answer.text, tuple((page.begin, page.end) for page in pages))
+
+    def held_bytes(self) -> int:
+        return memory_bytes(self._reading)
+
+
+@dataclasses.dataclass
+class RecentPages(RandomPages):
+    """As many of the newest pages that have left the window."""
+
+    name: ClassVar[str] = "recent"
+
+    def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
+        mm, os = self._reading.mm, self._reading.mm.frame.os
+        budget = page_budget(self._reading)
+        where = where_of(asked.question).core()
+        return mm.memory.core.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
+
+
+def page_budget(reading: Reading) -> int:
+    config = reading.mm.config
+    return min(config.groups * (1 + 2 * config.neighbours), config.recalled_tokens // config.page_tokens)

@@ -1,0 +1,27 @@
+"""Sinks and the newest tokens: what is left of StreamingLLM (Xiao et al. 2023) when nothing comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.plan import Asked
+
+
+@dataclasses.dataclass
+class Window(Baseline):
+    name: ClassVar[str] = "window"
+
+    def prepare(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def answer(self, asked: Asked) -> Reply:
+        mm = self._reading.mm
+        begin, end = mm.frame.os.rolling
+        text = mm.generate(asked.question.text, asked.question.max_new_tokens, recall=False, remember=False).text
+        return Reply(text, ((begin, end),))
+
+    def held_bytes(self) -> int:
+        begin, end = self._reading.mm.frame.os.rolling
+        return (self._reading.mm.frame.os.sinks + end - begin) * self._reading.kv_token_bytes

@@ -1,0 +1,35 @@
+"""Pictures of every report, drawn from its JSON alone: PNG and SVG."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from everlong.eval.heatmap import draw_heat_map
+from everlong.eval.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
+from everlong.eval.pictures.budget import draw_by_budget
+from everlong.eval.pictures.depth import draw_by_depth
+from everlong.eval.pictures.position import draw_by_position
+from everlong.eval.timeline import draw_timeline
+
+__all__ = ["draw_report"]
+
+
+def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Every picture that a report has, written to `folder`.
+
+    `report` is that of a suite, of `eval niah`, of `eval ppl` or a trace with its blocks, as JSON gives it back.
+    Raises ValueError for anything else.
+    """
+    if report.get("kind") == "suite":
+        draws = (draw_by_baseline, draw_by_task, draw_by_length, draw_by_depth, draw_by_budget)
+        return [path for draw in draws for path in draw(report, folder)]
+    if "by_kind" in report:
+        return [draw_heat_map(report, folder / f"heatmap.{suffix}") for suffix in ("png", "svg")]
+    if "by_position" in report:
+        return draw_by_position(report, folder)
+    if "events" in report:
+        files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
+        return [draw_timeline(report["events"], report["blocks"], file) for file in files]
+    raise ValueError("no report of a suite, of niah, of ppl, or a trace: nothing to draw")

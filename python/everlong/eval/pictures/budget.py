@@ -1,0 +1,35 @@
+"""Right answers by how many tokens are put before the question."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from everlong.eval.pictures.canvas import label_of, open_figure, save
+
+
+def draw_by_budget(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """A line for each baseline that was asked with several settings (`everlong:groups=1` ...); nothing without one."""
+    lines: dict[str, list[tuple[float, float, float, float]]] = {}
+    for name, baseline in report["baselines"].items():
+        score = baseline["score"]
+        point = (baseline["cost"]["context"], score["mean"], score["low"], score["high"])
+        lines.setdefault(name.partition(":")[0], []).append(point)
+    lines = {name: sorted(points) for name, points in lines.items() if len(points) > 1}
+    if not lines:
+        return []
+    pyplot, figure, axes = open_figure(7, 4.5)
+    for number, (name, points) in enumerate(lines.items()):
+        tokens, means, lows, highs = (list(column) for column in zip(*points, strict=True))
+        axes.fill_between(
+            tokens, [100 * low for low in lows], [100 * high for high in highs], color=f"C{number}", alpha=0.12
+        )
+        axes.plot(tokens, [100 * mean for mean in means], marker="o", color=f"C{number}", label=label_of(name))
+    axes.set_xlabel("recalled before the question (tokens, mean of the questions)")
+    axes.set_ylabel("right answers (%), shaded: 95 % interval")
+    axes.set_xlim(left=0)
+    axes.set_ylim(-2, 102)
+    axes.set_title(f"{report['settings']['model']}: right answers by budget", fontsize=11)
+    axes.legend(fontsize=9, frameon=False)
+    return save(pyplot, figure, folder, "budget")

@@ -1,0 +1,53 @@
+"""Settings of an evaluation as they are typed: those of the memory, and lengths."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+
+
+def memory_settings(given: Iterable[str]) -> list[str]:
+    """`name=value` settings for `MemoryConfig.with_settings`, from such and from .json and .toml files of them."""
+    settings: list[str] = []
+    for text in given:
+        path = pathlib.Path(text)
+        if "=" not in text and path.suffix in (".json", ".toml"):
+            settings += [f"{name}={_typed(value)}" for name, value in _load(path).items()]
+        else:
+            settings.append(text)
+    return settings
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """ "4K,32K,1M" in tokens, ascending; K is 1,024 and M 1,048,576."""
+    lengths = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+)([KM]?)", word.strip().upper())
+        if match is None:
+            raise ValueError(f"length {word!r}: expected tokens such as 32768, 32K or 1M")
+        lengths.append(int(match[1]) * _UNITS[match[2]])
+    return tuple(sorted(set(lengths)))
+
+
+def _load(path: pathlib.Path) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".toml":
+        if sys.version_info < (3, 11):
+            raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON")
+        import tomllib
+
+        return tomllib.loads(text)
+    given = json.loads(text)
+    if not isinstance(given, dict):
+        raise ValueError(f"{path}: expected an object of settings")
+    return given
+
+
+def _typed(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,27 @@
+"""The tasks of the evaluation suites: one file a family, one dataclass a task."""
+
+from __future__ import annotations
+
+from everlong.eval.tasks import babi, dialogue, infinite, ruler
+from everlong.eval.tasks.draw import Draw
+from everlong.eval.tasks.question import Document, Question, Task
+
+__all__ = ["SUITES", "TASKS", "Document", "Draw", "Question", "Task", "tasks_of"]
+
+TASKS: dict[str, Task] = {task.name: task for family in (ruler, infinite, babi, dialogue) for task in family.TASKS}
+SUITES: dict[str, tuple[Task, ...]] = {
+    "ruler": ruler.TASKS,
+    "infinite": infinite.TASKS,
+    "babi": babi.TASKS,
+    "dialogue": dialogue.TASKS,
+    "all": tuple(TASKS.values()),
+}
+
+
+def tasks_of(name: str) -> tuple[Task, ...]:
+    """The tasks of a suite, or the one of that name. Raises ValueError that lists what there is."""
+    if name in SUITES:
+        return SUITES[name]
+    if name in TASKS:
+        return (TASKS[name],)
+    raise ValueError(f"no suite or task {name!r}; suites: {', '.join(SUITES)}; tasks: {', '.join(TASKS)}")

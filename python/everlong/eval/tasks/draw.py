@@ -1,0 +1,76 @@
+"""Where tasks take their keys and values from: drawn from a seed, nothing twice while the pools last."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import string
+import uuid
+from collections.abc import Callable, Iterator
+
+from everlong.eval import words
+
+# An own text of a task: this share of the whole, within bounds that keep it inside any model's window.
+_OWN_SHARE, _OWN_LEAST, _OWN_MOST = 128, 192, 2_048
+
+
+def own_tokens(length: int) -> int:
+    """Tokens of a text of a task's own (a list, a table) in a haystack of `length` tokens."""
+    return min(max(length // _OWN_SHARE, _OWN_LEAST), _OWN_MOST)
+
+
+class Draw:
+    """One pool for all tasks of a suite, so that no two questions share a key."""
+
+    def __init__(self, seed: int, count_tokens: Callable[[str], int]) -> None:
+        self.rng = random.Random(f"suite {seed}")
+        self.count_tokens = count_tokens
+        self._things = itertools.cycle(words.pairs(self.rng, words.ADJECTIVES, words.NOUNS))
+        self._people = itertools.cycle(words.pairs(self.rng, words.FIRST_NAMES, words.LAST_NAMES))
+        self._cities: list[str] = []
+        self._taken: set[str] = set()
+
+    def thing(self) -> str:
+        return next(self._things)
+
+    def person(self) -> str:
+        return next(self._people)
+
+    def cities(self, count: int) -> list[str]:
+        """Different ones; a city comes back only after all the others."""
+        if len(self._cities) < count:
+            self._cities = self.rng.sample(words.CITIES, len(words.CITIES))
+        return [self._cities.pop() for _ in range(count)]
+
+    def number(self, digits: int) -> str:
+        return self._new(lambda: str(self.rng.randrange(10 ** (digits - 1), 10**digits)))
+
+    def uuid(self) -> str:
+        # It begins with a digit: a small model drops a letter that its tokenizer joined to the space before it.
+        return self._new(
+            lambda: f"{self.rng.randrange(1, 10)}{str(uuid.UUID(int=self.rng.getrandbits(128), version=4))[1:]}"
+        )
+
+    def variable(self) -> str:
+        return self._new(lambda: "".join(self.rng.choices(string.ascii_uppercase, k=5)))
+
+    def code_word(self) -> str:
+        return self._new(lambda: "".join(self.rng.choices(string.ascii_lowercase, k=6)))
+
+    def fill(self, tokens: int, lines: Iterator[str], joint: str = "\n") -> list[str]:
+        """As many lines as come to `tokens` tokens, at least one."""
+        taken: list[str] = []
+        total = 0
+        for line in lines:
+            taken.append(line)
+            total += self.count_tokens(line + joint)
+            if total >= tokens:
+                break
+        return taken
+
+    def _new(self, make: Callable[[], str]) -> str:
+        while True:
+            value = make()
+            if value not in self._taken:
+                self._taken.add(value)
+                return value

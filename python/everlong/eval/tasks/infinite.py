@@ -1,0 +1,95 @@
+"""Retrieval in the manner of InfiniteBench (Zhang et al. 2024, 2402.13718): pass-key, number string, key-value."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import ClassVar
+
+from everlong.eval.tasks.draw import Draw, own_tokens
+from everlong.eval.tasks.question import Document, Question
+from everlong.eval.tasks.ruler import NUMBER, UUID
+
+
+@dataclasses.dataclass(frozen=True)
+class PassKey:
+    """A five-digit pass key, said twice."""
+
+    name: ClassVar[str] = "passkey"
+    family: ClassVar[str] = "infinite"
+
+    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
+        return [self._question(draw) for _ in range(count)]
+
+    def _question(self, draw: Draw) -> Question:
+        key, value = draw.thing(), draw.number(5)
+        return Question(
+            text=f"What is the pass key for the {key}?",
+            answers=(value,),
+            candidates=NUMBER,
+            max_new_tokens=24,
+            statements=(f"The pass key for the {key} is {value}. Remember it. {value} is the pass key.",),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberString:
+    """Ten digits that repeat each other, which a model likes to shorten."""
+
+    name: ClassVar[str] = "number_string"
+    family: ClassVar[str] = "infinite"
+
+    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
+        return [self._question(draw) for _ in range(count)]
+
+    def _question(self, draw: Draw) -> Question:
+        key = draw.thing()
+        value = "".join(digit * 2 for digit in draw.number(5))
+        return Question(
+            text=f"What is the sequence of digits of the {key}?",
+            answers=(value,),
+            candidates=NUMBER,
+            max_new_tokens=32,
+            statements=(f"The sequence of digits of the {key} is {value}. Remember it: {value}.",),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyValue:
+    """A JSON object of UUIDs; the value of one key is asked for. All questions ask the same object."""
+
+    name: ClassVar[str] = "kv_retrieval"
+    family: ClassVar[str] = "infinite"
+
+    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
+        pairs: dict[str, str] = {}
+
+        def entries() -> Iterator[str]:
+            while True:
+                key, value = draw.uuid(), draw.uuid()
+                pairs[key] = value
+                yield _entry(key, value)
+
+        draw.fill(own_tokens(length), entries(), ", ")
+        while len(pairs) < count:
+            draw.fill(1, entries())
+        document = Document(f"object {next(iter(pairs))}", json.dumps(pairs))
+        return [
+            Question(
+                text=f'What is the value of the key "{key}" in the JSON object?',
+                answers=(pairs[key],),
+                candidates=UUID,
+                max_new_tokens=60,
+                documents=(document,),
+                evidence=(_entry(key, pairs[key]),),
+            )
+            for key in draw.rng.sample(list(pairs), count)
+        ]
+
+
+def _entry(key: str, value: str) -> str:
+    return f'"{key}": "{value}"'
+
+
+TASKS = (PassKey(), NumberString(), KeyValue())

@@ -1,0 +1,101 @@
+"""The plan of a suite: everything stands where it is said to stand, in the tokens of the stream that reading makes."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from everlong.data import Book
+from everlong.eval.plan import Plan, make_plan
+from everlong.eval.tasks import SUITES
+from tiny_models import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+LENGTHS = (60_000, 120_000)  # a token is a byte here
+
+
+def books() -> list[Book]:
+    return [
+        Book(f"book-{n}", "\n\n".join(f"Paragraph {p} of book {n}. " + "It goes on. " * 12 for p in range(150)))
+        for n in range(8)
+    ]
+
+
+@functools.cache
+def plan_of(seed: int = 0) -> Plan:
+    return make_plan(SUITES["all"], LENGTHS, 2, books(), TOKENIZER, seed=seed)
+
+
+def stream() -> str:
+    return "".join(part.text for part in plan_of().texts)
+
+
+def test_spans_are_the_statements_and_the_evidence() -> None:
+    text = stream()
+    for asked in plan_of().questions:
+        told = [text[begin:end].strip() for begin, end in asked.spans]
+        question = asked.question
+        if question.statements:
+            assert told == list(question.statements), asked.id
+        elif question.evidence:
+            assert told == list(question.evidence), asked.id
+        else:
+            assert told == [document.text.strip() for document in question.documents], asked.id
+
+
+def test_texts_are_joined_without_a_gap_and_lengths_are_met() -> None:
+    plan = plan_of()
+    assert plan.texts[0].begin == 0
+    for before, after in zip(plan.texts, plan.texts[1:], strict=False):
+        assert before.end == after.begin
+    for length, texts in plan.read_at.items():
+        assert plan.texts[texts - 1].end == pytest.approx(length, rel=0.05)
+    assert plan.tokens == len(stream())
+
+
+def test_a_question_needs_only_what_is_read_at_its_length() -> None:
+    plan = plan_of()
+    for asked in plan.questions:
+        read_to = plan.texts[plan.read_at[asked.length] - 1].end
+        assert all(end <= read_to for _, end in asked.spans), asked.id
+        assert 0 <= asked.depth <= 1.01
+        for answer in asked.question.answers:
+            assert answer in asked.gold
+
+
+def test_every_document_and_distractor_is_read_once() -> None:
+    text = stream()
+    for asked in plan_of().questions:
+        for part in (*asked.question.statements, *asked.question.distractors):
+            assert text.count(part) == 1
+        for document in asked.question.documents:
+            assert sum(part.source == document.source for part in plan_of().texts) == 1
+
+
+def test_depths_are_spread_over_the_whole() -> None:
+    singles = [asked.depth for asked in plan_of().questions if len(asked.spans) == 1]
+    assert min(singles) < 0.15
+    assert max(singles) > 0.85
+
+
+def test_recalled_spans_cover_what_they_hold_whole() -> None:
+    asked = next(asked for asked in plan_of().questions if asked.task == "vt")
+    begin, end = asked.spans[0]
+    assert asked.covered([]) == 0.0
+    assert asked.covered([(begin, end)]) == pytest.approx(1 / len(asked.spans))
+    assert asked.covered([(begin + 1, end)]) == 0.0
+    assert asked.covered([(0, LENGTHS[-1] * 2)]) == 1.0
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    again = make_plan(SUITES["all"], LENGTHS, 2, books(), TOKENIZER)
+    assert again.questions == plan_of().questions
+    assert [part.text for part in again.texts] == [part.text for part in plan_of().texts]
+    assert plan_of(seed=1).questions != plan_of().questions
+
+
+@pytest.mark.parametrize(("length", "count"), [(4_096, 8), (30_000, 40)])
+def test_too_little_room_is_told(length: int, count: int) -> None:
+    with pytest.raises(ValueError, match=f"{length:,} tokens are too few.*fewer questions"):
+        make_plan(SUITES["all"], (length,), count, books(), TOKENIZER)

