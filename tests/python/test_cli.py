@@ -110,3 +110,38 @@ def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
     assert result.stderr.startswith("everlong: ")
     assert "nothing.everlong" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "run"
+    arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out]
+    run = everlong("eval", *arguments, "--baseline", "window", "--baseline", "random", "--set", "index=lexical")
+    assert run.returncode == 0, run.stderr
+    assert "right answers in 6,000 tokens" in run.stdout
+    report = json.loads((out / "report.json").read_text())
+    assert list(report["baselines"]) == ["window", "random"]
+    drawn = everlong("plot", out / "report.json", "--out", tmp_path / "pictures")
+    assert drawn.returncode == 0, drawn.stderr
+    assert {Path(line).name for line in drawn.stdout.split()} == {
+        "accuracy.png",
+        "accuracy.svg",
+        "tasks.png",
+        "tasks.svg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, ruler, "),
+        (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
+        (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
+        (["eval", "all", "--set", "grups=2"], "expected name=value with a name of frame_tokens"),
+    ],
+)
+def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> None:
+    wrong = everlong(*arguments)
+    assert wrong.returncode == 1
+    assert told in wrong.stderr
+    assert wrong.stderr.count("\n") == 1

@@ -29,7 +29,7 @@ CONFIG = MemoryConfig(
     evict_tokens=64,
     block_tokens=128,
     groups=2,
-    neighbours=0,
+    neighbours=1,
     index=("lexical",),
 )
 NEEDLE = "The colour of the zeppelin is vermilion."
@@ -94,16 +94,13 @@ def test_full_attention_is_plain_transformers_where_all_fits(reading: Reading) -
     full = FullAttention()
     full.prepare(short)
     assert not full.truncated
-    expected = answer_from_passage(MODEL, TOKENIZER, TEXTS[2], asked().question.text, 5)
     again = [full.answer(asked()).text for _ in range(2)]
-    # The text's last space is stripped by one and kept by the other: compare over what both read.
     prompt = f"{TEXTS[2]}\n\n{asked().question.text}"
     ids = TOKENIZER(prompt, return_tensors="pt")["input_ids"]
     output = MODEL.generate(
         input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False, pad_token_id=256
     )
     assert again == [TOKENIZER.decode(output[0, ids.shape[1] :], skip_special_tokens=True)] * 2
-    assert isinstance(expected, str)
 
 
 def test_full_attention_cuts_the_middle_out_of_what_is_too_long(reading: Reading) -> None:
@@ -123,7 +120,7 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
     baseline.prepare(reading)
     spans = baseline.answer(asked()).recalled
     assert spans == baseline.answer(asked()).recalled
-    assert 1 <= len(spans) <= 2
+    assert 1 <= len(spans) <= 2 * 3
     rolling = reading.mm.frame.os.rolling[0]
     assert all(end <= rolling for _, end in spans)
     if name == "recent":
@@ -133,13 +130,15 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
 
 
 def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
-    """Recalling by hand what a search found answers as the search's own recall does; other pages do not."""
+    """Recalling by hand what a search found answers as the search's own recall does."""
     mm, question = reading.mm, asked().question.text
     own = mm.generate(question, 8, remember=False)
     spans = [recall.span for recall in reversed(own.recalled)]
     pages = [page for begin, end in spans for page in mm.memory.core.pages_of(0, begin, end)]
     assert mm.generate(question, 8, recall=pages, remember=False).text == own.text
-    assert mm.generate(question, 8, recall=[], remember=False).recalled == ()
+    nothing = mm.generate(question, 8, recall=[], remember=False)
+    assert nothing.recalled == ()
+    assert nothing.text != own.text
 
 
 def test_parts_of_the_index_are_asked_alone_and_the_memory_keeps_its_own_settings(reading: Reading) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `everlong read | ask | chat | inspect | doctor | demo | eval niah | eval ppl`.
+"""The command line: `everlong read | ask | chat | inspect | doctor | demo | eval SUITE | plot`.
 
 Exit code 0; 1 with one line that says why; 130 after Ctrl-C.
 """

@@ -109,7 +109,9 @@ def chat(
     tag: Tags = None,
     after: After = "",
     before: Before = "",
-    timeline: Annotated[Path | None, typer.Option(help="Draw what came back when: a .png or .svg file.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a turn.")] = False,
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
@@ -138,7 +140,11 @@ def _draw_timeline(mm: MemoryModel, file: Path) -> None:
     from everlong.eval.timeline import draw_timeline
 
     mm.frame.end_of_text()
-    draw_timeline(mm.trace(), {block.id: block.span for block in mm.memory.blocks()}, file)
+    blocks = {block.id: block.span for block in mm.memory.blocks()}
+    if file.suffix == ".json":
+        file.write_text(json.dumps({"events": mm.trace(), "blocks": blocks}), encoding="utf-8")
+    else:
+        draw_timeline(mm.trace(), blocks, file)
 
 
 def _next_line() -> str | None:

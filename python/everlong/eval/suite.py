@@ -23,7 +23,6 @@ from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
 from everlong.eval.tasks import tasks_of
-from everlong.memory import Memory
 from everlong.model import MemoryModel
 
 Log = Callable[[str], None]
@@ -91,6 +90,7 @@ def run_suite(
 
     config = config if config is not None else SuiteConfig()
     say = log if log is not None else _silent
+    named = tuple(baselines) not in (DEFAULT_BASELINES, QUICK_BASELINES)
     tasks = list({task.name: task for name in config.suites for task in tasks_of(name)}.values())
     chosen = [(_spec(baseline), baseline) for baseline in baselines]
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
@@ -114,7 +114,7 @@ def run_suite(
     _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
     for length in config.lengths:
         questions = [asked for asked in plan.questions if asked.length == length]
-        _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, optional=baselines)
+        _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
     return summarise(answers, plan, [spec for spec, _ in rivals], tasks, settings)
 
 
@@ -141,15 +141,19 @@ def check_room(model: Any, config: MemoryConfig | None, tokens: int, out: pathli
     free = shutil.disk_usage(place).free + held
     if disk > free:
         raise CapacityError(
-            f"{tokens:,} tokens of this model need {disk / 1e9:.1f} GB of disk as {codec}, "
-            f"{place} has {free / 1e9:.1f} GB: ask for fewer tokens or name another folder with --out"
+            f"{tokens:,} tokens of this model need {_told(disk)} of disk as {codec}, "
+            f"{place} has {_told(free)}: ask for fewer tokens or name another folder with --out"
         )
     ram, available = tokens * _RAM_TOKEN_BYTES, _available_ram()
     if available is not None and ram > available:
         raise CapacityError(
-            f"{tokens:,} tokens need {ram / 1e9:.1f} GB of RAM for their index, this machine has "
-            f"{available / 1e9:.1f} GB free: ask for fewer tokens"
+            f"{tokens:,} tokens need {_told(ram)} of RAM for their index, this machine has "
+            f"{_told(available)} free: ask for fewer tokens"
         )
+
+
+def _told(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
 def _available_ram() -> int | None:
@@ -217,7 +221,7 @@ def _ask(
     answers: AnswerFile,
     say: Log,
     *,
-    optional: Sequence[str | Baseline],
+    named: bool,
 ) -> None:
     """Ask every baseline what it has not answered yet, at one length."""
     length = questions[0].length
@@ -228,8 +232,7 @@ def _ask(
         open_questions[spec] = [asked for asked in questions if asked.id not in answered]
     if not any(open_questions.values()):
         return
-    memory = Memory.open(_fork_of(out, length))
-    with memory, MemoryModel(network, tokenizer, memory, config) as mm, metered(network) as meter:
+    with MemoryModel(network, tokenizer, _fork_of(out, length), config) as mm, metered(network) as meter:
         reading = Reading(mm, texts)
         for spec, baseline in rivals:
             if not open_questions[spec]:
@@ -239,7 +242,7 @@ def _ask(
             try:
                 baseline.prepare(reading)
             except MissingPackageError as error:
-                if optional is not DEFAULT_BASELINES:
+                if named:
                     raise
                 say(f"{spec} is left out: {error}")
                 continue

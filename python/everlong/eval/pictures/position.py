@@ -34,7 +34,7 @@ def draw_by_position(report: Mapping[str, Any], folder: pathlib.Path) -> list[pa
     axes.set_ylabel("perplexity")
     axes.set_xlim(left=0)
     axes.set_title(
-        f"{report['model']}: {len(report['places'])} places after {report['config']['prefix_tokens']:,} tokens and more",
+        f"{report['model']}: {len(report['places'])} places after {report['config']['prefix_tokens']:,}+ tokens",
         fontsize=11,
     )
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False)

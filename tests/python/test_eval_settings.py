@@ -1,0 +1,42 @@
+"""Settings as they are typed: files, name=value, lengths."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong import MemoryConfig
+from everlong.eval.settings import memory_settings, parse_lengths
+
+
+def test_settings_come_from_files_and_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "memory.json"
+    file.write_text(json.dumps({"groups": 2, "index": ["heads", "lexical"], "decisive": 2.5, "host_bytes": None}))
+    config = MemoryConfig().with_settings(memory_settings([str(file), "recall_mode=text"]))
+    assert (config.groups, config.index, config.decisive) == (2, ("heads", "lexical"), 2.5)
+    assert (config.host_bytes, config.recall_mode) == (None, "text")
+    if sys.version_info >= (3, 11):
+        toml = tmp_path / "memory.toml"
+        toml.write_text('groups = 3\npolicy = ["prompt", "recent"]\n')
+        config = MemoryConfig().with_settings(memory_settings([str(toml)]))
+        assert (config.groups, config.policy) == (3, ("prompt", "recent"))
+
+
+def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    file.write_text("[1, 2]")
+    with pytest.raises(ValueError, match="expected an object"):
+        memory_settings([str(file)])
+    with pytest.raises(FileNotFoundError):
+        memory_settings([str(tmp_path / "none.json")])
+
+
+def test_lengths_have_units_and_ascend() -> None:
+    assert parse_lengths("128K,4k, 1M,1000") == (1_000, 4_096, 131_072, 1_048_576)
+    assert parse_lengths("8192,8K") == (8_192,)
+    for wrong in ("", "12G", "4K,", "-3", "1.5K"):
+        with pytest.raises(ValueError, match="expected tokens such as"):
+            parse_lengths(wrong)
