@@ -118,7 +118,7 @@ def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path:
     arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out]
     run = everlong("eval", *arguments, "--baseline", "window", "--baseline", "random", "--set", "index=lexical")
     assert run.returncode == 0, run.stderr
-    assert "right answers in 6,000 tokens" in run.stdout
+    assert "Right answers in 6,000 tokens" in run.stdout
     report = json.loads((out / "report.json").read_text())
     assert list(report["baselines"]) == ["window", "random"]
     drawn = everlong("plot", out / "report.json", "--out", tmp_path / "pictures")

@@ -18,7 +18,7 @@ from everlong.errors import CapacityError
 from everlong.eval import suite as suites
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
 from everlong.eval.plan import Asked
-from everlong.eval.report import print_suite
+from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -203,5 +203,8 @@ def test_a_report_is_json_and_prints(finished: tuple[Path, dict[str, Any]]) -> N
     console = Console(file=io.StringIO(), width=200)
     print_suite(report, console)
     shown = console.file.getvalue()
-    for expected in ("right answers in 12,000 tokens (%)", "dialogue_session", "bm25:passages=1", "knowing", "MB held"):
+    for expected in ("Right answers in 12,000 tokens (%)", "dialogue_session", "bm25:passages=1", "knowing", "MB held"):
         assert expected in shown
+    rows = [line.split("|") for line in markdown(report).splitlines() if line.startswith("|")]
+    assert len({len(row) for row in rows[:8]}) == 1
+    assert any(row[1].strip() == "vt" and row[2].strip() == "0" and row[3].strip() == "100" for row in rows)

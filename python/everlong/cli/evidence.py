@@ -181,11 +181,11 @@ def run_and_report(
     corpus: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a suite, keep its report as `report.json` in its folder, and show it."""
+    """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
     from everlong.attach import trained_window
     from everlong.config import MemoryConfig
     from everlong.eval.baselines import baseline_of
-    from everlong.eval.report import print_suite
+    from everlong.eval.report import markdown, print_suite
     from everlong.eval.settings import memory_settings, parse_lengths
     from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
     from everlong.models import load
@@ -214,6 +214,7 @@ def run_and_report(
     )
     file = folder / "report.json"
     file.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
     if as_json:
         print_json(report)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -122,39 +122,73 @@ def _cost(answers: AnswerFile, baseline: str, rows: Sequence[Mapping[str, Any]])
     }
 
 
+def markdown(report: Mapping[str, Any]) -> str:
+    """The tables of a report: scores by task and baseline at every length, then costs."""
+    parts = []
+    for title, headings, rows in _tables(report):
+        lines = [f"**{title}**", "", f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, _summary(report)]) + "\n"
+
+
 def print_suite(report: Mapping[str, Any], console: Console) -> None:
-    """Scores by task and baseline at every length, then costs."""
-    baselines = list(report["baselines"])
-    for length in report["lengths"]:
-        table = Table(title=f"right answers in {length:,} tokens (%)")
-        table.add_column("task")
-        for baseline in baselines:
-            table.add_column(baseline, justify="right")
-        for task in report["tasks"]:
-            cells = [report["baselines"][baseline]["by_task"][task][str(length)]["mean"] for baseline in baselines]
-            table.add_row(task, *(f"{100 * cell:.0f}" for cell in cells))
-        table.add_section()
-        totals = [report["baselines"][baseline]["by_length"][str(length)] for baseline in baselines]
-        table.add_row("all", *(f"{100 * total['mean']:.0f}" for total in totals))
-        table.add_row("95 %", *(f"{100 * total['low']:.0f}-{100 * total['high']:.0f}" for total in totals))
+    """The same tables for a terminal."""
+    for title, headings, rows in _tables(report):
+        table = Table(title=title)
+        for number, heading in enumerate(headings):
+            table.add_column(heading, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
-    table = Table(title="what a question costs")
-    for heading in ("baseline", "seconds", "tokens prefilled", "tokens recalled", "answer recalled (%)", "MB held"):
-        table.add_column(heading, justify="left" if heading == "baseline" else "right")
-    for baseline in baselines:
-        cost = report["baselines"][baseline]["cost"]
-        held = max(prepared["bytes"] for prepared in cost["prepared"].values())
-        table.add_row(
-            baseline,
-            f"{cost['seconds']:.2f}",
-            f"{cost['prefilled']:,.0f}",
-            f"{cost['context']:,.0f}",
-            f"{100 * cost['covered']:.0f}",
-            f"{held / 1e6:,.1f}",
+    console.print(_summary(report))
+
+
+def _tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Title, headings and rows of each table."""
+    baselines = report["baselines"]
+    for length in map(str, report["lengths"]):
+        rows = []
+        for task in report["tasks"]:
+            means = [baseline["by_task"][task][length]["mean"] for baseline in baselines.values()]
+            rows.append([task, *(f"{100 * mean:.0f}" for mean in means)])
+        totals = [baseline["by_length"][length] for baseline in baselines.values()]
+        rows.append(["all tasks", *(f"{100 * total['mean']:.0f}" for total in totals)])
+        rows.append(["95 % interval", *(f"{100 * total['low']:.0f}-{100 * total['high']:.0f}" for total in totals)])
+        yield f"Right answers in {int(length):,} tokens (%)", ["task", *baselines], rows
+    headings = [
+        "baseline",
+        "seconds a question",
+        "tokens prefilled a question",
+        "tokens recalled",
+        "answer recalled (%)",
+        "MB held",
+        "seconds once",
+        "tokens prefilled once",
+    ]
+    rows = []
+    for name, baseline in baselines.items():
+        cost = baseline["cost"]
+        once = list(cost["prepared"].values())
+        rows.append(
+            [
+                name,
+                f"{cost['seconds']:.2f}",
+                f"{cost['prefilled']:,.0f}",
+                f"{cost['context']:,.0f}",
+                f"{100 * cost['covered']:.0f}",
+                f"{max(one['bytes'] for one in once) / 1e6:,.1f}",
+                f"{max(one['seconds'] for one in once):,.1f}",
+                f"{max(one['prefilled'] for one in once):,}",
+            ]
         )
-    console.print(table)
+    yield "What it costs", headings, rows
+
+
+def _summary(report: Mapping[str, Any]) -> str:
     reading = report["reading"]
-    console.print(
+    return (
         f"{report['settings']['model']}: {report['tokens']:,} tokens, read in {reading['seconds']:,.0f} s; "
-        f"{len(report['questions'])} questions"
+        f"{len(report['questions'])} questions, {report['settings']['count']} of each task at each length; "
+        f"seed {report['settings']['seed']}."
     )
