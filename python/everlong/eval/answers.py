@@ -17,7 +17,7 @@ class AnswerFile:
     def __init__(self, path: pathlib.Path, settings: Mapping[str, Any]) -> None:
         self._path = path
         self.rows: list[dict[str, Any]] = []
-        plain = json.loads(json.dumps(settings))
+        plain = dict(settings)
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = _whole_lines(path)
         if not lines:

@@ -8,6 +8,7 @@ stopped, and so do the questions: every answer is a line of `answers.jsonl` as s
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import shutil
 import time
@@ -109,6 +110,7 @@ def run_suite(
         "seed": config.seed,
         "memory": None if memory_config is None else dataclasses.asdict(memory_config),
     }
+    settings = json.loads(json.dumps(settings))  # as a report gives them back
     answers = AnswerFile(out / "answers.jsonl", settings)
     check_room(network, memory_config, plan.tokens, out)
     _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
