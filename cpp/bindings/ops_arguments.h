@@ -47,6 +47,21 @@ void RequireKeysAndValues(std::string_view op, const Tensor& k, const Tensor& v)
 Tensor EmptyContiguous(const Tensor& k);
 Tensor WithContiguousRows(const Tensor& k);
 
+// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`; the strides are the caller's to set. Rows:
+// kv::KeyRows or hip::HeadRows.
+template <class Rows>
+Rows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
+  Rows rows;
+  rows.in = k.const_data_ptr();
+  rows.out = out.mutable_data_ptr();
+  rows.dtype = ElementType(op, "k", k);
+  rows.batch = k.size(0);
+  rows.heads = k.size(1);
+  rows.tokens = k.size(2);
+  rows.head_dim = static_cast<int32_t>(k.size(3));
+  return rows;
+}
+
 // k, v [L, Hkv, F, D]: [F, D] contiguous, the same strides, no row twice.
 kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v);
 // cos, sin [F, rotary_dim / 2] fp32, contiguous.

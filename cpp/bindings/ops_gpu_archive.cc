@@ -13,7 +13,7 @@
 #include "everlong/kv/archive.h"
 #include "ops_arguments.h"
 #include "ops_gpu_device.h"
-#include "ops_gpu_kernels.h"
+#include "ops_kernels.h"
 #include "ops_payload.h"
 
 namespace everlong::ops::gpu {

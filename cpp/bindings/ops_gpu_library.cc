@@ -1,7 +1,7 @@
 // Registration for torch's CUDA key; schemas in ops_library.cc.
 #include <torch/csrc/stable/library.h>
 
-#include "ops_gpu_kernels.h"
+#include "ops_kernels.h"
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CUDA, m) {
   m.impl("derotate_kv", TORCH_BOX(&everlong::ops::gpu::DerotateKv));

@@ -12,21 +12,13 @@
 #include "everlong/kv/rotation.h"
 #include "ops_arguments.h"
 #include "ops_gpu_device.h"
-#include "ops_gpu_kernels.h"
+#include "ops_kernels.h"
 
 namespace everlong::ops::gpu {
 namespace {
 
-// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`, which is contiguous.
-hip::HeadRows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
-  hip::HeadRows rows;
-  rows.in = k.const_data_ptr();
-  rows.out = out.mutable_data_ptr();
-  rows.dtype = ElementType(op, "k", k);
-  rows.batch = k.size(0);
-  rows.heads = k.size(1);
-  rows.tokens = k.size(2);
-  rows.head_dim = static_cast<int32_t>(k.size(3));
+hip::HeadRows HeadRowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
+  auto rows = RowsOf<hip::HeadRows>(op, k, out);
   rows.in_strides = {k.stride(0), k.stride(1), k.stride(2)};
   rows.out_strides = {out.stride(0), out.stride(1), out.stride(2)};
   return rows;
@@ -69,7 +61,7 @@ std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Te
   const Tensor values = WithContiguousRows(v);
   const Tensor k_out = EmptyContiguous(k);
   const Tensor v_out = EmptyContiguous(v);
-  device.Check(hip::DerotateKv(RowsOf(kOp, keys, k_out), RowsOf(kOp, values, v_out), phase, device.stream()));
+  device.Check(hip::DerotateKv(HeadRowsOf(kOp, keys, k_out), HeadRowsOf(kOp, values, v_out), phase, device.stream()));
   return {k_out, v_out};
 }
 
@@ -89,9 +81,9 @@ std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Te
   const Tensor values = WithContiguousRows(v);
   const Tensor k_out = EmptyContiguous(k);
   const Tensor v_out = EmptyContiguous(v);
-  device.Check(hip::RerotateKv(RowsOf(kOp, keys, k_out), RowsOf(kOp, values, v_out), DataOf<int64_t>(device_positions),
-                               DataOf<double>(device_inv_freq), half, attention_scaling, interleaved,
-                               DataOf<float>(workspace), device.stream()));
+  device.Check(hip::RerotateKv(HeadRowsOf(kOp, keys, k_out), HeadRowsOf(kOp, values, v_out),
+                               DataOf<int64_t>(device_positions), DataOf<double>(device_inv_freq), half,
+                               attention_scaling, interleaved, DataOf<float>(workspace), device.stream()));
   return {k_out, v_out};
 }
 

@@ -1,4 +1,5 @@
-// The CPU kernels behind torch.ops.everlong.*; schemas in ops_library.cc, shapes and units in python/everlong/ops.py.
+// The functions behind torch.ops.everlong.*: for tensors on the CPU in everlong::ops, on a GPU in everlong::ops::gpu.
+// Schemas in ops_library.cc, shapes and units in python/everlong/ops.py.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -11,22 +12,44 @@ namespace everlong::ops {
 
 using torch::stable::Tensor;
 
-std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
-                                      bool interleaved);
-std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
-                                      const Tensor& inv_freq, double attention_scaling, bool interleaved);
-void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source, int64_t target,
-             int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved);
+using DerotateKvFunction = std::tuple<Tensor, Tensor>(const Tensor& k, const Tensor& v, const Tensor& cos,
+                                                      const Tensor& sin, bool interleaved);
+using RerotateKvFunction = std::tuple<Tensor, Tensor>(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
+                                                      const Tensor& inv_freq, double attention_scaling,
+                                                      bool interleaved);
+using ShiftKvFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source,
+                             int64_t target, int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved);
+using ArchiveKvFunction = Tensor(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                                 int64_t first_slot, int64_t tokens, int64_t page_tokens, const std::string& codec,
+                                 bool interleaved);
+using RestoreKvFunction = void(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v,
+                               const Tensor& cos, const Tensor& sin, int64_t page_tokens, const std::string& codec,
+                               const Tensor& inv_freq, double attention_scaling, bool interleaved);
+using EncodeKvFunction = Tensor(const Tensor& k, const Tensor& v, int64_t page_tokens, const std::string& codec);
+using DecodeKvFunction = std::tuple<Tensor, Tensor>(const Tensor& payload, int64_t layers, int64_t kv_heads,
+                                                    int64_t tokens, int64_t head_dim, int64_t page_tokens,
+                                                    const std::string& codec, torch::headeronly::ScalarType dtype);
 
-Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
-                 int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved);
-void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,
-               const Tensor& sin, int64_t page_tokens, const std::string& codec, const Tensor& inv_freq,
-               double attention_scaling, bool interleaved);
+DerotateKvFunction DerotateKv;
+RerotateKvFunction RerotateKv;
+ShiftKvFunction ShiftKv;
+ArchiveKvFunction ArchiveKv;
+RestoreKvFunction RestoreKv;
+EncodeKvFunction EncodeKv;
+DecodeKvFunction DecodeKv;
 
-Tensor EncodeKv(const Tensor& k, const Tensor& v, int64_t page_tokens, const std::string& codec);
-std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64_t kv_heads, int64_t tokens,
-                                    int64_t head_dim, int64_t page_tokens, const std::string& codec,
-                                    torch::headeronly::ScalarType dtype);
+// The CPU's arguments, checks and errors; enqueued on the stream that is current. Nothing waits but archive_kv and
+// encode_kv, which must know that every number was finite. cos, sin of derotate_kv, positions, placements and inv_freq
+// are read by the host: on the CPU they cost no wait.
+namespace gpu {
 
+DerotateKvFunction DerotateKv;
+RerotateKvFunction RerotateKv;
+ShiftKvFunction ShiftKv;
+ArchiveKvFunction ArchiveKv;
+RestoreKvFunction RestoreKv;
+EncodeKvFunction EncodeKv;
+DecodeKvFunction DecodeKv;
+
+}  // namespace gpu
 }  // namespace everlong::ops

@@ -19,16 +19,9 @@ Tensor ContiguousCopy(const Tensor& v) {
   return copy;
 }
 
-// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`, which is contiguous.
-kv::KeyRows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
-  kv::KeyRows rows;
-  rows.in = k.const_data_ptr();
-  rows.out = out.mutable_data_ptr();
-  rows.dtype = ElementType(op, "k", k);
-  rows.batch = k.size(0);
-  rows.heads = k.size(1);
-  rows.tokens = k.size(2);
-  rows.head_dim = static_cast<int32_t>(k.size(3));
+// `out` is contiguous.
+kv::KeyRows KeyRowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
+  auto rows = RowsOf<kv::KeyRows>(op, k, out);
   rows.stride_b = k.stride(0);
   rows.stride_h = k.stride(1);
   rows.stride_t = k.stride(2);
@@ -47,7 +40,7 @@ std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Te
 
   const Tensor keys = WithContiguousRows(k);
   const Tensor out = EmptyContiguous(k);
-  kv::KeyRows rows = RowsOf(kOp, keys, out);
+  kv::KeyRows rows = KeyRowsOf(kOp, keys, out);
   if (c.batch > 1) rows.batch = 1;  // each entry of the batch has its own positions
   for (int64_t b = 0; b < c.batch; ++b) {
     const int64_t first = b * rows.tokens * c.half;
@@ -67,7 +60,7 @@ std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Te
   const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
   const Tensor keys = WithContiguousRows(k);
   const Tensor out = EmptyContiguous(k);
-  kv::RerotateRows(RowsOf(kOp, keys, out), positions, rope);
+  kv::RerotateRows(KeyRowsOf(kOp, keys, out), positions, rope);
   return {out, ContiguousCopy(v)};
 }
 

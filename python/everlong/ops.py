@@ -3,10 +3,11 @@
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
 k, v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie on
 the same device; those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on the
-CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64, the bits are the same everywhere;
-positions lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError, which names
-it, its value and what was expected. The ops run on torch's threads or the current stream and release the GIL; two calls
-may run at once on different tensors. They have no gradient.
+CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. Every instruction set of a CPU gives the
+same bits; a GPU's kernels are made of the same functions of one element, but its fp64 cos and sin may differ in the last
+bit. Positions lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError, which
+names it, its value and what was expected. The ops run on torch's threads or the current stream and release the GIL; two
+calls may run at once on different tensors. They have no gradient.
 """
 
 from __future__ import annotations
