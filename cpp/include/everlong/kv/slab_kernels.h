@@ -70,7 +70,7 @@ struct SlabKernels {
   void (*decode_tokens)(const SlabTask& task, const std::byte* scales);
 };
 
-constexpr int64_t ScratchFloats(const SlabTask& task) { return 32 * task.tokens + task.dim; }
+constexpr int64_t ScratchFloats(const SlabTask& task) { return 64 * task.tokens + task.dim; }
 
 // Every set that this CPU can run, the best first: tests compare them.
 struct SupportedKernels {
