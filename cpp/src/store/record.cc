@@ -72,6 +72,7 @@ Result<RecordHeader> DecodeRecordHeader(std::span<const std::byte> bytes) {
   if (std::memcmp(bytes.data() + kAtMagic, kMagic, sizeof kMagic) != 0) return bad("no record begins here");
   const auto parts = int64_t{Get<uint32_t>(bytes, kAtParts)};
   const auto header_bytes = int64_t{Get<uint32_t>(bytes, kAtHeaderBytes)};
+  if (parts == 0) return bad("it has no parts");
   if (header_bytes != RecordHeaderBytes(parts) || header_bytes > std::ssize(bytes)) return bad("it has another size");
   constexpr std::array<std::byte, sizeof(uint32_t)> kZero = {};
   const std::span<const std::byte> all = bytes.first(static_cast<size_t>(header_bytes));
