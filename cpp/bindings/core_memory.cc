@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
 
 namespace everlong::bindings {
@@ -181,7 +183,13 @@ int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t 
   draft.created_at = created_at;
   draft.tags = std::move(tags);
   draft.token_ids = View<int32_t>(token_ids, "token_ids");
-  draft.payload = AsBytes(View<uint8_t>(payload, "payload"));
+  if (py::isinstance<kv::StagingBuffer>(payload)) {
+    const auto staged = payload.cast<std::shared_ptr<kv::StagingBuffer>>();
+    draft.payload = staged->bytes();
+    draft.payload_owner = staged;
+  } else {
+    draft.payload = AsBytes(View<uint8_t>(payload, "payload"));
+  }
   return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Append(draft); }));
 }
 
@@ -261,6 +269,20 @@ py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32
   const std::span<float> out(keys.mutable_data(), static_cast<size_t>(keys.size()));
   RaiseIfError(self.Call([&](Memory& memory) { return memory.ReadKeys(page, layer, out); }));
   return keys;
+}
+
+void PutFile(const MemoryHandle& self, const std::string& name, const py::bytes& data) {
+  const std::string_view text = data;
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.PutFile(name, bytes); }));
+}
+
+// None when there is no such file.
+std::optional<py::bytes> File(const MemoryHandle& self, const std::string& name) {
+  const Result<std::vector<std::byte>> bytes = self.Call([&](Memory& memory) { return memory.File(name); });
+  if (bytes.status().code() == StatusCode::kNotFound) return std::nullopt;
+  RaiseIfError(bytes.status());
+  return py::bytes(reinterpret_cast<const char*>(bytes->data()), bytes->size());
 }
 
 int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
@@ -392,6 +414,8 @@ void BindMemory(py::module_& module) {
             RaiseIfError(self.Call([&](Memory& memory) { return memory.SetAttribute(key, value); }));
           },
           py::arg("key"), py::arg("value"))
+      .def("put_file", &PutFile, py::arg("name"), py::arg("data"))
+      .def("file", &File, py::arg("name"))
       .def("stats",
            [](const MemoryHandle& self) {
              return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Stats(); }));

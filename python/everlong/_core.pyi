@@ -159,11 +159,11 @@ class Memory:
         created_at: float,
         tags: Sequence[str],
         token_ids: npt.NDArray[np.int32],
-        payload: npt.NDArray[np.uint8],
+        payload: npt.NDArray[np.uint8] | StagingBuffer,
     ) -> int:
         """payload: the block's bytes as `archive_kv` laid them out (the page sizes follow from the manifest).
 
-        Durable after the next flush.
+        An array is copied; a staging buffer is not, and must not be touched again. Durable after the next flush.
         """
     def set_retrieval_heads(self, heads: Sequence[tuple[int, int, int]]) -> None:
         """(layer, query_head, kv_head), layers counted among the archived ones."""
@@ -232,6 +232,9 @@ class Memory:
     def stream_end(self, stream: int) -> int: ...
     def manifest(self) -> Manifest: ...
     def set_attribute(self, key: str, value: str) -> None: ...
+    def put_file(self, name: str, data: bytes) -> None:
+        """Bytes that belong to the memory as a whole, in place of what is there; forked and exported with it."""
+    def file(self, name: str) -> bytes | None: ...
     def stats(self) -> StoreStats: ...
     @property
     def read_only(self) -> bool: ...
@@ -403,6 +406,8 @@ class TransferEngine:
 
         CapacityError when the pool cannot hold it, or what is held was never handed over.
         """
+    def try_acquire(self, bytes: int) -> StagingBuffer | None:
+        """The same without waiting; None where there is no room for it now, or never."""
     def to_device(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
         """Copy the whole buffer there, without waiting."""
     def to_host(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:

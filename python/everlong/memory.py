@@ -71,7 +71,6 @@ class Memory:
     def __init__(self, core: _core.Memory, path: str | None) -> None:
         self.core = core
         self.path = path
-        self._files: dict[str, bytes] = {}  # of a memory in RAM
 
     @classmethod
     def open(
@@ -172,30 +171,6 @@ class Memory:
     def export(self, file: str | os.PathLike[str]) -> None:
         """All of it as one file, which must not exist; `import_file` reads it."""
         self.core.export_file(os.fspath(file))
-
-    # --- files of the host's own, beside the store's
-
-    def write_file(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`; durable, and whole or not at all."""
-        if self.path is None:
-            self._files[name] = data
-            return
-        target = os.path.join(self.path, name)
-        with open(target + ".new", "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(target + ".new", target)
-
-    def read_file(self, name: str) -> bytes | None:
-        """What `write_file` kept, None when there is nothing."""
-        if self.path is None:
-            return self._files.get(name)
-        try:
-            with open(os.path.join(self.path, name), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
 
     def stats(self) -> MemoryStats:
         """How much it holds, from the catalog: no payload is read."""

@@ -27,6 +27,7 @@ class StoreExport : public StoreFolderTest {
     ASSERT_EQ(store_->Append(bare).value(), 5);
     ASSERT_OK(store_->Append(blocks_[0].Draft()).status());
     ASSERT_OK(store_->Forget(std::vector<int64_t>{3, 6}));
+    ASSERT_OK(store_->PutFile("frame", keys_));
   }
 
   void ExpectSame(MemoryStore& memory) {
@@ -42,6 +43,7 @@ class StoreExport : public StoreFolderTest {
     EXPECT_EQ(tensors[1].shape, (std::vector<int64_t>{4, 6}));
     EXPECT_EQ(tensors[1].bytes, keys_);
     EXPECT_EQ(memory.manifest().fingerprint, TestManifest().fingerprint);
+    EXPECT_EQ(memory.File("frame").value(), keys_);
     EXPECT_TRUE(memory.Verify(false)->damage.empty());
     EXPECT_EQ(memory.Append(blocks_[1].Draft()).value(), 7);  // 6 was given and forgotten
   }

@@ -210,12 +210,16 @@ namespace {
 
 constexpr StoreOptions kSmallSegments{.segment_bytes = 60 * 1024};
 
+// What an own file holds before, and after it was replaced.
+const std::vector<std::byte> kOldFile(5000, std::byte{1});
+const std::vector<std::byte> kNewFile(7000, std::byte{2});
+
 TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 20 + 7 * (id % 4), 100 * id}; }
 
 // What the child tells through the pipe after a call has succeeded.
 struct News {
   int64_t block = 0;
-  enum : int64_t { kStored, kForgetting, kForgotten, kTensors, kAttribute } what = kStored;
+  enum : int64_t { kStored, kForgetting, kForgotten, kTensors, kAttribute, kFile } what = kStored;
 };
 
 class StoreFaults : public StoreFolderTest {
@@ -224,6 +228,7 @@ class StoreFaults : public StoreFolderTest {
   void SetUp() override {
     const auto store = Create(kSmallSegments);
     for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(store->Append(BlockOf(id).Draft()).status());
+    ASSERT_OK(store->PutFile("frame", kOldFile));
     std::filesystem::rename(folder_, template_);
   }
 
@@ -252,6 +257,7 @@ class StoreFaults : public StoreFolderTest {
     tell({2, News::kForgetting});
     if (store.Forget(std::vector<int64_t>{2}).ok()) tell({2, News::kForgotten});
     if (store.SetAttribute("said", "yes").ok()) tell({0, News::kAttribute});
+    if (store.PutFile("frame", kNewFile).ok()) tell({0, News::kFile});
     static_cast<void>(store.Compact().status());
     if (store.Append(BlockOf(7).Draft()).ok()) tell({7, News::kStored});
   }
@@ -302,6 +308,9 @@ class StoreFaults : public StoreFolderTest {
       EXPECT_TRUE(ids.emplace(name, info.id).second) << "block " << name << " is there twice";
       ExpectStored(*store, BlockOf(name), info.id);
     }
+    const Result<std::vector<std::byte>> file = store->File("frame");
+    ASSERT_OK(file.status());
+    EXPECT_TRUE(*file == kOldFile || *file == kNewFile) << file->size() << " bytes of a file";
     std::set<int64_t> expected = {1, 2};
     for (const News& news : told) {
       if (news.what == News::kStored) expected.insert(news.block);
@@ -315,6 +324,8 @@ class StoreFaults : public StoreFolderTest {
         EXPECT_OK(store->Tensors(1, PayloadKind::kIndex).status());
       } else if (news.what == News::kAttribute) {
         EXPECT_EQ(store->manifest().attributes.at("said"), "yes");
+      } else if (news.what == News::kFile) {
+        EXPECT_TRUE(*file == kNewFile);
       }
     }
     ASSERT_OK(store->Append(BlockOf(9).Draft()).status());

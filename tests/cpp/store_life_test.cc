@@ -298,6 +298,38 @@ TEST_F(StoreLife, AForkIsAMemoryOfItsOwn) {
   }
 }
 
+TEST_F(StoreLife, OwnFilesAreReplacedWholeAndForked) {
+  const std::vector<std::byte> first(1000, std::byte{1});
+  const std::vector<std::byte> second(10, std::byte{2});
+  const auto ram = MemoryStore::Create(std::nullopt, TestManifest()).value();
+  const auto folder = Create();
+  for (MemoryStore* store : {ram.get(), folder.get()}) {
+    EXPECT_EQ(store->File("frame").status().code(), StatusCode::kNotFound);
+    ASSERT_OK(store->PutFile("frame", second));
+    ASSERT_OK(store->PutFile("frame", first));
+    ASSERT_OK(store->PutFile("empty", {}));
+    EXPECT_EQ(store->File("frame").value(), first);
+    for (const char* name : {"", "../x", "a/b", ".", "..", ".x", "x.tmp", "A", "a\n"}) {
+      EXPECT_EQ(store->PutFile(name, first).code(), StatusCode::kInvalidArgument) << name;
+      EXPECT_EQ(store->File(name).status().code(), StatusCode::kInvalidArgument) << name;
+    }
+    EXPECT_EQ(store->PutFile(std::string(65, 'a'), first).code(), StatusCode::kInvalidArgument);
+    const std::filesystem::path branch = root_ / (store == ram.get() ? "of-ram" : "of-folder");
+    ASSERT_OK(store->Fork(branch));
+    ASSERT_OK(store->PutFile("frame", second));
+    const auto fork = MemoryStore::Open(branch, false);
+    ASSERT_OK(fork.status());
+    EXPECT_EQ((*fork)->File("frame").value(), first);
+    EXPECT_TRUE((*fork)->File("empty").value().empty());
+    ASSERT_OK((*fork)->PutFile("frame", {}));
+    EXPECT_EQ(store->File("frame").value(), second);
+  }
+  WriteFile(folder_ / "files" / "Other", "not ours");
+  ASSERT_OK(folder->Fork(root_ / "again"));
+  EXPECT_FALSE(std::filesystem::exists(root_ / "again" / "files" / "Other"));
+  EXPECT_EQ(Open(true)->PutFile("frame", first).code(), StatusCode::kReadOnly);
+}
+
 TEST_F(StoreLife, AReopenedOriginalNeverWritesIntoAForksFile) {
   const std::filesystem::path branch = root_ / "branch.everlong";
   {

@@ -216,6 +216,25 @@ TEST_F(StoreQueue, WhatIsFlushedIsDurableAndWhatIsQueuedIsRead) {
   ASSERT_EQ(store->Append(blocks[0].Draft()).value(), 31);
 }
 
+TEST_F(StoreQueue, APayloadWithAnOwnerIsStoredFromItsPlaceAndThenLetGo) {
+  const auto store = Create({.queue_bytes = 25'000});
+  std::vector<std::weak_ptr<const void>> owners;
+  for (uint64_t i = 0; i < 12; ++i) {
+    const TestBlock block(i, 40);
+    auto owned = std::make_shared<std::vector<std::byte>>(block.payload);
+    BlockDraft draft = block.Draft();
+    draft.payload = *owned;
+    draft.payload_owner = owned;
+    owners.emplace_back(owned);
+    ASSERT_OK((i % 3 == 0 ? store->Append(draft) : store->Submit(draft)).status());
+  }
+  ASSERT_OK(store->Flush());
+  for (uint64_t i = 0; i < 12; ++i) {
+    ExpectStored(*store, TestBlock(i, 40), static_cast<int64_t>(i + 1));
+    EXPECT_TRUE(owners[i].expired()) << "block " << i + 1;
+  }
+}
+
 TEST_F(StoreQueue, ClosingCommitsWhatIsQueued) {
   {
     const auto store = Create();

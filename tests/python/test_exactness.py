@@ -259,6 +259,27 @@ def test_closed_and_reopened_goes_on_as_before(kind: str, rope: str, in_ram: boo
 
 
 @pytest.mark.parametrize(("kind", "rope"), OWN_STATE)
+@pytest.mark.parametrize("in_ram", [False, True])
+def test_a_fork_and_an_imported_memory_go_on_as_the_original(
+    kind: str, rope: str, in_ram: bool, tmp_path: Path
+) -> None:
+    """The state of the layers that are not archived belongs to the conversation, and branches with it."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    question = random_text(30, seed=2)
+    with everlong.MemoryModel(model, tokenizer, None if in_ram else tmp_path / "m", config=SMALL) as mm:
+        mm.read(random_text(900))
+        expected = next_logits(mm, question)
+        mm.frame.checkpoint()
+        mm.memory.fork(tmp_path / "branch").close()
+        mm.memory.export(tmp_path / "export")
+    everlong.Memory.import_file(tmp_path / "export", tmp_path / "imported").close()
+    for name in ("branch", "imported"):
+        with everlong.MemoryModel(model, tokenizer, tmp_path / name, config=SMALL) as mm:
+            assert mm.memory.core.file("frame.safetensors") is not None
+            assert (next_logits(mm, question) - expected).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize(("kind", "rope"), OWN_STATE)
 @pytest.mark.parametrize("how", ["not closed", "damaged", "lost"])
 def test_own_state_that_is_not_there_is_read_again(kind: str, rope: str, how: str, tmp_path: Path) -> None:
     """Exact while everything read is in the frame; beyond that the newest tokens make it."""
@@ -273,13 +294,13 @@ def test_own_state_that_is_not_there_is_read_again(kind: str, rope: str, how: st
         own = mm.frame.cache.own.tensors()
         if how == "not closed":
             mm.memory.close()
-            assert not (folder / "frame.safetensors").exists()
+            assert not (folder / "files" / "frame.safetensors").exists()
         else:
             mm.close()
-            state = (folder / "frame.safetensors").read_bytes()
-            (folder / "frame.safetensors").unlink()
+            state = (folder / "files" / "frame.safetensors").read_bytes()
+            (folder / "files" / "frame.safetensors").unlink()
             if how == "damaged":
-                (folder / "frame.safetensors").write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
+                (folder / "files" / "frame.safetensors").write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
         with everlong.MemoryModel(model, tokenizer, folder, config=SMALL) as mm:
             got = next_logits(mm, question)
             again = mm.frame.cache.own.tensors()

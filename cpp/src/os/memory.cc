@@ -377,6 +377,10 @@ store::Manifest Memory::manifest() const { return state_->store->manifest(); }
 Status Memory::SetAttribute(const std::string& key, const std::string& value) {
   return state_->store->SetAttribute(key, value);
 }
+Status Memory::PutFile(const std::string& name, std::span<const std::byte> bytes) {
+  return state_->store->PutFile(name, bytes);
+}
+Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
 Result<store::StoreStats> Memory::Stats() const { return state_->store->Stats(); }
 bool Memory::read_only() const { return state_->store->read_only(); }
 

@@ -9,11 +9,13 @@ namespace everlong::store {
 OwnedDraft::OwnedDraft(int64_t id, const BlockDraft& draft)
     : id_(id),
       token_ids_(draft.token_ids.begin(), draft.token_ids.end()),
-      payload_(draft.payload.begin(), draft.payload.end()),
       page_bytes_(draft.page_bytes.begin(), draft.page_bytes.end()),
       draft_(draft) {
   draft_.token_ids = token_ids_;
-  draft_.payload = payload_;
+  if (draft_.payload_owner == nullptr) {
+    payload_.assign(draft.payload.begin(), draft.payload.end());
+    draft_.payload = payload_;
+  }
   draft_.page_bytes = page_bytes_;
 }
 

@@ -33,7 +33,7 @@ class OwnedDraft {
  private:
   int64_t id_;
   std::vector<int32_t> token_ids_;
-  std::vector<std::byte> payload_;
+  std::vector<std::byte> payload_;  // of a draft whose payload has no owner
   std::vector<int64_t> page_bytes_;
   BlockDraft draft_;
 };

@@ -16,12 +16,12 @@ namespace everlong::store {
 namespace {
 
 constexpr std::string_view kMagic = "EVLEXPRT";
-constexpr uint32_t kExportVersion = 1;
+constexpr uint32_t kExportVersion = 2;    // 1 had no kFile
 constexpr size_t kPreambleBytes = 16;     // magic, version, zero
 constexpr size_t kChunkHeaderBytes = 16;  // type, checksum, length of the body
 constexpr int64_t kGroupBytes = int64_t{64} << 20;
 
-enum class Chunk : uint32_t { kManifest = 1, kBlock = 2, kKv = 3, kTensors = 4, kEnd = 5 };
+enum class Chunk : uint32_t { kManifest = 1, kBlock = 2, kKv = 3, kTensors = 4, kEnd = 5, kFile = 6 };
 
 uint32_t ChunkChecksum(Chunk type, std::span<const std::byte> body) {
   const auto number = static_cast<uint32_t>(type);
@@ -167,7 +167,7 @@ class ExportReader {
       return NewerFormatError("exported memory '" + path.string() + "' has format " + std::to_string(version) +
                               "; this everlong reads up to " + std::to_string(kExportVersion) + ": update it");
     }
-    if (version != kExportVersion) return reader.Corrupt("it has format " + std::to_string(version));
+    if (version == 0) return reader.Corrupt("it has format " + std::to_string(version));
     reader.at_ = kPreambleBytes;
     return reader;
   }
@@ -235,6 +235,9 @@ class Importer {
         case Chunk::kTensors:
           EVERLONG_RETURN_IF_ERROR(TakeTensors(piece.body));
           break;
+        case Chunk::kFile:
+          EVERLONG_RETURN_IF_ERROR(TakeFile(piece.body));
+          break;
         case Chunk::kEnd:
           return TakeEnd(piece.body);
         default:
@@ -286,6 +289,14 @@ class Importer {
     const Result<std::vector<Tensor>> tensors = DecodeTensors(unpacker.Rest());
     if (!unpacker.whole() || !tensors.ok()) return reader_.Corrupt("tensors of a block do not fit");
     return AsCorrupt(store_.PutTensors(newest_, kind, ViewsOf(*tensors)));
+  }
+
+  Status TakeFile(std::span<const std::byte> body) {
+    Unpacker unpacker(body);
+    const std::string name = unpacker.Text();
+    const std::span<const std::byte> bytes = unpacker.Rest();
+    if (!unpacker.whole()) return reader_.Corrupt("a file of it is cut short");
+    return AsCorrupt(store_.PutFile(name, bytes));
   }
 
   Status TakeEnd(std::span<const std::byte> body) {
@@ -371,6 +382,15 @@ Status Store::Export(const std::filesystem::path& file) {
   const auto write_all = [&]() -> Status {
     EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest()));
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
+    for (const std::string& name : names) {
+      EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, own_files_.Get(name));
+      Packer packer;
+      packer.Text(name);
+      std::vector<std::byte> body(packer.bytes().begin(), packer.bytes().end());
+      body.insert(body.end(), bytes.begin(), bytes.end());
+      EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kFile, body));
+    }
     const std::scoped_lock lock(write_mutex_);
     EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <vector>
 
@@ -125,6 +126,17 @@ Status MakeFolder(const std::filesystem::path& folder) {
     return ErrnoError("cannot create folder", folder, errno);
   }
   return SyncFolder(parent);
+}
+
+Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
+                   std::span<const std::byte> bytes) {
+  {
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+    EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
+    EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
+  return SyncFolder(path.parent_path());
 }
 
 Status RemoveFile(const std::filesystem::path& path) {

@@ -61,6 +61,11 @@ Status SyncFolder(const std::filesystem::path& folder);
 // Creates `folder` with mode 0700, its parents with the process' defaults; one that exists is left as it is.
 Status MakeFolder(const std::filesystem::path& folder);
 
+// A new file of these bytes in the place of `path`, or the old one still there: written as `temporary`, which lies in
+// the same folder, fsync, rename, fsync of the folder.
+Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
+                   std::span<const std::byte> bytes);
+
 // Removes the name; durable after SyncFolder. No file of that name is no failure.
 Status RemoveFile(const std::filesystem::path& path);
 

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -221,16 +219,7 @@ Result<std::string> ManifestText(const Manifest& manifest) {
 
 Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest) {
   EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest));
-  const std::filesystem::path path = folder / kManifestFile;
-  const std::filesystem::path temporary = folder / kManifestTemporary;
-  {
-    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
-    EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
-  return SyncFolder(folder);
+  return ReplaceFile(folder / kManifestFile, folder / kManifestTemporary, std::as_bytes(std::span(text)));
 }
 
 }  // namespace everlong::store

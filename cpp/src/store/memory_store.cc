@@ -105,6 +105,7 @@ Store::~Store() {
   rooms_.catalog.reset();
   if (rooms_.folder_existed) {
     std::filesystem::remove_all(*rooms_.folder / kSegmentFolder, error);
+    std::filesystem::remove_all(*rooms_.folder / kOwnFileFolder, error);
     std::filesystem::remove(*rooms_.folder / kCatalogFile, error);
   } else {
     std::filesystem::remove_all(*rooms_.folder, error);

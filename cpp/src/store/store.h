@@ -15,6 +15,7 @@
 #include "catalog.h"
 #include "everlong/store/memory_store.h"
 #include "host_tier.h"
+#include "own_files.h"
 #include "read_threads.h"
 #include "segment_set.h"
 #include "writer_lock.h"
@@ -23,6 +24,7 @@ namespace everlong::store {
 
 inline constexpr const char* kCatalogFile = "catalog.sqlite";
 inline constexpr const char* kSegmentFolder = "segments";
+inline constexpr const char* kOwnFileFolder = "files";
 
 inline constexpr std::array kTensorKinds = {PayloadKind::kDetail, PayloadKind::kIndex, PayloadKind::kText};
 std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
@@ -56,6 +58,7 @@ class Store final : public MemoryStore {
   Status AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) override;
   Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
+  Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
   // Blocks of another memory, which keep their ids. Durable on return; all or an error.
   Status Restore(std::span<const OwnedDraft> blocks);
 
@@ -65,6 +68,7 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<std::vector<Tensor>> Tensors(int64_t block, PayloadKind kind) const override;
   [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;
+  [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const override;
   [[nodiscard]] Manifest manifest() const override;
   [[nodiscard]] Result<StoreStats> Stats() const override;
   [[nodiscard]] std::optional<std::filesystem::path> folder() const override { return rooms_.folder; }
@@ -101,7 +105,8 @@ class Store final : public MemoryStore {
 
   mutable Rooms rooms_;      // all but the manifest is fixed
   const Geometry geometry_;  // the manifest's, which never changes
-  std::mutex write_mutex_;   // one change of segments and catalog at a time
+  OwnFiles own_files_;
+  std::mutex write_mutex_;  // one change of segments and catalog at a time
   mutable std::mutex manifest_mutex_;
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
   mutable ReadThreads threads_;

@@ -181,6 +181,7 @@ Status Store::Fork(const std::filesystem::path& folder) {
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), rooms_.options));
   EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
+  EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
   return fork->FinishMaking();
 }
 

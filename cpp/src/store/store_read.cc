@@ -234,6 +234,8 @@ Result<std::vector<Tensor>> Store::Tensors(int64_t block, PayloadKind kind) cons
   return read();
 }
 
+Result<std::vector<std::byte>> Store::File(const std::string& name) const { return own_files_.Get(name); }
+
 Manifest Store::manifest() const {
   const std::scoped_lock lock(manifest_mutex_);
   if (rooms_.read_only) {

@@ -7,7 +7,17 @@
 
 namespace everlong::store {
 
-Store::Store(Rooms rooms) : rooms_(std::move(rooms)), geometry_(rooms_.manifest.geometry) {
+namespace {
+
+std::optional<std::filesystem::path> OwnFileFolder(const std::optional<std::filesystem::path>& folder) {
+  if (!folder) return std::nullopt;
+  return *folder / kOwnFileFolder;
+}
+
+}  // namespace
+
+Store::Store(Rooms rooms)
+    : rooms_(std::move(rooms)), geometry_(rooms_.manifest.geometry), own_files_(OwnFileFolder(rooms_.folder)) {
   if (rooms_.files != nullptr && *rooms_.options.host_bytes > 0) tier_.emplace(*rooms_.options.host_bytes);
   if (rooms_.read_only) return;
   queue_.emplace(rooms_.options.queue_bytes, rooms_.next_id,
@@ -132,6 +142,11 @@ Status Store::SetAttribute(const std::string& key, const std::string& value) {
   if (rooms_.folder) EVERLONG_RETURN_IF_ERROR(WriteManifest(*rooms_.folder, changed));
   rooms_.manifest = std::move(changed);
   return OkStatus();
+}
+
+Status Store::PutFile(const std::string& name, std::span<const std::byte> bytes) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  return own_files_.Put(name, bytes);
 }
 
 Status Store::WriteManifestNow() const {

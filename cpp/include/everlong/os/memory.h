@@ -153,6 +153,8 @@ class Memory {
   [[nodiscard]] kv::PayloadLayout layout() const;
   [[nodiscard]] store::Manifest manifest() const;
   Status SetAttribute(const std::string& key, const std::string& value);
+  Status PutFile(const std::string& name, std::span<const std::byte> bytes);
+  [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const;
   [[nodiscard]] Result<store::StoreStats> Stats() const;
   [[nodiscard]] bool read_only() const;
 

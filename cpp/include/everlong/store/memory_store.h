@@ -1,7 +1,7 @@
 // The host-memory store: blocks of a memory, in RAM or in a folder (both designs, 2.3; architecture.md "A memory on
 // disk").
 //
-//   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  LOCK
+//   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  files/NAME  LOCK
 //
 // A block is acknowledged only after its payload is durable (fsync of the segment) and its catalog row is committed, in
 // that order: a crash between the two leaves bytes that no row names, never a row without bytes.
@@ -52,7 +52,7 @@ struct BlockFilter {
   std::optional<double> before;  // created_at < before
 };
 
-// What Append takes; everything is copied before it returns.
+// What Append takes; everything is copied before it returns, but for a payload that has an owner.
 struct BlockDraft {
   int64_t stream = 0;
   TokenSpan span;
@@ -60,8 +60,10 @@ struct BlockDraft {
   std::string source;
   double created_at = 0;
   std::vector<std::string> tags;
-  std::span<const int32_t> token_ids;   // [span.size()]
-  std::span<const std::byte> payload;   // kv: the pages, one after the other; empty: no kv yet
+  std::span<const int32_t> token_ids;  // [span.size()]
+  std::span<const std::byte> payload;  // kv: the pages, one after the other; empty: no kv yet
+  // Keeps `payload`, which nobody changes while this is held, in its place: it is let go once the block is stored.
+  std::shared_ptr<const void> payload_owner;
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
 };
 
@@ -148,6 +150,10 @@ class MemoryStore {
   // The block's tensors of one kind other than kKv, in place of those it has. Durable on return.
   virtual Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
+  // Bytes that belong to the memory as a whole, under a name, in place of what is there; forked and exported with it.
+  // They are not checked when they are read. Durable on return, whole or not at all. kInvalidArgument unless the name
+  // is 1 to 64 of a-z, 0-9, _ and ., begins with a letter or digit and does not end with .tmp.
+  virtual Status PutFile(const std::string& name, std::span<const std::byte> bytes) = 0;
 
   // --- reading
 
@@ -162,6 +168,8 @@ class MemoryStore {
   // The same without waiting: what is in RAM is there on return, the rest comes from disk on the store's own threads.
   // A refusal (kNotFound, kInvalidArgument) comes from Wait.
   [[nodiscard]] virtual std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const = 0;
+
+  [[nodiscard]] virtual Result<std::vector<std::byte>> File(const std::string& name) const = 0;  // kNotFound
 
   [[nodiscard]] virtual Manifest manifest() const = 0;
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;

@@ -1,0 +1,92 @@
+#include "own_files.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "file.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp";  // left over where a crash cut a replacement
+constexpr size_t kLongestName = 64;
+
+// Names come out of exported files too: no other one ever becomes a path.
+Status RequireName(std::string_view name) {
+  const auto is_lower = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  const bool plain = !name.empty() && name.size() <= kLongestName && is_lower(name.front()) &&
+                     std::ranges::all_of(name, [&](char c) { return is_lower(c) || c == '_' || c == '.'; });
+  if (plain && !name.ends_with(kTemporary)) return OkStatus();
+  return InvalidArgumentError(
+      "name of a file is \"" + std::string(name) + "\"; expected 1 to " + std::to_string(kLongestName) +
+      " of a-z, 0-9, _ and . that begin with a letter or digit and do not end with " + std::string(kTemporary));
+}
+
+}  // namespace
+
+Status OwnFiles::Put(std::string_view name, std::span<const std::byte> bytes) {
+  EVERLONG_RETURN_IF_ERROR(RequireName(name));
+  const std::scoped_lock lock(mutex_);
+  if (!folder_) {
+    in_ram_.insert_or_assign(std::string(name), std::vector<std::byte>(bytes.begin(), bytes.end()));
+    return OkStatus();
+  }
+  EVERLONG_RETURN_IF_ERROR(MakeFolder(*folder_));
+  return ReplaceFile(Path(name), Path(name).concat(kTemporary), bytes);
+}
+
+Result<std::vector<std::byte>> OwnFiles::Get(std::string_view name) const {
+  EVERLONG_RETURN_IF_ERROR(RequireName(name));
+  if (!folder_) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = in_ram_.find(name);
+    if (found == in_ram_.end()) return NotFoundError("no file \"" + std::string(name) + "\" in this memory");
+    return found->second;
+  }
+  const std::filesystem::path path = Path(name);
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, bytes));
+  bytes.resize(static_cast<size_t>(count));
+  return bytes;
+}
+
+Result<std::vector<std::string>> OwnFiles::Names() const {
+  std::vector<std::string> names;
+  if (!folder_) {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [name, bytes] : in_ram_) names.push_back(name);
+    return names;
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(*folder_, error)) return names;
+  std::filesystem::directory_iterator entry(*folder_, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (RequireName(name).ok()) names.push_back(std::move(name));
+  }
+  if (error) return ErrnoError("cannot list", *folder_, error.value());
+  std::ranges::sort(names);
+  return names;
+}
+
+Status OwnFiles::CopyInto(OwnFiles& target) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names());
+  if (names.empty()) return OkStatus();
+  if (!folder_ || !target.folder_) {
+    for (const std::string& name : names) {
+      EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, Get(name));
+      EVERLONG_RETURN_IF_ERROR(target.Put(name, bytes));
+    }
+    return OkStatus();
+  }
+  EVERLONG_RETURN_IF_ERROR(MakeFolder(*target.folder_));
+  for (const std::string& name : names) EVERLONG_RETURN_IF_ERROR(CloneFile(Path(name), target.Path(name), true));
+  return SyncFolder(*target.folder_);
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,41 @@
+// Files that the owner of a memory keeps with it, by name: the store knows neither what they hold nor whether they fit
+// its blocks, and their owner checks them. Each is replaced as a whole, so a fork may have a second name for it.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "everlong/base/status.h"
+
+namespace everlong::store {
+
+// Thread-safe.
+class OwnFiles {
+ public:
+  // In RAM, or in a folder, which the first Put makes.
+  explicit OwnFiles(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
+
+  // Durable on return, whole or not at all. kInvalidArgument for a name that is none (docs/format.md, "Own files").
+  Status Put(std::string_view name, std::span<const std::byte> bytes);
+  // kNotFound.
+  [[nodiscard]] Result<std::vector<std::byte>> Get(std::string_view name) const;
+  [[nodiscard]] Result<std::vector<std::string>> Names() const;  // ascending
+  Status CopyInto(OwnFiles& target) const;
+
+ private:
+  [[nodiscard]] std::filesystem::path Path(std::string_view name) const { return *folder_ / name; }
+
+  const std::optional<std::filesystem::path> folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::vector<std::byte>, std::less<>> in_ram_;
+};
+
+}  // namespace everlong::store
