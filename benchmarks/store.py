@@ -32,6 +32,7 @@ from everlong.demo import cpu_name
 LAYERS, KV_HEADS, HEAD_DIM, PAGE_TOKENS, BLOCK_TOKENS = 30, 3, 64, 64, 512
 QUEUE_DEPTH = 32
 DD_BYTES = 1 << 20
+BATCH_PAGES = 32
 
 
 def manifest() -> _core.Manifest:
@@ -150,13 +151,20 @@ class Benchmark:
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=0)
         pages = memory.pages()[: (4 << 30) // self.page_bytes]
         chosen = random.Random(4).sample(pages, min(len(pages), (1 << 30) // self.page_bytes))
-        in_order = [pages[i : i + 64] for i in range(0, len(pages), 64)]
-        at_random = [chosen[i : i + 64] for i in range(0, len(chosen), 64)]
-        out = np.zeros(64 * self.page_bytes, dtype=np.uint8)
+        in_order = [pages[i : i + BATCH_PAGES] for i in range(0, len(pages), BATCH_PAGES)]
+        at_random = [chosen[i : i + BATCH_PAGES] for i in range(0, len(chosen), BATCH_PAGES)]
+        out = [np.zeros(BATCH_PAGES * self.page_bytes, dtype=np.uint8) for _ in range(2)]
 
         def read(batches: list[list[_core.PageRef]]) -> None:
-            for batch in batches:
-                memory.read_pages(batch, out[: len(batch) * self.page_bytes])
+            """A batch is used while the next is read, as a recall does it."""
+            under_way: _core.PendingReads | None = None
+            for i, batch in enumerate(batches):
+                reads = memory.start_read_pages(batch, 0, LAYERS, out[i % 2][: len(batch) * self.page_bytes])
+                if under_way is not None:
+                    under_way.wait()
+                under_way = reads
+            if under_way is not None:
+                under_way.wait()
 
         anchor = os.open(self.folder / "anchor.raw", os.O_RDONLY)
         places = [(page.begin // PAGE_TOKENS) * self.page_bytes for page in chosen]

@@ -61,6 +61,10 @@ std::shared_ptr<StagingBuffer> Acquire(TransferEngine& self, int64_t bytes) {
   return ValueOrRaise(Unlocked([&] { return self.Acquire(bytes); }));
 }
 
+std::shared_ptr<StagingBuffer> TryAcquire(TransferEngine& self, int64_t bytes) {
+  return ValueOrRaise(Unlocked([&] { return self.TryAcquire(bytes); }));
+}
+
 // The buffer's memory as numpy sees it; the array keeps the buffer.
 py::array_t<uint8_t> ArrayOf(const py::object& self) {
   const auto& buffer = self.cast<const StagingBuffer&>();
@@ -90,6 +94,7 @@ void BindTransfer(py::module_& module) {
   py::class_<TransferEngine>(module, "TransferEngine")
       .def(py::init(&MakeEngine), py::arg("device"), py::arg("pool_bytes"))
       .def("acquire", &Acquire, py::arg("bytes"))
+      .def("try_acquire", &TryAcquire, py::arg("bytes"))
       .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer"), py::arg("device_address"),
            py::arg("stream") = 0)
       .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer"), py::arg("device_address"),

@@ -11,18 +11,31 @@
 #include "ops_payload.h"
 
 namespace everlong::ops {
+namespace {
+
+constexpr std::string_view kArchive = "archive_kv";
+
+}  // namespace
 
 Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved) {
-  constexpr std::string_view kOp = "archive_kv";
-  const kv::FrameKv frame = FrameOf(kOp, k, v);
-  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
-  const kv::PayloadLayout layout = LayoutOf(kOp, frame, page_tokens, codec);
-  RequireTokens(kOp, tokens, frame);
-  const Tensor payload = EmptyPayload(k, layout, tokens);
-  ThrowIfError(
-      kOp, kv::ArchiveSpan(frame, phase, PairingOf(interleaved), first_slot, tokens, layout, MutableBytes(payload)));
+  const kv::FrameKv frame = FrameOf(kArchive, k, v);
+  const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
+  RequireTokens(kArchive, tokens, frame);
+  Tensor payload = EmptyPayload(k, layout, tokens);
+  ArchiveKvOut(k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, payload);
   return payload;
+}
+
+void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
+                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out) {
+  const kv::FrameKv frame = FrameOf(kArchive, k, v);
+  const kv::SlotPhase phase = PhaseOf(kArchive, k, cos, sin, frame);
+  const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
+  RequireTokens(kArchive, tokens, frame);
+  RequirePayload(kArchive, out, k, v, layout, tokens);
+  ThrowIfError(kArchive,
+               kv::ArchiveSpan(frame, phase, PairingOf(interleaved), first_slot, tokens, layout, MutableBytes(out)));
 }
 
 void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,

@@ -19,6 +19,8 @@
 namespace everlong::ops::gpu {
 namespace {
 
+constexpr std::string_view kArchive = "archive_kv";
+
 // What is not finite must not be stored: the one place where an operator waits for the GPU.
 void ThrowIfRejected(std::string_view op, const OnDeviceOf& device, const hip::ArchiveJob& job,
                      const Tensor& rejected) {
@@ -29,13 +31,18 @@ void ThrowIfRejected(std::string_view op, const OnDeviceOf& device, const hip::A
       op, kv::RejectedNumberError({at.is_key, at.layer, at.head, at.token, found.value}, job.first_slot, job.codec));
 }
 
-Tensor ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
-                   bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout) {
+// What ArchiveSpan checks first.
+void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::SlotPhase& phase, int64_t first_slot,
+                    int64_t tokens, const kv::PayloadLayout& layout) {
   ThrowIfError(op, kv::ValidateArchive(frame, phase, first_slot, tokens, layout));
   if (const int32_t most = hip::MostPageTokens(frame.head_dim); layout.page_tokens > most) {
     Reject(op, "page_tokens", std::to_string(layout.page_tokens), "at most " + std::to_string(most) + " on a GPU");
   }
-  const Tensor payload = device.Allocate(layout.BlockBytes(tokens));
+}
+
+void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
+                 bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout,
+                 const Tensor& payload) {
   const Tensor inverse = device.Allocate(2 * tokens * phase.half * static_cast<int64_t>(sizeof(float)));
   const Tensor rejected = device.Allocate(sizeof(hip::RejectedNumber));
   hip::ArchiveJob job;
@@ -51,7 +58,6 @@ Tensor ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::Fram
   job.rejected = DataOf<hip::RejectedNumber>(rejected);
   device.Check(hip::ArchiveKv(job, device.stream()));
   ThrowIfRejected(op, device, job, rejected);
-  return payload;
 }
 
 void RestorePages(std::string_view op, const OnDeviceOf& device, const Tensor& payload,
@@ -79,13 +85,27 @@ void RestorePages(std::string_view op, const OnDeviceOf& device, const Tensor& p
 
 Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved) {
-  constexpr std::string_view kOp = "archive_kv";
-  const OnDeviceOf device(kOp, "k", k);
-  const kv::FrameKv frame = FrameOf(kOp, k, v);
-  const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
-  const kv::PayloadLayout layout = LayoutOf(kOp, frame, page_tokens, codec);
-  RequireTokens(kOp, tokens, frame);
-  return ArchiveSpan(kOp, device, frame, phase, interleaved, first_slot, tokens, layout);
+  const OnDeviceOf device(kArchive, "k", k);
+  const kv::FrameKv frame = FrameOf(kArchive, k, v);
+  const kv::SlotPhase phase = PhaseOf(kArchive, k, cos, sin, frame);
+  const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
+  RequireTokens(kArchive, tokens, frame);
+  RequireArchive(kArchive, frame, phase, first_slot, tokens, layout);
+  Tensor payload = device.Allocate(layout.BlockBytes(tokens));
+  ArchiveSpan(kArchive, device, frame, phase, interleaved, first_slot, tokens, layout, payload);
+  return payload;
+}
+
+void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
+                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out) {
+  const OnDeviceOf device(kArchive, "k", k);
+  const kv::FrameKv frame = FrameOf(kArchive, k, v);
+  const kv::SlotPhase phase = PhaseOf(kArchive, k, cos, sin, frame);
+  const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
+  RequireTokens(kArchive, tokens, frame);
+  RequirePayload(kArchive, out, k, v, layout, tokens);
+  RequireArchive(kArchive, frame, phase, first_slot, tokens, layout);
+  ArchiveSpan(kArchive, device, frame, phase, interleaved, first_slot, tokens, layout, out);
 }
 
 void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,
@@ -108,7 +128,10 @@ Tensor EncodeKv(const Tensor& k, const Tensor& v, int64_t page_tokens, const std
   const PlainKv plain = PlainKvOf(kOp, k, v);
   const kv::PayloadLayout layout = LayoutOf(kOp, plain.frame, page_tokens, codec);
   if (plain.frame.slots == 0) return EmptyPayload(k, layout, 0);
-  return ArchiveSpan(kOp, device, plain.frame, {}, false, 0, plain.frame.slots, layout);
+  RequireArchive(kOp, plain.frame, {}, 0, plain.frame.slots, layout);
+  Tensor payload = device.Allocate(layout.BlockBytes(plain.frame.slots));
+  ArchiveSpan(kOp, device, plain.frame, {}, false, 0, plain.frame.slots, layout, payload);
+  return payload;
 }
 
 std::tuple<Tensor, Tensor> DecodeKv(const Tensor& payload, int64_t layers, int64_t kv_heads, int64_t tokens,

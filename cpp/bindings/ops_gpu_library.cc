@@ -8,6 +8,7 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CUDA, m) {
   m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::gpu::RerotateKv));
   m.impl("shift_kv_", TORCH_BOX(&everlong::ops::gpu::ShiftKv));
   m.impl("archive_kv", TORCH_BOX(&everlong::ops::gpu::ArchiveKv));
+  m.impl("archive_kv.out", TORCH_BOX(&everlong::ops::gpu::ArchiveKvOut));
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::gpu::RestoreKv));
   m.impl("encode_kv", TORCH_BOX(&everlong::ops::gpu::EncodeKv));
   m.impl("decode_kv", TORCH_BOX(&everlong::ops::gpu::DecodeKv));

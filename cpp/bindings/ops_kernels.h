@@ -22,6 +22,9 @@ using ShiftKvFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos
 using ArchiveKvFunction = Tensor(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
                                  int64_t first_slot, int64_t tokens, int64_t page_tokens, const std::string& codec,
                                  bool interleaved);
+using ArchiveKvOutFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                                  int64_t first_slot, int64_t tokens, int64_t page_tokens, const std::string& codec,
+                                  bool interleaved, const Tensor& out);
 using RestoreKvFunction = void(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v,
                                const Tensor& cos, const Tensor& sin, int64_t page_tokens, const std::string& codec,
                                const Tensor& inv_freq, double attention_scaling, bool interleaved);
@@ -34,6 +37,7 @@ DerotateKvFunction DerotateKv;
 RerotateKvFunction RerotateKv;
 ShiftKvFunction ShiftKv;
 ArchiveKvFunction ArchiveKv;
+ArchiveKvOutFunction ArchiveKvOut;
 RestoreKvFunction RestoreKv;
 EncodeKvFunction EncodeKv;
 DecodeKvFunction DecodeKv;
@@ -47,6 +51,7 @@ DerotateKvFunction DerotateKv;
 RerotateKvFunction RerotateKv;
 ShiftKvFunction ShiftKv;
 ArchiveKvFunction ArchiveKv;
+ArchiveKvOutFunction ArchiveKvOut;
 RestoreKvFunction RestoreKv;
 EncodeKvFunction EncodeKv;
 DecodeKvFunction DecodeKv;

@@ -16,6 +16,23 @@ kv::PayloadLayout CheckedLayout(std::string_view op, int32_t layers, int32_t kv_
   return layout;
 }
 
+// The first byte of a tensor's elements, and the one behind the last.
+std::pair<uintptr_t, uintptr_t> ExtentOf(const Tensor& tensor) {
+  auto first = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  if (tensor.numel() == 0) return {first, first};
+  auto end = first + static_cast<uintptr_t>(tensor.element_size());
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    end += static_cast<uintptr_t>((tensor.size(i) - 1) * tensor.stride(i) * tensor.element_size());
+  }
+  return {first, end};
+}
+
+bool Overlap(const Tensor& a, const Tensor& b) {
+  const auto [a_first, a_end] = ExtentOf(a);
+  const auto [b_first, b_end] = ExtentOf(b);
+  return a_first < b_end && b_first < a_end;
+}
+
 }  // namespace
 
 kv::PayloadLayout LayoutOf(std::string_view op, const kv::FrameKv& frame, int64_t page_tokens,
@@ -36,6 +53,18 @@ Tensor EmptyPayload(const Tensor& like, const kv::PayloadLayout& layout, int64_t
 
 std::span<std::byte> MutableBytes(const Tensor& payload) {
   return {static_cast<std::byte*>(payload.mutable_data_ptr()), static_cast<size_t>(payload.numel())};
+}
+
+void RequirePayload(std::string_view op, const Tensor& out, const Tensor& k, const Tensor& v,
+                    const kv::PayloadLayout& layout, int64_t tokens) {
+  RequireDeviceOf(op, k, "out", out);
+  const int64_t bytes = layout.BlockBytes(tokens);
+  if (out.scalar_type() != ScalarType::Byte || out.dim() != 1 || !out.is_contiguous() || out.numel() != bytes) {
+    Reject(op, "out", Describe(out), "contiguous uint8 [" + std::to_string(bytes) + "]");
+  }
+  for (const Tensor* tensor : {&k, &v}) {
+    if (Overlap(out, *tensor)) Reject(op, "out", Describe(out), "memory that is not k's or v's");
+  }
 }
 
 std::vector<kv::PagePlacement> PlacementsOf(std::string_view op, const Tensor& k, const Tensor& placements) {

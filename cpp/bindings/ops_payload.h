@@ -26,6 +26,9 @@ std::span<const std::byte> BytesOf(std::string_view op, const Tensor& payload);
 // A payload for `tokens` tokens on the device of `like`, uninitialised; and its bytes.
 Tensor EmptyPayload(const Tensor& like, const kv::PayloadLayout& layout, int64_t tokens);
 std::span<std::byte> MutableBytes(const Tensor& payload);
+// A payload that the caller made, checked: as EmptyPayload's, and apart from k and v.
+void RequirePayload(std::string_view op, const Tensor& out, const Tensor& k, const Tensor& v,
+                    const kv::PayloadLayout& layout, int64_t tokens);
 
 // placements [N, 6]: the fields of kv::PagePlacement in their order.
 std::vector<kv::PagePlacement> PlacementsOf(std::string_view op, const Tensor& k, const Tensor& placements);

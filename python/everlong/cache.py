@@ -132,24 +132,26 @@ class ResidentCache(Cache):
             return self.rolling_slot + stream_token - rolling_begin
         return self.begin + stream_token
 
-    def archive(self, first_slot: int, tokens: int, *, page_tokens: int, codec: str) -> torch.Tensor:
-        """The payload of a block, uint8 [bytes], on the cache's device."""
-        payloads = []
-        for part in self._parts():
-            payloads.append(
-                ops.archive_kv(
-                    part.k,
-                    part.v,
-                    part.cos,
-                    part.sin,
-                    first_slot,
-                    tokens,
-                    page_tokens,
-                    codec,
-                    part.rope.interleaved,
-                )
+    def archive(self, first_slot: int, tokens: int, out: torch.Tensor, *, page_tokens: int, codec: str) -> None:
+        """Write the payload of a block to `out`, uint8 [bytes] on the cache's device."""
+        parts = self._parts()
+        payloads = [
+            ops.archive_kv(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                first_slot,
+                tokens,
+                page_tokens,
+                codec,
+                part.rope.interleaved,
+                out=out if len(parts) == 1 else None,
             )
-        return payloads[0] if len(payloads) == 1 else self._page_by_page(payloads, tokens, page_tokens, codec)
+            for part in parts
+        ]
+        if len(parts) > 1:
+            torch.cat(self._page_by_page(payloads, tokens, page_tokens, codec), out=out)
 
     def evict(self, tokens: int, delta: int) -> None:
         """Drop rolling's oldest tokens; the rest moves up and turns by `delta` positions."""
@@ -212,14 +214,16 @@ class ResidentCache(Cache):
         )
         return [part for part in parts if part.k.shape[0] > 0]
 
-    def _page_by_page(self, payloads: list[torch.Tensor], tokens: int, page_tokens: int, codec: str) -> torch.Tensor:
-        """The payload of a block out of those of its parts: a page holds all layers."""
+    def _page_by_page(
+        self, payloads: list[torch.Tensor], tokens: int, page_tokens: int, codec: str
+    ) -> list[torch.Tensor]:
+        """The pieces of a block's payload out of those of its parts, in order: a page holds all layers."""
         lengths = [min(page_tokens, tokens - first) for first in range(0, tokens, page_tokens)]
         pages = []
         for part, payload in zip(self._parts(), payloads, strict=True):
             layers = part.k.shape[0]
             pages.append(payload.split([self._bytes(length, page_tokens, codec, layers) for length in lengths]))
-        return torch.cat([piece for page in zip(*pages, strict=True) for piece in page])
+        return [piece for page in zip(*pages, strict=True) for piece in page]
 
     def _bytes(self, tokens: int, page_tokens: int, codec: str, layers: int) -> int:
         """Bytes of `layers` layers of one page."""

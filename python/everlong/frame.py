@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import time
@@ -30,6 +31,15 @@ Zone = Literal["front", "rolling"]  # front: sinks and recalled
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """Pages on their way from the memory into the frame."""
+
+    table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` has it
+    staged: _core.StagingBuffer
+    reads: _core.PendingReads  # that fill it
+
+
 class Frame:
     """One stream of one model over one memory. Not thread-safe.
 
@@ -47,7 +57,8 @@ class Frame:
             sink_tokens=config.sink_tokens,
             recalled_tokens=config.recalled_tokens,
         )
-        self._transfer = PayloadTransfer(served.device, memory.core.page_bytes(config.page_tokens))
+        largest_page = memory.core.page_bytes(config.page_tokens)
+        self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
         self.source = ""
         self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
@@ -76,7 +87,7 @@ class Frame:
         stands = {"stream_end": os.stream_end, "rolling_from": os.rolling[0], "read_until": os.read_until}
         if self.cache.own:
             state = safetensors.torch.save(self.cache.own.tensors())
-            self.memory.write_file(_OWN_STATE, state)
+            self.memory.core.put_file(_OWN_STATE, state)
             stands |= {"next_position": os.next_position(), "own_state_crc32": zlib.crc32(state)}
         self.memory.core.set_attribute(_STANDS, json.dumps(stands))
 
@@ -181,12 +192,11 @@ class Frame:
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         tokens = action.end - action.begin
         ids = np.asarray(self._unarchived_ids[:tokens], dtype=np.int32)
-        payload = self.cache.archive(
-            self.cache.slot_of(action.begin, rolling_begin),
-            tokens,
-            page_tokens=self.config.page_tokens,
-            codec=self.config.codec,
-        )
+        first_slot = self.cache.slot_of(action.begin, rolling_begin)
+
+        def encode(out: torch.Tensor) -> None:
+            self.cache.archive(first_slot, tokens, out, page_tokens=self.config.page_tokens, codec=self.config.codec)
+
         self.memory.core.append(
             stream=self.os.stream,
             begin=action.begin,
@@ -196,7 +206,7 @@ class Frame:
             created_at=time.time(),
             tags=self.tags,
             token_ids=ids,
-            payload=self._transfer.to_host(payload),
+            payload=self._transfer.archive(self._block_bytes(tokens), encode),
         )
         del self._unarchived_ids[:tokens]
         self.archived_blocks += 1
@@ -244,21 +254,32 @@ class Frame:
             self.cache.open_recalled(0)
 
     def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Read the placed pages from the memory and write them to consecutive slots."""
+        """Read the placed pages from the memory and write them to consecutive slots: a batch while the next is read."""
+        slot = first_slot
+        being_read: _Batch | None = None
+        for pages in self._batches(placements):
+            next_batch = self._start_reading(pages, slot)
+            slot += sum(p.tokens for p in pages)
+            if being_read is not None:
+                self._write(being_read)
+            being_read = next_batch
+        if being_read is not None:
+            self._write(being_read)
+
+    def _batches(self, placements: Sequence[_core.Placement]) -> Iterator[list[_core.Placement]]:
         batch: list[_core.Placement] = []
-        slot, size = first_slot, 0
+        size = 0
         for placement in placements:
             page_bytes = self._page_bytes(placement)
             if batch and size + page_bytes > self._transfer.batch_bytes:
-                slot = self._restore_batch(batch, slot, size)
+                yield batch
                 batch, size = [], 0
             batch.append(placement)
             size += page_bytes
         if batch:
-            self._restore_batch(batch, slot, size)
+            yield batch
 
-    def _restore_batch(self, placements: Sequence[_core.Placement], first_slot: int, size: int) -> int:
-        """Pages of `size` bytes together; returns the slot behind them."""
+    def _start_reading(self, placements: Sequence[_core.Placement], first_slot: int) -> _Batch:
         table = torch.zeros(len(placements), 6, dtype=torch.int64)
         offset, slot = 0, first_slot
         for row, placement in enumerate(placements):
@@ -275,11 +296,20 @@ class Frame:
             )
             offset += self._page_bytes(placement)
             slot += placement.tokens
-        staged = self._transfer.stage(size)
-        self.memory.core.read_pages([p.page for p in placements], staged.array)
-        payload = self._transfer.to_device(staged)
-        self.cache.write_pages(payload, table, page_tokens=self.config.page_tokens, codec=self.config.codec)
-        return slot
+        staged = self._transfer.stage(offset)
+        pages = [p.page for p in placements]
+        reads = self.memory.core.start_read_pages(pages, 0, self.served.layers, staged.array)
+        return _Batch(table, staged, reads)
+
+    def _write(self, batch: _Batch) -> None:
+        batch.reads.wait()
+        payload = self._transfer.to_device(batch.staged)
+        self.cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+
+    def _block_bytes(self, tokens: int) -> int:
+        full, rest = divmod(tokens, self.config.page_tokens)
+        page_bytes = self.memory.core.page_bytes
+        return full * page_bytes(self.config.page_tokens) + (page_bytes(rest) if rest else 0)
 
     def _page_bytes(self, placement: _core.Placement) -> int:
         return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
@@ -305,7 +335,7 @@ class Frame:
 
     def _load_own_state(self, stands: dict[str, int]) -> bool:
         """Give the layers that are not archived the state that was kept; False when there is none, or not whole."""
-        state = self.memory.read_file(_OWN_STATE) if "own_state_crc32" in stands else None
+        state = self.memory.core.file(_OWN_STATE) if "own_state_crc32" in stands else None
         if state is None or zlib.crc32(state) != stands["own_state_crc32"]:
             return False
         self.cache.own.load(safetensors.torch.load(state), self.served.device)

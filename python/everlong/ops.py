@@ -4,10 +4,10 @@ Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots o
 k, v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie on
 the same device; those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on the
 CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. Every instruction set of a CPU gives the
-same bits; a GPU's kernels are made of the same functions of one element, but its fp64 cos and sin may differ in the last
-bit. Positions lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError, which
-names it, its value and what was expected. The ops run on torch's threads or the current stream and release the GIL; two
-calls may run at once on different tensors. They have no gradient.
+same bits; a GPU's kernels are made of the same functions of one element, but its fp64 cos and sin may differ in the
+last bit. Positions lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError,
+which names it, its value and what was expected. The ops run on torch's threads or the current stream and release the
+GIL; two calls may run at once on different tensors. They have no gradient.
 """
 
 from __future__ import annotations
@@ -88,12 +88,18 @@ def archive_kv(
     page_tokens: int,
     codec: str,
     interleaved: bool = False,
+    *,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Slots [first_slot, first_slot + tokens) un-rotated and encoded as the payload of a block, uint8 [bytes].
 
     k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The layout of the bytes is that
     of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
+    They are written to `out`, apart from k and v, where it is given: memory that was used before costs no page faults.
     """
+    if out is not None:
+        torch.ops.everlong.archive_kv.out(k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, out=out)
+        return out
     payload: torch.Tensor = torch.ops.everlong.archive_kv(
         k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
     )
@@ -218,6 +224,22 @@ def _fake_archive_kv(
     return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
 
 
+def _fake_archive_kv_out(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    first_slot: int,
+    tokens: int,
+    page_tokens: int,
+    codec: str,
+    interleaved: bool = False,
+    *,
+    out: torch.Tensor,
+) -> None:
+    return None
+
+
 def _fake_restore_kv(
     payload: torch.Tensor,
     placements: torch.Tensor,
@@ -258,6 +280,7 @@ torch.library.register_fake("everlong::derotate_kv", _fake_derotate_kv)
 torch.library.register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
 torch.library.register_fake("everlong::shift_kv_", _fake_shift_kv_)
 torch.library.register_fake("everlong::archive_kv", _fake_archive_kv)
+torch.library.register_fake("everlong::archive_kv.out", _fake_archive_kv_out)
 torch.library.register_fake("everlong::restore_kv", _fake_restore_kv)
 torch.library.register_fake("everlong::encode_kv", _fake_encode_kv)
 torch.library.register_fake("everlong::decode_kv", _fake_decode_kv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from everlong import _core
 
 BATCH_BYTES = 32 << 20  # pages are read, copied and decoded in batches of about this size, one while the next is read
 _BATCHES = 4  # in the pool at once
+_BLOCKS = 2  # likewise: one is archived while the last one is being written
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -20,17 +22,19 @@ class PayloadTransfer:
     """Staging buffers and their way to the device and back. Where the device is the host nothing is copied.
 
     The buffer that is filled is the payload then. On a GPU buffers are pinned, and copies run beside the stream that
-    computes, which waits for them: no call here waits for the GPU but `to_host`. `copies=True` copies on the host too,
+    computes, which waits for them: no call here waits for the GPU but `archive`. `copies=True` copies on the host too,
     by a worker thread.
     """
 
-    def __init__(self, device: torch.device, largest_page: int, *, copies: bool | None = None) -> None:
+    def __init__(
+        self, device: torch.device, largest_page: int, largest_block: int = 0, *, copies: bool | None = None
+    ) -> None:
         self._device = device
         self._copies = device.type != "cpu" if copies is None else copies
         self.batch_bytes = max(BATCH_BYTES, largest_page)
         index = None if device.type == "cpu" else device.index
         # A buffer takes up to twice its bytes.
-        self._engine = _core.TransferEngine(index, 2 * _BATCHES * self.batch_bytes)
+        self._engine = _core.TransferEngine(index, 2 * (_BATCHES * self.batch_bytes + _BLOCKS * largest_block))
 
     def stage(self, count: int) -> _core.StagingBuffer:
         """A buffer of `count` <= batch_bytes bytes to fill; waits when earlier ones are still being copied."""
@@ -47,10 +51,27 @@ class PayloadTransfer:
             self._engine.wait(transfer)
         return payload
 
-    def to_host(self, payload: torch.Tensor) -> Bytes:
-        """The bytes of uint8 [bytes] on the device, once the current stream has computed them."""
-        if not self._copies:
+    def archive(self, count: int, encode: Callable[[torch.Tensor], object]) -> _core.StagingBuffer | Bytes:
+        """The bytes that `encode` writes to a uint8 [count] on the device, on the host.
+
+        In a buffer that was used before, where one is free: the memory may hold it until it is written, without a copy.
+        """
+        staged = self._engine.try_acquire(count)
+        if self._copies:
+            payload = torch.empty(count, dtype=torch.uint8, device=self._device)
+            encode(payload)
+            if staged is None:
+                return self._in_batches(payload)
+            self._engine.wait(self._engine.to_host(staged, payload.data_ptr(), self._stream()))
+            return staged
+        if staged is None:
+            payload = torch.empty(count, dtype=torch.uint8)
+            encode(payload)
             return payload.numpy()
+        encode(torch.from_numpy(staged.array))
+        return staged
+
+    def _in_batches(self, payload: torch.Tensor) -> Bytes:
         out = np.empty(payload.numel(), dtype=np.uint8)
         under_way: deque[tuple[int, _core.StagingBuffer, _core.Transfer]] = deque()
         for first in range(0, len(out), self.batch_bytes):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import everlong
-from everlong import ops
+from everlong import _core, ops
 from everlong.transfer import PayloadTransfer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -113,6 +113,9 @@ def test_archive_and_restore(dtype: torch.dtype, head_dim: int, rotary_dim: int,
     gpu = cpu.copy_to(GPU)
     want = ops.archive_kv(*cpu.buffers, 11, 333, 64, codec, interleaved)
     got = ops.archive_kv(*gpu.buffers, 11, 333, 64, codec, interleaved)
+    written = torch.full_like(got, 0xEE)
+    assert ops.archive_kv(*gpu.buffers, 11, 333, 64, codec, interleaved, out=written) is written
+    assert torch.equal(written, got)
     assert torch.equal(got.cpu(), want)
 
     page = ops.payload_bytes(64, 64, LAYERS, HEADS, head_dim, codec)
@@ -183,7 +186,9 @@ def test_payloads_travel_beside_the_current_stream() -> None:
         payload = transfer.to_device(staged)
         del staged
         assert bool((payload == seed).all())
-        assert (transfer.to_host(payload) == seed).all()
+        archived = transfer.archive(len(payload), lambda out, payload=payload: out.copy_(payload))
+        assert isinstance(archived, _core.StagingBuffer)
+        assert (archived.array == seed).all()
 
 
 def test_a_model_on_the_gpu_reads_archives_and_recalls() -> None:

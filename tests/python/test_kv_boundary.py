@@ -124,6 +124,10 @@ def test_archive_and_restore(
     inv_freq = frame.pop("inv_freq")
     pages = {"page_tokens": page_tokens, "codec": codec}
     payload = call(ops.archive_kv, **frame, first_slot=first_slot, tokens=tokens, **pages)
+    if data.draw(st.booleans()):
+        size = 0 if payload is None else len(payload)
+        out = data.draw(st.one_of(tensors(size, dtype=torch.uint8), st.just(frame["k"].reshape(-1).view(torch.uint8))))
+        call(ops.archive_kv, **frame, first_slot=first_slot, tokens=tokens, **pages, out=out)
     if payload is None or data.draw(st.booleans()):
         payload = data.draw(tensors(data.draw(st.integers(0, 3000)), dtype=torch.uint8))
     runs = data.draw(st.lists(st.tuples(*[integers] * 6), max_size=4))

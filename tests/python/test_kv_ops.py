@@ -338,6 +338,9 @@ def test_a_window_of_larger_buffers_is_a_frame() -> None:
     window = (whole.k[1:, :, 10:30], whole.v[1:, :, 10:30], whole.cos[10:30], whole.sin[10:30])
     copied = tuple(t.contiguous() for t in window)
     assert torch.equal(ops.archive_kv(*window, 2, 17, 16, "e4m3"), ops.archive_kv(*copied, 2, 17, 16, "e4m3"))
+    out = torch.full((ops.payload_bytes(17, 16, 2, 2, 8, "e4m3"),), 0xEE, dtype=torch.uint8)
+    assert ops.archive_kv(*window, 2, 17, 16, "e4m3", out=out) is out
+    assert torch.equal(out, ops.archive_kv(*copied, 2, 17, 16, "e4m3"))
     before = whole.clone()
     ops.shift_kv_(*window, 5, 0, 15, -5, rope.inv_freq)
     assert torch.equal(whole.k[:1], before.k[:1])
@@ -443,7 +446,7 @@ def test_encode_is_archive_without_rotation() -> None:
 # --- as operators of torch
 
 
-def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+def examples() -> dict[str, tuple[Any, ...]]:
     rope = Rope(8, 1e4, 1.0, 1.25, "half")
     frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
     at = torch.arange(40)
@@ -461,6 +464,11 @@ def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "archive_kv": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "bf16")),
         "archive_kv, e4m3": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e4m3")),
         "archive_kv, e5m2": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e5m2")),
+        "archive_kv, out": (
+            kv.archive_kv.out,
+            (*frame.buffers, 3, 21, 16, "e4m3"),
+            {"out": torch.zeros(ops.payload_bytes(21, 16, 3, 2, 10, "e4m3"), dtype=torch.uint8)},
+        ),
         "encode_kv": (kv.encode_kv.default, (frame.k, frame.v, 16, "e4m3")),
         "encode_kv, no tokens": (kv.encode_kv.default, (frame.k[:, :, :0], frame.v[:, :, :0], 16, "bf16")),
         "decode_kv": (kv.decode_kv.default, (payload, 3, 2, 20, 10, 16, "e4m3", torch.float16)),
@@ -473,8 +481,8 @@ def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("name", sorted(examples()))
 def test_operator_is_well_formed(name: str) -> None:
-    operator, args = examples()[name]
-    assert set(torch.library.opcheck(operator, args).values()) == {"SUCCESS"}
+    operator, *arguments = examples()[name]
+    assert set(torch.library.opcheck(operator, *arguments).values()) == {"SUCCESS"}
 
 
 def test_all_operators_compile_into_one_graph() -> None:
@@ -634,6 +642,24 @@ def test_wrong_argument_is_named(name: str) -> None:
     with pytest.raises(RuntimeError) as error:
         function(*args)
     assert message in str(error.value)
+
+
+def test_an_out_that_does_not_fit_is_refused() -> None:
+    frame = make_frame(Rope(8, 1e4, 1.0, 1.0, "half"), 0, slots=40, dim=10, dtype=torch.float32)
+    size = ops.payload_bytes(20, 16, 3, 2, 10, "e4m3")
+    before = frame.clone()
+    for out in (
+        torch.zeros(size - 1, dtype=torch.uint8),
+        torch.zeros(size, dtype=torch.int8),
+        torch.zeros(2 * size, dtype=torch.uint8)[::2],
+        torch.zeros(1, size, dtype=torch.uint8),
+        frame.k.view(-1).view(torch.uint8)[:size],
+        frame.v.view(-1).view(torch.uint8)[-size:],
+    ):
+        with pytest.raises(RuntimeError, match="archive_kv: out is"):
+            ops.archive_kv(*frame.buffers, 0, 20, 16, "e4m3", out=out)
+    assert torch.equal(frame.k, before.k)
+    assert torch.equal(frame.v, before.v)
 
 
 def test_payload_bytes_names_a_wrong_codec() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,19 +58,69 @@ def test_on_the_host_nothing_is_copied() -> None:
     staged = transfer.stage(1000)
     payload = transfer.to_device(staged)
     assert payload.data_ptr() == staged.array.ctypes.data
-    assert transfer.to_host(payload).ctypes.data == payload.data_ptr()
+    sent = torch.from_numpy(random_bytes(1000))
+    archived = transfer.archive(1000, lambda out: out.copy_(sent))
+    assert isinstance(archived, _core.StagingBuffer)
+    assert np.array_equal(archived.array, sent.numpy())
 
 
 def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
     transfer = PayloadTransfer(CPU, 1000, copies=True)
     payload = torch.from_numpy(random_bytes(1_234_567))
-    assert np.array_equal(transfer.to_host(payload), payload.numpy())
+    archived = transfer.archive(len(payload), lambda out: out.copy_(payload))
+    assert isinstance(archived, np.ndarray)  # more than the pool has
+    assert np.array_equal(archived, payload.numpy())
+    small = transfer.archive(90_000, lambda out: out.copy_(payload[:90_000]))
+    assert isinstance(small, _core.StagingBuffer)
+    assert np.array_equal(small.array, payload[:90_000].numpy())
     staged = transfer.stage(100_000)
     staged.array[:] = payload[:100_000].numpy()
     copied = transfer.to_device(staged)
     assert copied.data_ptr() != staged.array.ctypes.data
     assert torch.equal(copied, payload[:100_000])
+
+
+def test_what_is_archived_is_written_from_its_buffer_which_then_serves_again(tmp_path: Path) -> None:
+    """More blocks than the pool holds, through one memory: each is what was archived."""
+    manifest = _core.Manifest(
+        weights="w", rope="r", tokenizer="t", layers=1, kv_heads=1, head_dim=512, page_tokens=64, codec="bf16"
+    )
+    memory = _core.Memory.create(str(tmp_path / "m"), manifest, host_bytes=0)
+    size = 2 * 2 * 64 * 512
+    engine = _core.TransferEngine(device=None, pool_bytes=4 * size)
+    blocks, copied = [], 0
+    for index in range(40):
+        values = torch.full((size // 2,), index + 1.0, dtype=torch.bfloat16)
+        staged = engine.try_acquire(size)
+        payload: np.ndarray | _core.StagingBuffer = values.view(torch.uint8).numpy()
+        if staged is None:  # all are waiting for the disk
+            copied += 1
+        else:
+            staged.array[:] = payload
+            payload = staged
+        blocks.append(
+            memory.append(
+                stream=0,
+                begin=64 * index,
+                end=64 * index + 64,
+                sink_tokens=0,
+                source="",
+                created_at=0.0,
+                tags=[],
+                token_ids=np.zeros(64, dtype=np.int32),
+                payload=payload,
+            )
+        )
+        del staged, payload
+    memory.flush()
+    assert copied < 40
+    assert engine.try_acquire(4 * size) is not None, "every buffer is back in the pool"
+    out = np.zeros(size, dtype=np.uint8)
+    for index, page in enumerate(memory.pages()):
+        memory.read_pages([page], out)
+        assert (torch.from_numpy(out).view(torch.bfloat16) == index + 1).all()
+    memory.close()
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -90,8 +141,8 @@ def test_recall_is_the_same_however_pages_travel(
     monkeypatch.setattr("everlong.transfer.BATCH_BYTES", batch_bytes)
     made: list[PayloadTransfer] = []
 
-    def make(device: torch.device, largest_page: int) -> PayloadTransfer:
-        made.append(PayloadTransfer(device, largest_page, copies=copies))
+    def make(device: torch.device, largest_page: int, largest_block: int) -> PayloadTransfer:
+        made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
         return made[-1]
 
     monkeypatch.setattr("everlong.frame.PayloadTransfer", make)

@@ -109,17 +109,27 @@ TransferEngine::~TransferEngine() {
   static_cast<void>(ended);
 }
 
-Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
+Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes) {
   if (bytes < 0) return InvalidArgumentError("bytes is " + std::to_string(bytes) + "; expected at least 0");
+  std::shared_ptr<StagingBuffer> buffer;
+  if (bytes > pool_->limit()) return buffer;
+  to_device_->ReleasePassed();
+  to_host_->ReleasePassed();
+  EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes));
+  if (piece.has_value()) {
+    buffer = std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
+  }
+  return buffer;
+}
+
+Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
   if (bytes > pool_->limit()) {
     return CapacityError("staging: " + std::to_string(bytes) + " bytes asked of a pool of " +
                          std::to_string(pool_->limit()));
   }
-  to_device_->ReleasePassed();
-  to_host_->ReleasePassed();
   while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes));
-    if (piece.has_value()) return std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
+    EVERLONG_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffer> buffer, TryAcquire(bytes));
+    if (buffer != nullptr) return buffer;
     Lane* lane = to_device_.get();
     std::optional<uint64_t> oldest = lane->Oldest();
     if (!oldest.has_value()) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/huge_pages.h"
 #include "everlong/kv/copy_queue.h"
 
 namespace everlong::kv {
@@ -30,6 +31,7 @@ class WorkerCopyQueue : public CopyQueue {
   Result<std::byte*> AllocateHost(int64_t bytes) override {
     void* memory = ::operator new(static_cast<size_t>(bytes), kPage, std::nothrow);
     if (memory == nullptr) return CapacityError("no memory for " + std::to_string(bytes) + " bytes of staging");
+    AdviseHugePages(memory, bytes);
     return static_cast<std::byte*>(memory);
   }
   void FreeHost(std::byte* memory) override { ::operator delete(memory, kPage); }

@@ -60,6 +60,9 @@ class TransferEngine {
   // waiting would not end. The error of a failed transfer that was waited for.
   Result<std::shared_ptr<StagingBuffer>> Acquire(int64_t bytes);
 
+  // The same without waiting: null when what is held leaves no room now, or the pool never has so much.
+  Result<std::shared_ptr<StagingBuffer>> TryAcquire(int64_t bytes);
+
   // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting; order
   // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's memory as long as that says.
   // kInvalidArgument when a segment leaves the buffer.
