@@ -85,6 +85,10 @@ def call(operator: Callable[..., object], **arguments: object) -> object:
     return None
 
 
+def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
 @given(frames(), integers, integers, integers, integers)
 def test_shift(frame: dict[str, Any], source: int, target: int, count: int, delta: int) -> None:
     call(ops.shift_kv_, **frame, source=source, target=target, count=count, delta=delta)
@@ -126,7 +130,7 @@ def test_archive_and_restore(
     payload = call(ops.archive_kv, **frame, first_slot=first_slot, tokens=tokens, **pages)
     if data.draw(st.booleans()):
         size = 0 if payload is None else len(payload)
-        out = data.draw(st.one_of(tensors(size, dtype=torch.uint8), st.just(frame["k"].reshape(-1).view(torch.uint8))))
+        out = data.draw(st.one_of(tensors(size, dtype=torch.uint8), st.just(whole_storage(frame["k"]))))
         call(ops.archive_kv, **frame, first_slot=first_slot, tokens=tokens, **pages, out=out)
     if payload is None or data.draw(st.booleans()):
         payload = data.draw(tensors(data.draw(st.integers(0, 3000)), dtype=torch.uint8))
