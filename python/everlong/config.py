@@ -37,13 +37,16 @@ class MemoryConfig:
     host_bytes: int | None = None  # of payload in RAM; None: half of the memory that is free when it is opened
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
-    groups: int = 4  # page groups recalled for a question, unless one is decisive
-    decisive: float = 1.5  # one group is enough when its page has this many times the mass of the next
+    groups: int = 4  # page groups recalled for a question
+    # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
+    # what is said of like things helps a small model to the form of the answer.
+    decisive: float | None = None
     neighbours: int = 1  # pages on either side of a page that was found
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
-    # recalled before it. "auto": text where several fragments come back, which then see each other; KV for one.
-    recall_mode: RecallMode = "kv"
+    # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
+    # which come back as KV; one alone comes back as KV.
+    recall_mode: RecallMode = "auto"
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
 

@@ -218,20 +218,27 @@ class Frame:
         if self.os.evicted:
             self._keep_before_change("front")
             first_slot = self.cache.open_recalled(tokens)
-            if self._as_text(placements):
-                self._read_again(placements, first_slot)
-            else:
-                self._restore(placements, first_slot)
+            restored = self._restored_as_kv(placements)
+            self._restore(placements[:restored], first_slot)
+            self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
 
-    def _as_text(self, placements: Sequence[_core.Placement]) -> bool:
-        """Whether what comes back is read again instead of restored."""
-        if self.config.recall_mode != "auto":
-            return self.config.recall_mode == "text"
-        return any(not _goes_on(first, second) for first, second in itertools.pairwise(placements))
+    def _restored_as_kv(self, placements: Sequence[_core.Placement]) -> int:
+        """How many of the runs of tokens that come back, from the first on, are restored; the rest is read again."""
+        if self.config.recall_mode == "kv":
+            return len(placements)
+        if self.config.recall_mode == "text":
+            return 0
+        breaks = [
+            index for index, (one, next_) in enumerate(itertools.pairwise(placements), 1) if not _goes_on(one, next_)
+        ]
+        return breaks[-1] if breaks else len(placements)
 
     @torch.no_grad()
     def _read_again(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Compute the KV of recalled tokens anew, behind the sinks; layers that are not archived do not see them."""
+        """Compute the KV of recalled tokens anew, behind what the frame holds before `first_slot`.
+
+        Layers that are not archived do not see them.
+        """
         if not placements:
             return
         core, cache = self.memory.core, self.cache

@@ -37,9 +37,9 @@ class Found:
     agreed: bool  # every part of the index has the best page among its first
     decisiveness: float  # mass of the best page over the second best; 0 without heads
 
-    def chosen(self, decisive: float) -> Found:
-        """The first group alone when it is decisive: more text beside the right one costs a small model answers."""
-        sure = self.agreed and self.decisiveness >= decisive
+    def chosen(self, decisive: float | None) -> Found:
+        """The first group alone when it is decisive."""
+        sure = decisive is not None and self.agreed and self.decisiveness >= decisive
         return dataclasses.replace(self, groups=self.groups[:1]) if sure else self
 
     def pages(self, order: str) -> list[_core.PageRef]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 import torch
+from transformers.cache_utils import DynamicCache
 
 import everlong
 from test_exactness import SMALL, random_text
@@ -49,11 +49,37 @@ def test_text_that_is_read_again_is_a_plain_forward_over_it() -> None:
     assert (as_kv - plain_logits(ids, 30)).abs().max() > 1e-2  # each page remembers what stood before it
 
 
-@pytest.mark.parametrize(("spans", "same_as"), [([(640, 760)], "kv"), ([(640, 760), (200, 260)], "text")])
-def test_auto_reads_again_what_is_in_pieces(spans: list[tuple[int, int]], same_as: str) -> None:
-    auto, _ = recalled_then_read("auto", spans, random_text(30, seed=2))
-    expected, _ = recalled_then_read(same_as, spans, random_text(30, seed=2))
+def test_auto_restores_one_piece() -> None:
+    auto, _ = recalled_then_read("auto", [(640, 760)], random_text(30, seed=2))
+    expected, _ = recalled_then_read("kv", [(640, 760)], random_text(30, seed=2))
     assert torch.equal(auto, expected)
+
+
+def test_auto_reads_the_last_of_several_pieces_again() -> None:
+    """It sees the sinks and the pieces before it as the archive has them: plain transformers over just that KV."""
+    spans, rest = [(700, 760), (200, 260)], random_text(30, seed=2)
+    logits, _ = recalled_then_read("auto", spans, rest)
+
+    model = tiny_model()
+    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL, recall_mode="kv")) as mm:
+        mm.read(TEXT)
+        core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
+        with frame.branch():
+            frame.execute(frame.os.begin_prompt(), None)
+            first, last = (core.pages_of(0, *span) for span in spans)
+            frame.recall([*first, *last])
+            before = SMALL.sink_tokens + sum(page.end - page.begin for page in first)
+            k, v = (x[:, None, :, cache.begin : cache.begin + before].clone() for x in (cache.k, cache.v))
+            read_again = [torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in last]
+            ids = torch.cat([*read_again, mm._encode(rest)])
+    spliced = DynamicCache()
+    for layer in range(len(k)):
+        spliced.update(k[layer], v[layer], layer)
+    rolling_from = SMALL.sink_tokens + SMALL.recalled_tokens
+    positions = torch.arange(rolling_from - (len(ids) - 30), rolling_from + 30)
+    with torch.no_grad():
+        expected = model(input_ids=ids[None], position_ids=positions[None], past_key_values=spliced).logits[0, -30:]
+    assert (logits - expected).abs().max() <= 1e-4
 
 
 def test_reading_again_leaves_no_trace() -> None:
