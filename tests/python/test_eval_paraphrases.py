@@ -1,0 +1,35 @@
+"""The paraphrase set asks in other words, as it says."""
+
+from __future__ import annotations
+
+import re
+
+from everlong.eval.paraphrases import PARAPHRASES
+
+_FUNCTION_WORDS = """because before does every from have into made make makes nobody nothing once over owing that their
+there these they were what when where which while will with without after"""
+_STOP = frozenset(re.findall(r"[a-z]+", _FUNCTION_WORDS))
+
+
+def stems(text: str) -> set[str]:
+    """Words of four letters and more, cut to five: `clocks` and `clock` are the same."""
+    return {word[:5] for word in re.findall(r"[a-z0-9]{4,}", text.lower()) if word not in _STOP}
+
+
+def test_there_are_enough_and_no_two_are_alike() -> None:
+    assert len(PARAPHRASES) >= 40
+    assert len({fact.statement for fact in PARAPHRASES}) == len(PARAPHRASES)
+    assert len({fact.question for fact in PARAPHRASES}) == len(PARAPHRASES)
+
+
+def test_questions_share_hardly_a_word_with_their_statements() -> None:
+    for fact in PARAPHRASES:
+        shared = stems(fact.statement) & stems(fact.question)
+        assert len(shared) <= 1, (fact.question, shared)
+        assert not stems(fact.answer) & stems(fact.question), fact.question
+
+
+def test_the_statement_gives_the_answer_and_the_question_does_not() -> None:
+    for fact in PARAPHRASES:
+        assert fact.accept(fact.statement), fact.statement
+        assert not fact.accept(fact.question), fact.question
