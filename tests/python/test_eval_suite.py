@@ -24,7 +24,13 @@ from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
 MEMORY = MemoryConfig(
-    frame_tokens=1024, recalled_tokens=640, rolling_tokens=192, evict_tokens=64, block_tokens=128, index=("lexical",)
+    frame_tokens=1024,
+    recalled_tokens=640,
+    rolling_tokens=192,
+    evict_tokens=64,
+    block_tokens=128,
+    index=("lexical",),
+    recall_mode="kv",
 )
 TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  # layers, keys and values, KV heads, head dim, fp32
 CONFIG = SuiteConfig(suites=("passkey", "vt", "dialogue_session"), lengths=(6_000, 12_000), count=2)
