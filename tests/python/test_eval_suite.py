@@ -161,6 +161,9 @@ def test_an_interrupted_reading_goes_on(
 def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match=r"other settings \(seed: 0 then, 5 now\)"):
         run(finished[0], Silent(), config=dataclasses.replace(CONFIG, seed=5))
+    other = dataclasses.replace(MEMORY, groups=2)
+    with pytest.raises(ValueError, match=r"other settings \(memory.groups: 4 then, 2 now\)"):
+        run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 
 def test_too_little_disk_or_ram_is_told_before_anything_is_read(

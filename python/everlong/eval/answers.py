@@ -23,7 +23,7 @@ class AnswerFile:
         if not lines:
             self._append({_SETTINGS: plain})
             return
-        kept = json.loads(lines[0]).get(_SETTINGS, {})
+        kept, plain = _flat(json.loads(lines[0]).get(_SETTINGS, {})), _flat(plain)
         different = sorted(key for key in {*kept, *plain} if kept.get(key) != plain.get(key))
         if different:
             told = "; ".join(f"{key}: {kept.get(key)!r} then, {plain.get(key)!r} now" for key in different)
@@ -44,6 +44,17 @@ class AnswerFile:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One level: settings of settings under "outer.inner"."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": one for inner, one in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def _whole_lines(path: pathlib.Path) -> list[str]:
