@@ -80,7 +80,7 @@ class KeyValue:
                 text=f'What is the value of the key "{key}" in the JSON object?',
                 answers=(pairs[key],),
                 candidates=UUID,
-                max_new_tokens=60,
+                max_new_tokens=100,  # the key may be said again
                 documents=(document,),
                 evidence=(_entry(key, pairs[key]),),
             )

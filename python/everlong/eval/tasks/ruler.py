@@ -33,9 +33,9 @@ def _pattern(kind: Value) -> str:
     return NUMBER if kind == "number" else UUID
 
 
-def _room(kind: Value) -> int:
-    """Tokens of an answer in a sentence."""
-    return 32 if kind == "number" else 60
+def _room(kind: Value, key: Value | None = None) -> int:
+    """Tokens of an answer in a sentence that says the key again; `key` where that is a value itself."""
+    return (32 if kind == "number" else 60) + (40 if key == "uuid" else 0)
 
 
 def _magic(kind: Value, key: str, value: str) -> str:
@@ -140,7 +140,7 @@ class NiahMultikeyLines:
                 text=_what_is(self.value, name),
                 answers=(value,),
                 candidates=_pattern(self.value),
-                max_new_tokens=_room(self.value),
+                max_new_tokens=_room(self.value, self.value),
                 documents=(document,),
                 evidence=(_magic(self.value, name, value),),
             )
