@@ -138,7 +138,7 @@ TEST(FlatIndex, RanksAsBruteForceThroughAddsRemovalsAndFilters) {
 
 TEST(FlatIndex, EveryInstructionSetScoresAlike) {
   std::mt19937_64 random(2);
-  const VectorKernels& kernels = SupportedVectorKernels();
+  const KernelTable<VectorKernel>& kernels = SupportedVectorKernels();
   std::uniform_int_distribution<int> byte(0, 255);
   constexpr int64_t kRows = 9;
   constexpr int64_t kQueries = 6;
@@ -180,8 +180,8 @@ TEST(FlatIndex, EveryInstructionSetScoresAlike) {
         dot += a * b;
         distance += (a - b) * (a - b);
       }
-      EXPECT_NEAR(kernels.kernels[i].pair_dot(queries.data(), queries.data() + width, width), dot, 1e-4);
-      EXPECT_NEAR(kernels.kernels[i].pair_distance(queries.data(), queries.data() + width, width), distance, 1e-4);
+      EXPECT_NEAR(kernels.kernels[i].negative_dot(queries.data(), queries.data() + width, &width), -dot, 1e-4);
+      EXPECT_NEAR(kernels.kernels[i].squared_distance(queries.data(), queries.data() + width, &width), distance, 1e-4);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -49,8 +50,10 @@ struct Case {
           for (int32_t token = sinks[p]; token < tokens[p]; ++token) {
             const float* key = pages[p].data() + static_cast<size_t>((key_of_head[h] * tokens[p] + token) * dim);
             double dot = 0;
-            for (int32_t i = 0; i < dim; ++i) dot += static_cast<double>(query[i]) * RoundToBf16(key[i]);
-            scores[p].push_back(dot / std::sqrt(static_cast<double>(dim)));
+            // Queries are rounded once they are scaled.
+            const double scale = std::numbers::log2e / std::sqrt(static_cast<double>(dim));
+            for (int32_t i = 0; i < dim; ++i) dot += RoundToBf16(query[i] * scale) * RoundToBf16(key[i]);
+            scores[p].push_back(dot / std::numbers::log2e);
             largest = std::max(largest, scores[p].back());
           }
         }
@@ -156,6 +159,15 @@ TEST(HeadsIndex, MassOfSharpAttention) {
   ExpectMass(MakeCase({.heads = kGroupedHeads, .pages = 70, .question = 4, .sharpness = 30.0F}, 9), 2e-4);
 }
 
+TEST(HeadsIndex, ScoresFarFromTheFirstPagesTakeAnotherPass) {
+  // A key of page 100 scores 200 and more above all of the first chunk: 2^200 is no float.
+  Case made = MakeCase({.heads = kOneHead, .dim = 4, .pages = 130, .page_tokens = 8, .question = 2}, 22);
+  made.q = {30, 0, 0, 0, 30, 0, 0, 0};
+  made.pages[100][0] = 20;
+  made.pages[120][0] = 19.75F;
+  ExpectMass(made);
+}
+
 TEST(HeadsIndex, SinksFiltersAndZeroWeightsAreLeftOut) {
   Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 90, .question = 6, .sharpness = 2.0F}, 10);
   std::mt19937 random(11);
@@ -188,7 +200,9 @@ TEST(HeadsIndex, PagesFarBelowTheBestHaveNoMass) {
   made.pages = {{100, 0, 0, 0}, {-100, 0, 0, 0}};
   made.weights = {1};
   const HeadsIndex index = made.Build();
-  EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), (std::vector<float>{1, 0}));
+  const auto mass = index.Mass(made.q, made.weights, made.filter);
+  EXPECT_NEAR((*mass)[0], 1, 1e-6);
+  EXPECT_EQ((*mass)[1], 0.0F);
   const auto hits = index.Search(made.q, made.weights, 2, made.filter);
   ASSERT_EQ(hits->size(), 1U);
   EXPECT_EQ(hits->front().page, 0);

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/kv/element.h"
-#include "index_file.h"
 #include "vector_scan.h"
 
 namespace everlong::index {
@@ -139,9 +139,7 @@ class FlatIndex final : public VectorIndex {
 
   Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
                                          const IdFilter& filter) const override {
-    if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-    EVERLONG_RETURN_IF_ERROR(
-        CheckVectors(queries, std::ssize(queries) / options_.dimension, options_.dimension, "queries"));
+    EVERLONG_RETURN_IF_ERROR(CheckSearch(queries, k, options_.dimension));
     const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
     const std::shared_lock reading(guard_);
     ScannedRows rows;
@@ -192,6 +190,10 @@ class FlatIndex final : public VectorIndex {
   int64_t size() const override {
     const std::shared_lock reading(guard_);
     return std::ssize(ids_);
+  }
+  std::vector<int64_t> ids() const override {
+    const std::shared_lock reading(guard_);
+    return ids_;
   }
   int64_t bytes() const override {
     const std::shared_lock reading(guard_);

@@ -1,7 +1,9 @@
 #include "everlong/index/heads_kernel.h"
 
+#include <bit>
 #include <limits>
 
+#include "bfloat16.h"
 #include "everlong/index/key_tiles.h"
 #include "simd_levels.h"
 
@@ -11,6 +13,19 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 #ifdef EVERLONG_KERNEL_X86
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+namespace avx512_bf16 {
+#define EVERLONG_KERNEL_LANES 16
+#define EVERLONG_KERNEL_ROWS 8
+#define EVERLONG_KERNEL_BF16
+#include "heads_kernel_body.inc"
+#undef EVERLONG_KERNEL_LANES
+#undef EVERLONG_KERNEL_ROWS
+#undef EVERLONG_KERNEL_BF16
+}  // namespace avx512_bf16
+#pragma GCC pop_options
+
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
 namespace avx512 {
@@ -42,22 +57,28 @@ namespace portable {
 #undef EVERLONG_KERNEL_ROWS
 }  // namespace portable
 
-HeadsKernels Supported() {
-  HeadsKernels supported;
-  const auto add = [&supported](const HeadsKernel& kernel) { supported.kernels[supported.count++] = kernel; };
-#ifdef EVERLONG_KERNEL_X86
-  const SimdLevel level = BestSimdLevel();
-  if (level >= SimdLevel::kAvx512) add(avx512::kKernel);
-  if (level >= SimdLevel::kAvx2) add(avx2::kKernel);
-#endif
-  add(portable::kKernel);
-  return supported;
-}
-
 }  // namespace
 
-const HeadsKernels& SupportedHeadsKernels() {
-  static const HeadsKernels kSupported = Supported();
+QueryRows::QueryRows(int32_t head_dim)
+    : pairs_(static_cast<size_t>(PairsOf(head_dim)) * kBlockRows), values_(2 * pairs_.size()) {}
+
+void QueryRows::Set(int32_t row, std::span<const float> query) {
+  for (size_t i = 0; i < query.size(); ++i) {
+    const uint32_t bits = ToBf16(query[i]);
+    values_[i * kBlockRows + static_cast<size_t>(row)] = std::bit_cast<float>(bits << 16);
+    pairs_[i / 2 * kBlockRows + static_cast<size_t>(row)] |= bits << (i % 2 * 16);
+  }
+}
+
+const KernelTable<HeadsKernel>& SupportedHeadsKernels() {
+  static const KernelTable<HeadsKernel> kSupported = Supported<HeadsKernel>({
+#ifdef EVERLONG_KERNEL_X86
+      {SimdLevel::kAvx512Bf16, avx512_bf16::kKernel},
+      {SimdLevel::kAvx512, avx512::kKernel},
+      {SimdLevel::kAvx2, avx2::kKernel},
+#endif
+      {SimdLevel::kPortable, portable::kKernel},
+  });
   return kSupported;
 }
 

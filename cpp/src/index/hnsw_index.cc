@@ -1,23 +1,36 @@
 // Hierarchical navigable small worlds (Malkov and Yashunin, 2018) by hnswlib, the one file that includes it.
-//
-// Without hnswlib's own vector code: its distances are not used, and its prefetching reads one link past the end of a
-// list.
-#define NO_MANUAL_VECTORIZATION
-#include <hnswlib/hnswlib.h>
-
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <exception>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <list>
+#include <memory>
 #include <mutex>
+#include <queue>
+#include <random>
 #include <shared_mutex>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
+
+// Its prefetching reads one link past the end of a full list: every list that it allocates gets room for one more.
+// (What the standard library has to say about malloc is included above.)
+constexpr size_t kSpareLink = sizeof(unsigned);
+#define malloc(size) malloc((size) + kSpareLink)
+#include <hnswlib/hnswlib.h>
+#undef malloc
 
 #include "best_first.h"
 #include "everlong/base/parallel_for.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
-#include "index_file.h"
 #include "vector_scan.h"
 
 namespace everlong::index {
@@ -26,35 +39,22 @@ namespace {
 constexpr std::string_view kMagic = "everlong hnsw 1\n";
 constexpr size_t kFirstCapacity = 1024;
 // Searches wait for a writer no longer than these take.
-constexpr size_t kAddedAtOnce = 256;
+constexpr size_t kAddedAtOnce = 1024;
 constexpr unsigned kSeed = 20090117;
 
 // hnswlib's distances by our kernels: its own are chosen when it is compiled, ours when it runs.
-struct PairScore {
-  int64_t width;
-  float (*score)(const float* a, const float* b, int64_t width);
-};
-float InnerProductDistance(const void* a, const void* b, const void* by) {
-  const auto& [width, dot] = *static_cast<const PairScore*>(by);
-  return 1 - dot(static_cast<const float*>(a), static_cast<const float*>(b), width);
-}
-float SquaredDistance(const void* a, const void* b, const void* by) {
-  const auto& [width, distance] = *static_cast<const PairScore*>(by);
-  return distance(static_cast<const float*>(a), static_cast<const float*>(b), width);
-}
-
 class KernelSpace final : public hnswlib::SpaceInterface<float> {
  public:
-  KernelSpace(int64_t width, Metric metric)
-      : is_l2_(metric == Metric::kL2),
-        pair_{width, is_l2_ ? BestVectorKernel().pair_distance : BestVectorKernel().pair_dot} {}
-  size_t get_data_size() override { return static_cast<size_t>(pair_.width) * sizeof(float); }
-  hnswlib::DISTFUNC<float> get_dist_func() override { return is_l2_ ? &SquaredDistance : &InnerProductDistance; }
-  void* get_dist_func_param() override { return &pair_; }
+  KernelSpace(int64_t width, Metric metric) : width_(width), is_l2_(metric == Metric::kL2) {}
+  size_t get_data_size() override { return static_cast<size_t>(width_) * sizeof(float); }
+  hnswlib::DISTFUNC<float> get_dist_func() override {
+    return is_l2_ ? BestVectorKernel().squared_distance : BestVectorKernel().negative_dot;
+  }
+  void* get_dist_func_param() override { return &width_; }
 
  private:
+  int64_t width_;
   bool is_l2_;
-  PairScore pair_;
 };
 
 class FilterFunctor final : public hnswlib::BaseFilterFunctor {
@@ -122,9 +122,7 @@ class HnswIndex final : public VectorIndex {
 
   Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
                                          const IdFilter& filter) const override {
-    if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-    EVERLONG_RETURN_IF_ERROR(
-        CheckVectors(queries, std::ssize(queries) / options_.dimension, options_.dimension, "queries"));
+    EVERLONG_RETURN_IF_ERROR(CheckSearch(queries, k, options_.dimension));
     const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
     const std::shared_lock reading(guard_);
     const ScannedRows rows = Rows();
@@ -207,7 +205,7 @@ class HnswIndex final : public VectorIndex {
       if (level > 0) {
         const size_t bytes = static_cast<size_t>(level) * graph.size_links_per_element_;
         if (bytes > reader.left()) return reader.Truncated();
-        graph.linkLists_[row] = static_cast<char*>(std::malloc(bytes));  // hnswlib frees it
+        graph.linkLists_[row] = static_cast<char*>(std::malloc(bytes + kSpareLink));  // hnswlib frees it
         EVERLONG_CHECK(graph.linkLists_[row] != nullptr);
         graph.element_levels_[row] = level;
         EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<char>(graph.linkLists_[row], bytes)));
@@ -232,6 +230,12 @@ class HnswIndex final : public VectorIndex {
   int64_t size() const override {
     const std::shared_lock reading(guard_);
     return Live();
+  }
+  std::vector<int64_t> ids() const override {
+    const std::shared_lock reading(guard_);
+    std::vector<int64_t> live;
+    std::ranges::copy_if(row_ids_, std::back_inserter(live), [](int64_t id) { return id != kNoId; });
+    return live;
   }
   int64_t bytes() const override {
     const std::shared_lock reading(guard_);

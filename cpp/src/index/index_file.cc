@@ -1,4 +1,4 @@
-#include "index_file.h"
+#include "everlong/index/index_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,6 +41,19 @@ std::string Quoted(const std::filesystem::path& file) {
   std::string quoted(1, '\'');
   quoted.append(file.string()).append(1, '\'');
   return quoted;
+}
+
+Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("could not open", file);
+  uint32_t checksum = 0;
+  const off_t end = lseek(fd, 0, SEEK_END);
+  const ssize_t got =
+      end < off_t{sizeof(checksum)} ? 0 : pread(fd, &checksum, sizeof(checksum), end - off_t{sizeof(checksum)});
+  close(fd);
+  if (got < 0) return SystemError("could not read", file);
+  if (got != sizeof(checksum)) return CorruptError(Quoted(file) + " is cut short");
+  return checksum;
 }
 
 IndexFileWriter::IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, int fd)

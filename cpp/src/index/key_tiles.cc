@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "bfloat16.h"
+
 namespace everlong::index {
 namespace {
 
@@ -12,18 +14,10 @@ namespace {
 constexpr size_t kFirstSlabWords = size_t{1} << 14;
 constexpr size_t kLargestSlabWords = size_t{1} << 21;
 
-// Nearest, ties to even. A finite value of float's last half step below 2^128 becomes infinite.
-uint32_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-}
-
-bool FiniteAsBf16(float value) { return std::isfinite(value) && (ToBf16(value) & 0x7F80U) != 0x7F80U; }
-
 }  // namespace
 
 KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim)
-    : key_heads_(key_heads), head_dim_(head_dim), largest_(static_cast<size_t>(key_heads), 0.0F) {
+    : key_heads_(key_heads), head_dim_(head_dim), longest_(static_cast<size_t>(key_heads), 0.0) {
   EVERLONG_CHECK(key_heads >= 0 && head_dim > 0);
 }
 
@@ -56,17 +50,29 @@ Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
   for (size_t head = 0; head < static_cast<size_t>(key_heads_); ++head) {
     for (size_t token = 0; token < static_cast<size_t>(tokens); ++token) {
       uint32_t* const tile = page + (head * tiles + token / kTileTokens) * TileSize();
-      const size_t word = token % kTileWords;
-      const uint32_t shift = token % kTileTokens < kTileWords ? 0U : 16U;
+      double square = 0;
       for (size_t i = 0; i < static_cast<size_t>(head_dim_); ++i, ++key) {
         const uint32_t bf16 = ToBf16(*key);
-        tile[i * kTileWords + word] |= bf16 << shift;
-        largest_[head] = std::max(largest_[head], std::abs(std::bit_cast<float>(bf16 << 16)));
+        tile[i / 2 * kTileTokens + token % kTileTokens] |= bf16 << (i % 2 * 16);
+        const double value = std::bit_cast<float>(bf16 << 16);
+        square += value * value;
       }
+      longest_[head] = std::max(longest_[head], std::sqrt(square));
     }
   }
   pages_.push_back({page, tokens});
   return OkStatus();
+}
+
+void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {
+  EVERLONG_CHECK(tokens >= 1 && words.size() == PageWords(tokens));
+  uint32_t* const page = words.empty() ? nullptr : Reserve(words.size());
+  std::ranges::copy(words, page);
+  pages_.push_back({page, tokens});
+}
+
+std::span<const uint32_t> KeyTiles::words(int32_t page) const {
+  return {pages_[static_cast<size_t>(page)].keys, PageWords(tokens(page))};
 }
 
 const uint32_t* KeyTiles::keys(int32_t page, int32_t key_head) const {

@@ -5,11 +5,19 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 #define EVERLONG_KERNEL_X86 1
+// The intrinsics' headers of GCC 12 make undefined vectors by initialising them with themselves.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
+
+#include <initializer_list>
+#include <utility>
+
+#include "everlong/index/kernel_table.h"
 
 namespace everlong::index {
 
-enum class SimdLevel { kPortable, kAvx2, kAvx512 };
+enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
 
 // The best one that this CPU can run.
 inline SimdLevel BestSimdLevel() {
@@ -17,10 +25,21 @@ inline SimdLevel BestSimdLevel() {
   if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) return SimdLevel::kPortable;
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-  return has_avx512 ? SimdLevel::kAvx512 : SimdLevel::kAvx2;
+  if (!has_avx512) return SimdLevel::kAvx2;
+  return __builtin_cpu_supports("avx512bf16") != 0 ? SimdLevel::kAvx512Bf16 : SimdLevel::kAvx512;
 #else
   return SimdLevel::kPortable;
 #endif
+}
+
+// Those of `compiled`, the best first, that this CPU can run.
+template <class Kernel>
+KernelTable<Kernel> Supported(std::initializer_list<std::pair<SimdLevel, Kernel>> compiled) {
+  KernelTable<Kernel> supported;
+  for (const auto& [level, kernel] : compiled) {
+    if (level <= BestSimdLevel()) supported.kernels[supported.count++] = kernel;
+  }
+  return supported;
 }
 
 }  // namespace everlong::index

@@ -31,22 +31,16 @@ namespace portable {
 #undef EVERLONG_KERNEL_LANES
 }  // namespace portable
 
-VectorKernels Supported() {
-  VectorKernels supported;
-  const auto add = [&supported](const VectorKernel& kernel) { supported.kernels[supported.count++] = kernel; };
-#ifdef EVERLONG_KERNEL_X86
-  const SimdLevel level = BestSimdLevel();
-  if (level >= SimdLevel::kAvx512) add(avx512::kKernel);
-  if (level >= SimdLevel::kAvx2) add(avx2::kKernel);
-#endif
-  add(portable::kKernel);
-  return supported;
-}
-
 }  // namespace
 
-const VectorKernels& SupportedVectorKernels() {
-  static const VectorKernels kSupported = Supported();
+const KernelTable<VectorKernel>& SupportedVectorKernels() {
+  static const KernelTable<VectorKernel> kSupported = Supported<VectorKernel>({
+#ifdef EVERLONG_KERNEL_X86
+      {SimdLevel::kAvx512, avx512::kKernel},
+      {SimdLevel::kAvx2, avx2::kKernel},
+#endif
+      {SimdLevel::kPortable, portable::kKernel},
+  });
   return kSupported;
 }
 

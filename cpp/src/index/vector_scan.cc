@@ -90,6 +90,11 @@ Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimen
   return OkStatus();
 }
 
+Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension) {
+  if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+  return CheckVectors(queries, std::ssize(queries) / dimension, dimension, "queries");
+}
+
 std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension, Metric metric) {
   const auto width = static_cast<size_t>(PaddedWidth(dimension));
   const auto length = static_cast<size_t>(dimension);

@@ -23,6 +23,9 @@ inline int64_t PaddedWidth(int32_t dimension) {
 // kInvalidArgument unless vectors [count, dimension] has that size and nothing beyond kLargestElement.
 Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimension, const char* name);
 
+// What a search refuses: k < 1, and queries that are not [n, dimension] or hold what CheckVectors does not take.
+Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension);
+
 // vectors [n, dimension] -> [n, PaddedWidth], of unit length for the cosine (a zero vector stays zero).
 std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension, Metric metric);
 

@@ -12,7 +12,13 @@
 namespace everlong::index {
 
 // Which parts found a page; a bit set.
-enum FoundBy : uint32_t { kFoundByHeads = 1U, kFoundByLexical = 2U, kFoundByMeanPool = 4U, kFoundByHnsw = 8U };
+enum FoundBy : uint32_t {
+  kFoundByHeads = 1U,
+  kFoundByLexical = 2U,
+  kFoundByMeanPool = 4U,
+  kFoundByHnsw = 8U,
+  kFoundByEmbedding = 16U
+};
 
 struct Ranking {
   FoundBy part = kFoundByHeads;

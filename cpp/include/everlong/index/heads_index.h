@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/heads_kernel.h"
 #include "everlong/index/key_tiles.h"
 #include "everlong/index/page_filter.h"
 
@@ -41,11 +43,12 @@ class HeadsIndex {
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
 
   // Mass of every page [pages()], sum over heads and question tokens of weight[t] * softmax mass; 0 for a page that is
-  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()); weights [tokens],
-  // >= 0. The softmax runs over the allowed pages only. Every score counts; one pass over the keys (one for every few
-  // hundred query rows of a long question), no [tokens x archive] matrix; the result does not depend on the number of
-  // threads. kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or queries so large that
-  // scores would overflow.
+  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()), rounded to bf16 as
+  // the keys are; weights [tokens], >= 0. The softmax runs over the allowed pages only. Every score counts, to 2^-126
+  // of the largest; one pass over the keys (one for every few hundred query rows of a long question; two where scores
+  // may differ by more than 2^80), no [tokens x archive] matrix; the result does not depend on the number of threads.
+  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or queries so large that scores
+  // would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
@@ -53,6 +56,13 @@ class HeadsIndex {
   // on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
+
+  // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
+  [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
+  // What Save wrote, of those pages that `kept` [pages in the file] has not 0, in their order. kNotFound, kIoError;
+  // kCorrupt when the file is damaged, cut short, of other heads, or has another number of pages.
+  static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
+                                 std::span<const uint8_t> kept);
 
   [[nodiscard]] int32_t pages() const { return keys_.pages(); }
   [[nodiscard]] int64_t bytes() const;
@@ -63,6 +73,11 @@ class HeadsIndex {
   [[nodiscard]] Status CheckQuery(std::span<const float> q, std::span<const float> weights) const;
   [[nodiscard]] Status MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
                                      std::vector<RowBlock>& blocks) const;
+  [[nodiscard]] PageKeys KeysOf(int32_t page, int32_t key_head) const;
+  // Every row's largest score over `pages`: [blocks * kBlockRows].
+  [[nodiscard]] std::vector<float> Maxima(std::span<const RowBlock> blocks, std::span<const int32_t> pages) const;
+  // What is taken from every row's scores before 2 is raised to them, so that no sum overflows and the largest counts.
+  [[nodiscard]] std::vector<float> References(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const;
   // Adds the mass of `blocks` to `mass` [pages()], over `scored` pages only.
   void AddMass(std::span<const RowBlock> blocks, std::span<const int32_t> scored, std::span<float> mass) const;
 

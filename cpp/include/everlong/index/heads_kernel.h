@@ -3,39 +3,47 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/index/kernel_table.h"
 
 namespace everlong::index {
 
 inline constexpr int32_t kBlockRows = 8;
-// Rows of statistics come in multiples of this, the widest vector; filled up with weight 0.
-inline constexpr int32_t kRowMultiple = 16;
 
 struct PageKeys {
-  const uint32_t* tiles = nullptr;  // [tile_count][head_dim][kTileWords], see key_tiles.h
+  const uint32_t* tiles = nullptr;  // [tile_count][pairs][kTileTokens], see key_tiles.h
   int32_t tile_count = 0;
-  int32_t head_dim = 0;
+  int32_t pairs = 0;        // of dimensions: half of D, rounded up
   int32_t first_token = 0;  // [first_token, end_token) are scored; not empty
   int32_t end_token = 0;
 };
 
-struct HeadsKernel {
-  // maxima [kBlockRows]: the largest score of a row in the page; sums [kBlockRows]: of 2^(score - maximum).
-  // rows [head_dim][kBlockRows]; scores: scratch of kBlockRows * tile_count * kTileTokens.
-  void (*score_page)(const PageKeys& page, const float* rows, float* scores, float* maxima, float* sums);
-  // The same statistics over pages: maxima and sums [pages][row_count] -> [row_count]. pages >= 1.
-  void (*combine_pages)(const float* maxima, const float* sums, int64_t pages, int64_t row_count, float* maximum,
-                        float* sum);
-  // Sum over rows of factor * sums * 2^(maxima - maximum), of one page.
-  float (*page_mass)(const float* maxima, const float* sums, int64_t row_count, const float* maximum,
-                     const float* factor);
+// kBlockRows queries, rounded to bf16 (keys are): what attention in bf16 computes. Kept twice, as the kernels want it.
+class QueryRows {
+ public:
+  explicit QueryRows(int32_t head_dim);
+
+  // Puts a query [D] into row `row`; the others stay zero.
+  void Set(int32_t row, std::span<const float> query);
+  [[nodiscard]] const uint32_t* pairs() const { return pairs_.data(); }  // [pairs][kBlockRows], as tiles have them
+  [[nodiscard]] const float* values() const { return values_.data(); }   // [2 * pairs][kBlockRows]
+
+ private:
+  std::vector<uint32_t> pairs_;
+  std::vector<float> values_;
 };
 
-// Every one that this CPU can run, the best first: tests compare them.
-struct HeadsKernels {
-  HeadsKernel kernels[3];
-  int32_t count = 0;
+struct HeadsKernel {
+  // maxima [kBlockRows]: the largest score of a row in the page.
+  void (*page_maxima)(const PageKeys& page, const QueryRows& rows, float* maxima);
+  // sums [kBlockRows]: of 2^(score - reference), reference [kBlockRows]; to 3e-6 relative, and nothing for a score more
+  // than 126 below its reference. Scores are at most 100 above it.
+  void (*page_sums)(const PageKeys& page, const QueryRows& rows, const float* reference, float* sums);
 };
-const HeadsKernels& SupportedHeadsKernels();
+
+const KernelTable<HeadsKernel>& SupportedHeadsKernels();
 inline const HeadsKernel& BestHeadsKernel() { return SupportedHeadsKernels().kernels[0]; }
 
 }  // namespace everlong::index

@@ -69,7 +69,8 @@ class VectorIndex {
   [[nodiscard]] virtual int32_t dimension() const = 0;
   [[nodiscard]] virtual Metric metric() const = 0;
   [[nodiscard]] virtual int64_t size() const = 0;
-  [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory
+  [[nodiscard]] virtual std::vector<int64_t> ids() const = 0;  // in no order
+  [[nodiscard]] virtual int64_t bytes() const = 0;             // of host memory
 };
 
 // Exact: every allowed vector is scored, on all threads.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "everlong/index/kernel_table.h"
+
 namespace everlong::index {
 
 // Rows and queries are filled up with zeros to a multiple of this, the widest vector.
@@ -22,17 +24,13 @@ struct VectorKernel {
   using Score = void (*)(const StoredRows& rows, const float* queries, int64_t query_count, float* scores);
   Score dot[4];       // by VectorStorage: the inner product
   Score distance[4];  // minus the squared distance
-  // Of two fp32 rows.
-  float (*pair_dot)(const float* a, const float* b, int64_t width);
-  float (*pair_distance)(const float* a, const float* b, int64_t width);  // squared, positive
+  // Of two fp32 rows, less for what is nearer; as hnswlib calls them: the last argument points at the int64_t width.
+  using Pair = float (*)(const void* a, const void* b, const void* width);
+  Pair negative_dot;
+  Pair squared_distance;
 };
 
-// Every one that this CPU can run, the best first: tests compare them.
-struct VectorKernels {
-  VectorKernel kernels[3];
-  int32_t count = 0;
-};
-const VectorKernels& SupportedVectorKernels();
+const KernelTable<VectorKernel>& SupportedVectorKernels();
 inline const VectorKernel& BestVectorKernel() { return SupportedVectorKernels().kernels[0]; }
 
 }  // namespace everlong::index

@@ -17,6 +17,9 @@ namespace everlong::index {
 // 'FILE', for messages.
 std::string Quoted(const std::filesystem::path& file);
 
+// The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
+Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
+
 // Written beside `file` under another name, then durable and renamed in Commit: the file is the old one or the new one.
 // What is not committed is removed.
 class IndexFileWriter {
