@@ -208,6 +208,17 @@ std::vector<HeadTuple> RetrievalHeads(const MemoryHandle& self) {
   return heads;
 }
 
+void SetPageVectors(const MemoryHandle& self, std::string encoder, int32_t dimension, bool graph) {
+  const os::PageVectorOptions options{std::move(encoder), dimension, graph};
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.SetPageVectors(options); }));
+}
+
+void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& pages, const py::object& vectors) {
+  const auto page_view = View<int32_t>(pages, "pages", 1);
+  const auto vector_view = View<float>(vectors, "vectors", 2);
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
+}
+
 uint32_t ParseKinds(const std::vector<std::string>& names) {
   uint32_t kinds = 0;
   for (const std::string& name : names) {
@@ -219,8 +230,11 @@ uint32_t ParseKinds(const std::vector<std::string>& names) {
       kinds |= static_cast<uint32_t>(os::IndexKind::kMeanPool);
     } else if (name == "hnsw") {
       kinds |= static_cast<uint32_t>(os::IndexKind::kHnsw);
+    } else if (name == "embedding") {
+      kinds |= static_cast<uint32_t>(os::IndexKind::kEmbedding);
     } else {
-      throw py::value_error("kinds: \"" + name + "\", expected \"heads\", \"lexical\", \"mean_pool\" or \"hnsw\"");
+      throw py::value_error("kinds: \"" + name +
+                            "\", expected \"heads\", \"lexical\", \"mean_pool\", \"hnsw\" or \"embedding\"");
     }
   }
   if (kinds == 0) throw py::value_error("kinds: none, expected at least one");
@@ -228,14 +242,16 @@ uint32_t ParseKinds(const std::vector<std::string>& names) {
 }
 
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
-                        const py::object& mean_query, const std::vector<std::string>& kinds, bool idf_weights,
-                        int32_t max_groups, int32_t neighbours, int64_t token_budget, int64_t stream,
-                        std::optional<int64_t> resident_from, std::vector<std::string> sources,
-                        std::vector<std::string> tags, std::optional<double> since, std::optional<double> before) {
+                        const py::object& mean_query, const py::object& page_query,
+                        const std::vector<std::string>& kinds, bool idf_weights, int32_t max_groups, int32_t neighbours,
+                        int64_t token_budget, int64_t stream, std::optional<int64_t> resident_from,
+                        std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
+                        std::optional<double> before) {
   os::SearchRequest request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
   if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
   if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
+  if (!page_query.is_none()) request.page_query = View<float>(page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
   request.idf_weights = idf_weights;
   request.max_groups = max_groups;
@@ -309,12 +325,24 @@ void BindMemory(py::module_& module) {
            py::arg("payload"))
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"))
       .def("retrieval_heads", &RetrievalHeads)
+      .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
+      .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
+      .def("save_indexes",
+           [](const MemoryHandle& self) {
+             RaiseIfError(self.Call([](Memory& memory) { return memory.SaveIndexes(); }));
+           })
+      .def("take_messages",
+           [](const MemoryHandle& self) { return self.Call([](Memory& memory) { return memory.TakeMessages(); }); })
+      .def("pages_without_vectors",
+           [](const MemoryHandle& self) {
+             return self.Call([](Memory& memory) { return memory.PagesWithoutVectors(); });
+           })
       .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
-           py::arg("mean_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
-           py::arg("idf_weights") = true, py::arg("max_groups") = 4, py::arg("neighbours") = 1,
-           py::arg("token_budget") = 1024, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
-           py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
-           py::arg("since") = py::none(), py::arg("before") = py::none())
+           py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
+           py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("idf_weights") = true,
+           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("stream") = 0,
+           py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
+           py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none())
       .def(
           "recent_pages",
           [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t blocks, std::vector<std::string> sources,

@@ -29,6 +29,7 @@ std::vector<std::string> PartNames(uint32_t found_by) {
   if ((found_by & index::kFoundByLexical) != 0) names.emplace_back("lexical");
   if ((found_by & index::kFoundByMeanPool) != 0) names.emplace_back("mean_pool");
   if ((found_by & index::kFoundByHnsw) != 0) names.emplace_back("hnsw");
+  if ((found_by & index::kFoundByEmbedding) != 0) names.emplace_back("embedding");
   return names;
 }
 

@@ -87,7 +87,7 @@ class FoundGroup:
     def score(self) -> float: ...
     @property
     def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw"."""
+        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
 
 class SearchResult:
     @property
@@ -168,12 +168,23 @@ class Memory:
     def set_retrieval_heads(self, heads: Sequence[tuple[int, int, int]]) -> None:
         """(layer, query_head, kv_head), layers counted among the archived ones."""
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def set_page_vectors(self, encoder: str, dimension: int, graph: bool = False) -> None:
+        """Search by vectors of that encoder from now on; those of another one are dropped."""
+    def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
+        """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each."""
+    def save_indexes(self) -> None:
+        """Keep in index/ what took a reading of the payload; what is saved already is not written again."""
+    def take_messages(self) -> list[str]:
+        """What was wrong with saved indexes, which were then made anew; each once."""
+    def pages_without_vectors(self) -> list[PageRef]:
+        """Of every block that has no vectors yet, in order of archiving."""
     def search(
         self,
         *,
         token_ids: npt.NDArray[np.int32],
         head_queries: npt.NDArray[np.float32] | None = None,
         mean_query: npt.NDArray[np.float32] | None = None,
+        page_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ("heads", "lexical"),
         idf_weights: bool = True,
         max_groups: int = 4,
@@ -186,7 +197,10 @@ class Memory:
         since: float | None = None,
         before: float | None = None,
     ) -> SearchResult:
-        """head_queries [tokens, heads, D]; mean_query [Hkv * D]; any of the sources, all of the tags."""
+        """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+
+        Any of the sources, all of the tags.
+        """
     def recent_pages(
         self,
         stream: int,

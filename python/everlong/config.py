@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from everlong import _core
+from everlong.embedding import Encoder
 
-IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw"]
+IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]
@@ -37,6 +38,8 @@ class MemoryConfig:
     host_bytes: int | None = None  # of payload in RAM; None: half of the memory that is free when it is opened
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
+    encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
+    embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
     # what is said of like things helps a small model to the form of the answer.
@@ -134,8 +137,10 @@ class MemoryConfig:
 
 
 def _parsed(setting: str, value: str, kind: Any) -> Any:
-    """The value of a setting in the type of its field: a number, a choice, several choices, or None where it may be."""
+    """The value of a setting in the type of its field: text, number, one choice or several, or None where it may be."""
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
+    if kind is str:
+        return value
     if kind in (int, float):
         try:
             return kind(value)

@@ -62,6 +62,7 @@ class Frame:
         self.source = ""
         self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
+        self.on_archive: Callable[[], None] | None = None  # called after every block
         self._boundaries = TextBoundaries(tokenizer)
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
@@ -210,6 +211,8 @@ class Frame:
         )
         del self._unarchived_ids[:tokens]
         self.archived_blocks += 1
+        if self.on_archive is not None:
+            self.on_archive()
 
     def recall(self, pages: Sequence[_core.PageRef]) -> None:
         """Replace the recalled zone by these pages, first to last."""

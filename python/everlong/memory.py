@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import logging
 import os
 from collections.abc import Iterable
 from types import TracebackType
 
 from everlong import _core
+from everlong.errors import EverlongError
 from everlong.fingerprint import Fingerprint
 from everlong.where import Time, seconds
+
+_LOGGER = logging.getLogger("everlong")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Memory:
     def __init__(self, core: _core.Memory, path: str | None) -> None:
         self.core = core
         self.path = path
+        self._closed = False
 
     @classmethod
     def open(
@@ -178,8 +183,22 @@ class Memory:
         return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
 
     def close(self) -> None:
-        """Release files and lock. Closing twice does nothing."""
-        self.core.close()
+        """Keep the indexes for the next opener, release files and lock. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.log_messages()
+            self.core.save_indexes()
+        except EverlongError as error:  # they can be made again
+            _LOGGER.warning("indexes were not saved: %s", error)
+        finally:
+            self.core.close()
+
+    def log_messages(self) -> None:
+        """Say what was wrong with saved indexes, which were then made anew."""
+        for message in self.core.take_messages():
+            _LOGGER.warning(message)
 
     def __enter__(self) -> Memory:
         return self

@@ -21,6 +21,7 @@ from everlong.attach import attach, trained_window
 from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
+from everlong.embedding import PageEmbedder, load_encoder
 from everlong.errors import ClosedError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, RecallPages
@@ -124,10 +125,12 @@ class MemoryModel:
                 self.memory.core.set_retrieval_heads(self._profile.heads)
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
+            self._embedder = self._start_embedder() if "embedding" in self.config.index else None
         except BaseException:
             if self._owns_memory:
                 self.memory.close()
             raise
+        self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer
         self._closed = False
@@ -356,8 +359,24 @@ class MemoryModel:
         self._calibrate_if_due()
         layers = sorted(query_layers(self.frame, self._profile, self.config))
         queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
-        ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-        return search(self.frame, ids, queries, self._profile, self.config, where)
+        question = prompt.ids[prompt.question]
+        page_query = None
+        if self._embedder is not None:
+            self._embedder.settle()
+            page_query = self._embedder.query(self._text(question.tolist()))
+        ids = question.numpy().astype(np.int32)
+        return search(self.frame, ids, queries, self._profile, self.config, where, page_query)
+
+    def _start_embedder(self) -> PageEmbedder:
+        encoder = self.config.encoder
+        embedder = PageEmbedder(
+            self.memory.core,
+            self.tokenizer,
+            load_encoder(encoder) if isinstance(encoder, str) else encoder,
+            graph=self.config.embedding_index == "hnsw",
+        )
+        self.frame.on_archive = embedder.archived
+        return embedder
 
     def _recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         os = self.frame.os
@@ -504,6 +523,8 @@ class MemoryModel:
         try:
             self.frame.close()
         finally:
+            if self._embedder is not None:
+                self._embedder.close()
             if self._owns_memory:
                 self.memory.close()
 

@@ -57,14 +57,19 @@ def search(
     profile: IndexProfile | None,
     config: MemoryConfig,
     where: Where = EVERYWHERE,
+    page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
 ) -> Found:
-    """Search that part of the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer."""
+    """Search that part of the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer.
+
+    `page_query` is the question's vector by the encoder, where pages have vectors.
+    """
     rolling_begin = frame.os.rolling[0]
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
     result = frame.memory.core.search(
         token_ids=question_ids,
         head_queries=head_queries(frame, queries, profile) if profile is not None and "heads" in kinds else None,
         mean_query=mean_query(frame, queries) if {"mean_pool", "hnsw"} & set(kinds) else None,
+        page_query=page_query,
         kinds=kinds or ["lexical"],
         max_groups=config.groups,
         neighbours=config.neighbours,

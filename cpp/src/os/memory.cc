@@ -178,6 +178,47 @@ std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
   return state_->heads.has_value() ? state_->heads->heads() : std::vector<index::RetrievalHead>{};
 }
 
+Status Memory::SetPageVectors(const PageVectorOptions& options) {
+  State& s = *state_;
+  if (options.dimension < 1) {
+    return InvalidArgumentError("dimension is " + std::to_string(options.dimension) + ", expected at least 1");
+  }
+  const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  const std::unique_lock changing(s.guard);
+  if (!s.page_vectors || s.page_vectors->options() != options) s.page_vectors.emplace(s.LoadPageVectors(options));
+  return OkStatus();
+}
+
+Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors) {
+  State& s = *state_;
+  const std::scoped_lock writing(s.writer);
+  EVERLONG_RETURN_IF_ERROR(s.broken);
+  const std::unique_lock changing(s.guard);
+  if (!s.page_vectors) return InvalidArgumentError("vectors are given, expected none: this memory has no encoder");
+  const auto found = s.blocks.find(block);
+  if (found == s.blocks.end()) return NotFoundError("there is no block " + std::to_string(block));
+  s.unsaved.insert(kPageVectorsFile);
+  return s.page_vectors->Add(block, found->second.count, pages, vectors);
+}
+
+std::vector<PageRef> Memory::PagesWithoutVectors() const {
+  const State& s = *state_;
+  const std::shared_lock reading(state_->guard);
+  std::vector<PageRef> pages;
+  if (!s.page_vectors) return pages;
+  std::vector<int32_t> firsts;
+  for (const auto& [id, block] : s.blocks) {
+    if (!s.page_vectors->Has(id)) firsts.push_back(block.first);
+  }
+  std::ranges::sort(firsts);
+  for (const int32_t first : firsts) {
+    const State::BlockPages& block = s.blocks.at(s.directory.at(first).block);
+    for (int32_t page = 0; page < block.count; ++page) pages.push_back(s.RefOf(first + page));
+  }
+  return pages;
+}
+
 Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) const {
   if (span.begin < 0 || span.end < span.begin) {
     return InvalidArgumentError("span is " + SpanName(span) + ", expected 0 <= begin <= end");
@@ -327,9 +368,25 @@ Status Memory::Flush() {
   return state_->Flush();
 }
 
+Status Memory::SaveIndexes() {
+  const std::scoped_lock writing(state_->writer);
+  EVERLONG_RETURN_IF_ERROR(state_->broken);
+  EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  // Nothing changes while the writer's lock is held, and searches go on.
+  const std::shared_lock reading(state_->guard);
+  return state_->SaveIndexes();
+}
+
+std::vector<std::string> Memory::TakeMessages() {
+  const std::scoped_lock taking(state_->message_guard);
+  return std::exchange(state_->messages, {});
+}
+
 Result<int64_t> Memory::Compact() {
   const std::scoped_lock writing(state_->writer);
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  // They hold what forgotten blocks left, too.
+  state_->RemoveSavedIndexes();
   return state_->store->Compact();
 }
 

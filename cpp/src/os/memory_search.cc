@@ -19,9 +19,10 @@ constexpr uint32_t kHeads = static_cast<uint32_t>(IndexKind::kHeads);
 constexpr uint32_t kLexical = static_cast<uint32_t>(IndexKind::kLexical);
 constexpr uint32_t kMeanPool = static_cast<uint32_t>(IndexKind::kMeanPool);
 constexpr uint32_t kHnsw = static_cast<uint32_t>(IndexKind::kHnsw);
+constexpr uint32_t kEmbedding = static_cast<uint32_t>(IndexKind::kEmbedding);
 
 Status CheckRequest(const SearchRequest& request) {
-  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool | kHnsw)) != 0) {
+  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool | kHnsw | kEmbedding)) != 0) {
     return InvalidArgumentError("kinds is " + std::to_string(request.kinds) + ", expected bits of IndexKind");
   }
   if (request.max_groups < 1) {
@@ -66,12 +67,28 @@ Result<index::Ranking> Memory::State::RankBlocks(const index::VectorIndex& block
   return ranking;
 }
 
+Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std::span<const float> query, int32_t count,
+                                                const index::PageFilter& filter) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
+                            vectors.Search(query, count, [&](int64_t id, int32_t page) {
+                              const auto block = blocks.find(id);
+                              return block != blocks.end() && filter.Allows(block->second.first + page);
+                            }));
+  index::Ranking ranking;
+  ranking.part = index::kFoundByEmbedding;
+  for (const PageVectors::Found& page : found) {
+    ranking.hits.push_back({blocks.at(page.block).first + page.page, page.score});
+  }
+  return ranking;
+}
+
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
   const bool by_heads = (request.kinds & kHeads) != 0 && !request.head_queries.empty();
   const bool by_lexical = (request.kinds & kLexical) != 0 && !request.token_ids.empty();
   const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
   const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
+  const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
   if (by_mean_pool) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kMeanPool));
   if (by_hnsw) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kHnsw));
 
@@ -115,6 +132,14 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   if (by_hnsw) {
     EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, s.RankBlocks(*s.hnsw, request.mean_query, candidates, filter));
     ranking.part = index::kFoundByHnsw;
+    rankings.push_back(std::move(ranking));
+  }
+  if (by_embedding) {
+    if (!s.page_vectors) {
+      return InvalidArgumentError("page_query is given, expected none: this memory has no vectors of pages");
+    }
+    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
+                              s.RankPages(*s.page_vectors, request.page_query, candidates, filter));
     rankings.push_back(std::move(ranking));
   }
 

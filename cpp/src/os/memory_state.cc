@@ -81,6 +81,7 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   for (const auto& block_index : {&mean_pool, &hnsw}) {
     if (*block_index != nullptr) EVERLONG_RETURN_IF_ERROR(AddDirection(**block_index, info.id, keys.mean_pool_sum));
   }
+  MarkUnsaved();
   blocks.emplace(info.id, block);
   streams[info.stream].emplace(info.span.begin, info.id);
   return OkStatus();
@@ -115,15 +116,24 @@ Status Memory::State::LoadIndexes() {
     }
     EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, *token_ids, {}));
   }
+  if (page_vectors) page_vectors.emplace(LoadPageVectors(page_vectors->options()));
   if (!old_heads) return OkStatus();
   EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(old_heads->heads()));
   return OkStatus();
 }
 
-Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::RetrievalHead> of) const {
+Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::RetrievalHead> of) {
   std::optional<HeadsIndex> built;
   if (of.empty()) return built;
-  built.emplace(std::move(of), layout.head_dim);
+  const std::vector<ListedBlock> listed = ListBlocks();
+  std::span<const ListedBlock> missing(listed);
+  if (std::optional<SavedHeads> saved = LoadHeads(of)) {
+    built.emplace(std::move(saved->heads));
+    missing = missing.subspan(saved->blocks);
+  } else {
+    built.emplace(std::move(of), layout.head_dim);
+  }
+  if (!missing.empty()) unsaved.insert(kHeadsFile);
   // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
   const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(layout.head_dim));
   const auto add = [&](const ListedBlock& block, const PayloadKeys* keys) {
@@ -136,7 +146,7 @@ Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::R
     }
     return OkStatus();
   };
-  EVERLONG_RETURN_IF_ERROR(VisitKeys(&*built, false, add));
+  EVERLONG_RETURN_IF_ERROR(VisitKeys(missing, &*built, false, add));
   return built;
 }
 
@@ -144,10 +154,12 @@ Status Memory::State::RemoveFromIndexes(int64_t id, std::span<const int32_t> tok
   const auto found = blocks.find(id);
   if (found == blocks.end()) return OkStatus();
   const BlockPages block = found->second;
+  MarkUnsaved();
   directory.ForgetBlock(id);
   for (const auto& block_index : {&mean_pool, &hnsw}) {
     if (*block_index != nullptr) (*block_index)->Remove({&id, 1});
   }
+  if (page_vectors) page_vectors->Remove(id);
   const auto stream = streams.find(block.stream);
   stream->second.erase(block.span.begin);
   if (stream->second.empty()) streams.erase(stream);
@@ -186,8 +198,8 @@ std::vector<Memory::State::ListedBlock> Memory::State::ListBlocks() const {
   return listed;
 }
 
-Status Memory::State::VisitKeys(const HeadsIndex* heads_index, bool with_sum, const KeysVisitor& visit) const {
-  const std::vector<ListedBlock> listed = ListBlocks();
+Status Memory::State::VisitKeys(std::span<const ListedBlock> listed, const HeadsIndex* heads_index, bool with_sum,
+                                const KeysVisitor& visit) const {
   const size_t layers = heads_index == nullptr ? 1 : heads_index->key_heads().size();  // at most
   for (size_t i = 0; i < listed.size();) {
     if (listed[i].forgotten) {
@@ -198,9 +210,9 @@ Status Memory::State::VisitKeys(const HeadsIndex* heads_index, bool with_sum, co
     for (size_t bytes = 0; end < listed.size() && !listed[end].forgotten && bytes < kReadBytes; ++end) {
       bytes += layers * static_cast<size_t>(listed[end].count * layout.PartBytes(layout.page_tokens));
     }
-    Result<std::vector<PayloadKeys>> keys = ReadKeys(std::span(listed).subspan(i, end - i), heads_index, with_sum);
+    Result<std::vector<PayloadKeys>> keys = ReadKeys(listed.subspan(i, end - i), heads_index, with_sum);
     if (ForgottenByWriter(keys.status())) {  // some block of these; which one shows when they are read one by one
-      keys = ReadKeys(std::span(listed).subspan(i, 1), heads_index, with_sum);
+      keys = ReadKeys(listed.subspan(i, 1), heads_index, with_sum);
       if (ForgottenByWriter(keys.status())) {
         EVERLONG_RETURN_IF_ERROR(visit(listed[i++], nullptr));
         continue;
@@ -282,12 +294,21 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
   const std::scoped_lock writing(writer);
   if (wanted != nullptr) return OkStatus();
   const int32_t dimension = layout.kv_heads * layout.head_dim;
-  std::unique_ptr<index::VectorIndex> built = kind == IndexKind::kHnsw ? index::MakeHnswIndex({.dimension = dimension})
-                                                                       : index::MakeFlatIndex({.dimension = dimension});
-  EVERLONG_RETURN_IF_ERROR(VisitKeys(nullptr, true, [&built](const ListedBlock& block, const PayloadKeys* keys) {
-    return keys == nullptr ? OkStatus() : AddDirection(*built, block.id, keys->mean_pool_sum);
-  }));
+  std::unique_ptr<index::VectorIndex> built = LoadBlockIndex(kind);
+  if (built == nullptr) {
+    built = kind == IndexKind::kHnsw ? index::MakeHnswIndex({.dimension = dimension})
+                                     : index::MakeFlatIndex({.dimension = dimension});
+  }
+  const std::vector<int64_t> ids = built->ids();
+  const std::set<int64_t> known(ids.begin(), ids.end());
+  std::vector<ListedBlock> missing = ListBlocks();
+  std::erase_if(missing, [&known](const ListedBlock& block) { return block.forgotten || known.contains(block.id); });
+  EVERLONG_RETURN_IF_ERROR(
+      VisitKeys(missing, nullptr, true, [&built](const ListedBlock& block, const PayloadKeys* keys) {
+        return keys == nullptr ? OkStatus() : AddDirection(*built, block.id, keys->mean_pool_sum);
+      }));
   const std::unique_lock changing(guard);
+  if (!missing.empty()) unsaved.insert(kind == IndexKind::kHnsw ? kHnswFile : kMeanPoolFile);
   wanted = std::move(built);
   return OkStatus();
 }

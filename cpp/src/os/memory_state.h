@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -25,8 +26,16 @@
 #include "everlong/kv/payload.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
+#include "page_vectors.h"
+#include "saved_indexes.h"
 
 namespace everlong::os {
+
+// Names in index/.
+inline constexpr const char* kHeadsFile = "heads";
+inline constexpr const char* kMeanPoolFile = "mean_pool";
+inline constexpr const char* kHnswFile = "hnsw";
+inline constexpr const char* kPageVectorsFile = "embedding";
 
 struct Memory::State {
   // Ordinals of a block's pages in the directory.
@@ -52,6 +61,9 @@ struct Memory::State {
   // Token ids of blocks that were submitted and may yet be lost, by block; `writer` guards it.
   std::map<int64_t, std::vector<int32_t>> submitted;
 
+  // Names of indexes that differ from what index/ has of them; `writer` guards it.
+  std::set<std::string> unsaved;
+
   // --- guards what follows: shared by searches and reads, exclusive for the moment in which a change is put in place
   std::shared_mutex guard;
   index::PageDirectory directory;
@@ -61,9 +73,13 @@ struct Memory::State {
   // By block; none until a search asks for it: it costs a read of every page.
   std::unique_ptr<index::VectorIndex> mean_pool;
   std::unique_ptr<index::VectorIndex> hnsw;
+  std::optional<PageVectors> page_vectors;                // none until the caller brings vectors
   std::unordered_map<int64_t, BlockPages> blocks;         // not forgotten
   std::map<int64_t, std::map<int64_t, int64_t>> streams;  // stream -> first token -> block, not forgotten
   Status broken;  // why the indexes do not match the store any more; ok as long as they do
+
+  std::mutex message_guard;
+  std::vector<std::string> messages;  // for TakeMessages
 
   // What the indexes take from a block's payload, computed before the block is acknowledged.
   struct PayloadKeys {
@@ -93,10 +109,11 @@ struct Memory::State {
     TokenSpan span;
     bool forgotten = false;
   };
-  // Calls visit for every block in order of archiving, with its keys out of the store, or with nullptr when they are
+  // Calls visit for blocks in their order, with its keys out of the store, or with nullptr when they are
   // gone: the block is forgotten. The keys are those of `heads_index` (or none), and the last layer's sum (or not).
   using KeysVisitor = std::function<Status(const ListedBlock& block, const PayloadKeys* keys)>;
-  Status VisitKeys(const index::HeadsIndex* heads_index, bool with_sum, const KeysVisitor& visit) const;
+  Status VisitKeys(std::span<const ListedBlock> listed, const index::HeadsIndex* heads_index, bool with_sum,
+                   const KeysVisitor& visit) const;
 
   // The keys of one block out of its payload.
   [[nodiscard]] PayloadKeys DecodePayloadKeys(std::span<const std::byte> payload, int64_t tokens,
@@ -108,11 +125,34 @@ struct Memory::State {
                                                           const index::HeadsIndex* heads_index, bool with_sum) const;
 
   // The index of these heads over every page of the directory; none for no heads.
-  [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of) const;
+  [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of);
+
+  // --- indexes in index/: memory_saved.cc
+  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
+  // The place of a saved index; none for a memory in RAM.
+  [[nodiscard]] std::optional<SavedIndex> Saved(const std::string& name) const;
+  // What a saved index covers; none where it cannot be used, with a message where it should.
+  [[nodiscard]] std::optional<Coverage> CoverageOf(const std::string& name, const std::string& settings);
+  // The saved index of these heads, and over how many blocks of the directory; none where there is none to use.
+  struct SavedHeads {
+    index::HeadsIndex heads;
+    size_t blocks = 0;
+  };
+  [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of);
+  [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(IndexKind kind);
+  [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
+  Status SaveIndexes();
+  void RemoveSavedIndexes();
+  // Every index that there is differs from what is saved.
+  void MarkUnsaved();
+  void Say(const std::string& name, const Status& why);
 
   // The `count` best pages by the vector of their block, of those that `filter` allows.
   [[nodiscard]] Result<index::Ranking> RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,
                                                   int32_t count, const index::PageFilter& filter) const;
+  // The `count` best pages by the best of their vectors, of those that `filter` allows.
+  [[nodiscard]] Result<index::Ranking> RankPages(const PageVectors& vectors, std::span<const float> query,
+                                                 int32_t count, const index::PageFilter& filter) const;
   // Whether there is an index over the sums of keys.
   [[nodiscard]] bool NeedsSums() const { return mean_pool != nullptr || hnsw != nullptr; }
   // Reads every block's last layer for the index that kMeanPool or kHnsw names, once.

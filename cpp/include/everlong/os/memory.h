@@ -1,5 +1,6 @@
-// A memory: one conversation's or library's store and indexes behind one door. The index is rebuilt from the store when
-// a memory is opened, from the very bytes a recall would restore, so a reopened memory answers as the open one did.
+// A memory: one conversation's or library's store and indexes behind one door. The index is made from the store, from
+// the very bytes a recall would restore, so a reopened memory answers as the open one did; what SaveIndexes left is
+// taken where it fits the catalog.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,18 @@ struct PageRef {
 
 // Bits; several are fused by rank. mean_pool and hnsw are over the same vectors, the mean of a block's un-rotated keys
 // of the last layer (the designs' MVP, 3.1.2): the one exact, the other by a graph.
-enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U, kHnsw = 8U };
+// embedding is over vectors of pages that the caller computes, by a sentence-embedding model over their text.
+enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U, kHnsw = 8U, kEmbedding = 16U };
+
+// Whose vectors, and what they are kept in. Compared by cosine.
+struct PageVectorOptions {
+  std::string encoder;    // vectors of another one are never searched together with these
+  int32_t dimension = 0;  // >= 1
+  bool graph = false;     // an approximate index (hnsw) instead of the exact one
+  bool operator==(const PageVectorOptions&) const = default;
+};
+// Vectors of one page at most, e.g. one for every 32 of its tokens.
+inline constexpr int32_t kMaxPageVectors = 16;
 
 // Which blocks a search may look into; what is not set does not choose.
 struct SearchFilter {
@@ -45,6 +57,7 @@ struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
   std::span<const float> mean_query;    // [Hkv * D] for mean_pool and hnsw; empty: no search by them
+  std::span<const float> page_query;    // [dimension] of the page vectors; empty: no search by embedding
   uint32_t kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
   bool idf_weights = true;
   int32_t max_groups = 4;
@@ -104,6 +117,16 @@ class Memory {
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads);
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
 
+  // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the
+  // same. kInvalidArgument on a dimension < 1.
+  Status SetPageVectors(const PageVectorOptions& options);
+  // The vectors of a block, once: vectors [pages.size(), dimension], of page pages[i] of the block (ascending, at most
+  // kMaxPageVectors a page). kNotFound for a block that is not here (any more), kAlreadyExists for one that has
+  // vectors.
+  Status AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors);
+  // The pages of every block that has no vectors yet, in order of archiving; empty without SetPageVectors.
+  [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
+
   // Pages by every kind of `request.kinds` that has its input, fused by rank; one kind alone keeps its own scores.
   // Pages that hold nothing but sinks are never returned. The first search by mean_pool or hnsw reads a layer of
   // every page.
@@ -141,6 +164,12 @@ class Memory {
   [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks(const store::BlockFilter& filter = {}) const;
   // Gone from every later search and read, and from document frequencies.
   Status Forget(std::span<const int64_t> blocks);
+  // Keeps the indexes that took a reading of the payload, or came from the caller, in the folder's index/: the next
+  // opener takes them instead. What is saved already is not written again. Nothing happens for a memory in RAM, or
+  // opened for reading. kIoError.
+  Status SaveIndexes();
+  // What was wrong with saved indexes, which were then made anew: a sentence each, once.
+  [[nodiscard]] std::vector<std::string> TakeMessages();
   // The store's, of this memory (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();
   Result<int64_t> Compact();

@@ -1,0 +1,103 @@
+#include "page_vectors.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace everlong::os {
+namespace {
+
+// A vector's id names its block, its page in the block and its number in the page.
+constexpr int64_t kPagesOfBlock = int64_t{1} << 24;
+
+int64_t IdOf(int64_t block, int32_t page, int32_t number) {
+  return (block * kPagesOfBlock + page) * kMaxPageVectors + number;
+}
+int64_t BlockOf(int64_t id) { return id / kMaxPageVectors / kPagesOfBlock; }
+int32_t PageOf(int64_t id) { return static_cast<int32_t>(id / kMaxPageVectors % kPagesOfBlock); }
+
+std::unique_ptr<index::VectorIndex> MakeIndex(const PageVectorOptions& options) {
+  return options.graph ? index::MakeHnswIndex({.dimension = options.dimension})
+                       : index::MakeFlatIndex({.dimension = options.dimension});
+}
+
+}  // namespace
+
+PageVectors::PageVectors(PageVectorOptions options) : options_(std::move(options)), index_(MakeIndex(options_)) {}
+
+Result<PageVectors> PageVectors::Load(PageVectorOptions options, const std::filesystem::path& file) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::VectorIndex> loaded,
+                            options.graph ? index::LoadHnswIndex(file) : index::LoadFlatIndex(file));
+  if (loaded->dimension() != options.dimension || loaded->metric() != index::Metric::kCosine) {
+    return CorruptError("'" + file.string() + "' holds vectors of another kind");
+  }
+  PageVectors vectors(std::move(options));
+  for (const int64_t id : loaded->ids()) {
+    vectors.ids_[BlockOf(id)].push_back(id);
+    vectors.most_a_page_ = std::max(vectors.most_a_page_, static_cast<int32_t>(id % kMaxPageVectors) + 1);
+  }
+  vectors.index_ = std::move(loaded);
+  return vectors;
+}
+
+std::string PageVectors::Settings() const {
+  return options_.encoder + "\n" + std::to_string(options_.dimension) + (options_.graph ? " hnsw" : " flat");
+}
+
+std::vector<int64_t> PageVectors::Blocks() const {
+  std::vector<int64_t> blocks;
+  for (const auto& [block, ids] : ids_) blocks.push_back(block);
+  return blocks;
+}
+
+Status PageVectors::Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages,
+                        std::span<const float> vectors) {
+  if (Has(block)) return AlreadyExistsError("block " + std::to_string(block) + " has vectors");
+  std::vector<int64_t> ids;
+  ids.reserve(pages.size());
+  int32_t number = 0;
+  int32_t most = most_a_page_;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    number = i > 0 && pages[i] == pages[i - 1] ? number + 1 : 0;
+    if (pages[i] < 0 || pages[i] >= block_pages || number >= kMaxPageVectors || (i > 0 && pages[i] < pages[i - 1])) {
+      return InvalidArgumentError("page " + std::to_string(pages[i]) + " of vector " + std::to_string(i) +
+                                  ", expected 0 to " + std::to_string(block_pages - 1) + ", ascending, at most " +
+                                  std::to_string(kMaxPageVectors) + " times each");
+    }
+    most = std::max(most, number + 1);
+    ids.push_back(IdOf(block, pages[i], number));
+  }
+  EVERLONG_RETURN_IF_ERROR(index_->Add(ids, vectors));
+  most_a_page_ = most;
+  ids_.emplace(block, std::move(ids));
+  return OkStatus();
+}
+
+void PageVectors::Remove(int64_t block) {
+  const auto found = ids_.find(block);
+  if (found == ids_.end()) return;
+  index_->Remove(found->second);
+  ids_.erase(found);
+}
+
+Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const float> query, int32_t count,
+                                                            const Allows& allows) const {
+  if (std::ssize(query) != options_.dimension) {
+    return InvalidArgumentError("page_query has " + std::to_string(query.size()) + " numbers, expected " +
+                                std::to_string(options_.dimension));
+  }
+  const index::IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
+  // So many that even pages with all their vectors among the best make `count` pages.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
+                            index_->Search(query, count * most_a_page_, allowed));
+  std::vector<Found> found;
+  for (const index::VectorHit& hit : hits[0]) {
+    const Found page{BlockOf(hit.id), PageOf(hit.id), hit.score};
+    const bool known = std::ranges::any_of(
+        found, [&page](const Found& other) { return other.block == page.block && other.page == page.page; });
+    if (!known && std::ssize(found) < count) found.push_back(page);
+  }
+  return found;
+}
+
+}  // namespace everlong::os

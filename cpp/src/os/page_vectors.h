@@ -1,0 +1,55 @@
+// Vectors of pages that somebody else computes, and the search over them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/index/vector_index.h"
+#include "everlong/os/memory.h"
+
+namespace everlong::os {
+
+// Not thread-safe; owned and locked by os::Memory.
+class PageVectors {
+ public:
+  explicit PageVectors(PageVectorOptions options);
+  // What Save wrote with the same options. As index::LoadFlatIndex; kCorrupt when the vectors are of another size.
+  static Result<PageVectors> Load(PageVectorOptions options, const std::filesystem::path& file);
+  [[nodiscard]] Status Save(const std::filesystem::path& file) const { return index_->Save(file); }
+
+  [[nodiscard]] const PageVectorOptions& options() const { return options_; }
+  // As os::Memory::AddPageVectors; `block_pages`: how many pages the block has.
+  Status Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages, std::span<const float> vectors);
+  // Nothing happens for a block without vectors.
+  void Remove(int64_t block);
+  // What vectors of other options cannot be used for, as one text.
+  [[nodiscard]] std::string Settings() const;
+  // Those that have vectors, ascending.
+  [[nodiscard]] std::vector<int64_t> Blocks() const;
+  [[nodiscard]] bool Has(int64_t block) const { return ids_.contains(block); }
+
+  struct Found {
+    int64_t block = 0;
+    int32_t page = 0;  // within the block
+    float score = 0;   // cosine of the page's best vector
+  };
+  using Allows = std::function<bool(int64_t block, int32_t page)>;
+  // The `count` best pages, best first. `allows` is called from several threads.
+  [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, int32_t count,
+                                                  const Allows& allows) const;
+
+ private:
+  PageVectorOptions options_;
+  std::unique_ptr<index::VectorIndex> index_;
+  std::map<int64_t, std::vector<int64_t>> ids_;  // block -> of its vectors
+  int32_t most_a_page_ = 1;                      // vectors
+};
+
+}  // namespace everlong::os

