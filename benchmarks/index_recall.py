@@ -1,0 +1,289 @@
+"""Does the index find the group that holds the answer? Every part of it and their fusion, on the same questions.
+
+    python benchmarks/index_recall.py WORK [--tokens 131072 393216] [--corpus BOOKS]
+    python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
+
+Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.eval.paraphrases) in the first --tokens of a
+haystack of books, reads on to the others and asks at each. A question counts where the first four groups (a page and
+its neighbours) hold the whole fact. Retrieval heads come from a book of its own, which is not in the haystack. Only the
+question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again.
+
+mean hidden: the mean of a page's hidden states of one layer against that of the question's, by cosine. random: pages
+drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
+facts' spans are in it); the paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK.
+Its heads are those that the memory has, and there are no hidden states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong
+from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, shipped_books
+from everlong.eval.facts import Kind, make_facts
+from everlong.eval.haystack import build_haystack
+from everlong.eval.paraphrases import PARAPHRASES
+from everlong.models import load
+from everlong.prompt import build_prompt
+from everlong.recall import head_queries, mean_query, tap_question
+
+FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
+GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
+CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
+CALIBRATION_TOKENS = 36_000
+PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
+MEMORY_HOST_BYTES = 1 << 30
+PARTS = ("heads", "lexical", "mean_pool", "embedding")
+FUSIONS = {"heads + lexical": ("heads", "lexical"), "all three": ("heads", "lexical", "embedding")}
+METHODS = (*FUSIONS, "heads", "lexical", "embedding", "mean_pool", "mean hidden", "random")
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    text: str
+    paraphrase: bool
+    span: Span  # tokens of the stream that state the answer
+
+
+class HiddenStates:
+    """Keeps the hidden states [tokens, width] of one layer while a text is read, in a file."""
+
+    def __init__(self, mm: everlong.MemoryModel, file: pathlib.Path, tokens: int) -> None:
+        layers = mm.model.model.layers
+        self._mm = mm
+        self.on = False
+        self._question: list[torch.Tensor] = []
+        shape = (tokens, mm.model.config.hidden_size)
+        whole = file.exists() and file.stat().st_size == shape[0] * shape[1] * 2
+        self._kept = np.memmap(file, dtype=np.float16, mode="r+" if whole else "w+", shape=shape)
+        layers[len(layers) * 2 // 5].register_forward_hook(self._keep)
+
+    def _keep(self, module: object, args: object, output: Any) -> None:
+        hidden = (output[0] if isinstance(output, tuple) else output).detach().reshape(-1, self._kept.shape[1])
+        if not self.on:
+            self._question = [hidden.float()]
+            return
+        first = self._mm.frame.os.stream_end
+        self._kept[first : first + len(hidden)] = hidden.half().numpy()
+
+    def pages(self, pages: Sequence[Any]) -> torch.Tensor:
+        """Unit vectors [pages, width]."""
+        means = [np.asarray(self._kept[page.begin : page.end], dtype=np.float32).mean(0) for page in pages]
+        return torch.nn.functional.normalize(torch.from_numpy(np.stack(means)), dim=-1)
+
+    def question(self, tokens: slice) -> torch.Tensor:
+        """Unit vector [width] of the prompt that was computed last."""
+        return torch.nn.functional.normalize(self._question[0][tokens].mean(0), dim=-1)
+
+
+def groups_of(pages: Sequence[Any], ranking: Sequence[int]) -> list[Span]:
+    """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them."""
+    groups: list[list[int]] = []
+    for page in ranking:
+        first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
+        touching = next((group for group in groups if first <= group[1] + 1 and last >= group[0] - 1), None)
+        if touching is not None:
+            touching[:] = min(first, touching[0]), max(last, touching[1])
+        elif len(groups) == GROUPS:
+            break
+        else:
+            groups.append([first, last])
+    return [(pages[first].begin, pages[last].end) for first, last in groups]
+
+
+def rank_of(groups: Sequence[Span], span: Span) -> int:
+    """1 for the first group; 0 where none holds the whole span."""
+    return next((rank for rank, group in enumerate(groups, 1) if group[0] <= span[0] and span[1] <= group[1]), 0)
+
+
+def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenStates | None) -> list[dict[str, Any]]:
+    """Ranks of every method for every question, and the pages that each part of the index has first."""
+    assert mm.profile is not None
+    assert mm._embedder is not None
+    mm._embedder.settle()
+    core, frame = mm.memory.core, mm.frame
+    pages = core.pages()
+    vectors = hidden.pages(pages) if hidden is not None else None
+    layers = sorted({layer for layer, _, _ in mm.profile.heads} | {frame.served.layers - 1})
+    rows = []
+    for number, question in enumerate(questions):
+        prompt = build_prompt(mm.tokenizer, question.text)
+        queries = tap_question(frame, prompt.ids, prompt.question, layers)
+        ids = prompt.ids[prompt.question]
+        inputs = {
+            "token_ids": ids.numpy().astype(np.int32),
+            "head_queries": head_queries(frame, queries, mm.profile),
+            "mean_query": mean_query(frame, queries),
+            "page_query": mm._embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True)),
+        }
+
+        def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: int) -> Any:
+            return core.search(**inputs, kinds=kinds, **limits)
+
+        def spans(kinds: Sequence[str]) -> list[Span]:
+            found = search(kinds, max_groups=GROUPS, neighbours=NEIGHBOURS, token_budget=BUDGET)
+            return [(group.begin, group.end) for group in found.groups]
+
+        groups = {name: spans(kinds) for name, kinds in FUSIONS.items()} | {part: spans([part]) for part in PARTS}
+        drawn = [pages.index(page) for page in core.random_pages(0, 1 << 62, 2 * GROUPS, number)]
+        groups["random"] = groups_of(pages, drawn)
+        if hidden is not None and vectors is not None:
+            order = (vectors @ hidden.question(prompt.question)).topk(min(len(pages), 4 * GROUPS)).indices
+            groups["mean hidden"] = groups_of(pages, order.tolist())
+        candidates = {}
+        for part in ("heads", "lexical", "embedding"):
+            found = search([part], max_groups=CANDIDATES, neighbours=0, token_budget=1 << 40)
+            candidates[part] = [(page.begin, group.score) for group in found.groups for page in group.pages]
+        ranks = {name: rank_of(found, question.span) for name, found in groups.items()}
+        rows.append(dataclasses.asdict(question) | {"ranks": ranks, "candidates": candidates})
+    return rows
+
+
+def calibrated(model: Any, tokenizer: Any, book: Book) -> everlong.IndexProfile:
+    """Retrieval heads found on the beginning of a book that is in no haystack."""
+    ids = tokenizer(book.text, add_special_tokens=False, verbose=False)["input_ids"][:CALIBRATION_TOKENS]
+    with everlong.MemoryModel(model, tokenizer) as mm:
+        mm.read(tokenizer.decode(ids), source=book.name)
+        return mm.calibrate()
+
+
+def at_every_length(
+    work: pathlib.Path, lengths: Sequence[int], corpus: pathlib.Path | None, done: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    """Read, and ask at every length that is not done."""
+    model, tokenizer = load("smollm2")
+    os.environ["EVERLONG_CACHE"] = str(work / "cache")  # heads of this run, whatever else the machine knows
+    kept = shipped_books()[-1]
+    books = [book for book in gather_books(int((lengths[-1] + 3e5) * CHARACTERS_PER_TOKEN), corpus) if book != kept]
+    # The same seed, so that no two of them share a key.
+    facts = [fact for kinds, count in FACTS for fact in make_facts(kinds, count, seed=21)] + list(PARAPHRASES)
+    order = np.random.default_rng(21).permutation(len(facts))
+    positions = [int((place + 0.5) / len(facts) * lengths[0] * 0.98) for place in range(len(facts))]
+    haystack = build_haystack(books, tokenizer, lengths, [facts[i] for i in order], positions, seed=21)
+    if not (work / "cache").exists():
+        calibrated(model, tokenizer, kept)
+    config = dataclasses.replace(everlong.MemoryConfig(), index=("heads", "lexical", "embedding"))
+    with everlong.MemoryModel(model, tokenizer, work / "haystack.everlong", config) as mm:
+        hidden = HiddenStates(mm, work / "hidden.f16", haystack.tokens + 4096)
+        begins = work / "begins.json"  # where in the stream every part was begun
+        starts: list[int] = json.loads(begins.read_text()) if begins.exists() else []
+        for length, parts in zip(lengths, haystack.checkpoints, strict=True):
+            for number in range(max(0, len(starts) - 1), parts):
+                if number == len(starts):
+                    starts.append(mm.stream_tokens)
+                    begins.write_text(json.dumps(starts))
+                part = haystack.parts[number]
+                if mm.stream_tokens - starts[number] >= part.end - part.begin:
+                    continue  # read before
+                hidden.on = True
+                report = mm.read(part.text, source=f"{number} {part.source}")
+                hidden.on = False
+                speed = report.tokens / report.seconds
+                print(f"{part.source}: {mm.stream_tokens:,} tokens, {speed:.0f} a second", flush=True)
+            if str(length) in done:
+                continue
+            of_stream = [starts[needle.part] - haystack.parts[needle.part].begin for needle in haystack.needles]
+            questions = [
+                Question(n.fact.question, n.fact.kind == "paraphrase", (n.begin + shift, n.end + shift))
+                for n, shift in zip(haystack.needles, of_stream, strict=True)
+            ]
+            yield result(mm, length, questions, hidden)
+
+
+def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path) -> dict[str, Any]:
+    """Ask what a NIAH report has of the memory that it read, and the paraphrases, in a branch that reads them."""
+    model, tokenizer = load("smollm2")
+    branch = work / folder.name
+    if not branch.exists():
+        with everlong.Memory.open(folder, read_only=True) as memory:
+            memory.fork(branch).close()
+    config = dataclasses.replace(
+        everlong.MemoryConfig(), index=("heads", "lexical", "embedding"), host_bytes=MEMORY_HOST_BYTES
+    )
+    with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
+        read = [block.span for block in mm.memory.blocks(source=PARAPHRASES_SOURCE)]
+        begin = read[0][0] if read else mm.stream_tokens
+        rows = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
+        questions = [
+            Question(row["question"], False, (row["span"][0], row["span"][1]))
+            for row in rows.values()
+            if row["span"][1] <= begin
+        ]
+        positions = [int((place + 0.5) / len(PARAPHRASES) * PARAPHRASE_TOKENS) for place in range(len(PARAPHRASES))]
+        further = build_haystack(shipped_books()[-1:], tokenizer, [PARAPHRASE_TOKENS], PARAPHRASES, positions)
+        if not read:
+            mm.read(further.parts[0].text, source=PARAPHRASES_SOURCE)
+        questions += [Question(n.fact.question, True, (begin + n.begin, begin + n.end)) for n in further.needles]
+        return result(mm, begin, questions, None)
+
+
+def result(
+    mm: everlong.MemoryModel, length: int, questions: Sequence[Question], hidden: HiddenStates | None
+) -> dict[str, Any]:
+    started = time.perf_counter()
+    rows = ask(mm, questions, hidden)
+    return {
+        "tokens": mm.memory.stats().tokens,
+        "length": length,
+        "profile": json.loads(mm.profile.to_json()) if mm.profile else None,
+        "seconds": time.perf_counter() - started,
+        "questions": rows,
+    }
+
+
+def print_table(results: Sequence[dict[str, Any]]) -> None:
+    """A row a method, two columns a length: drawn facts and paraphrases, in percent."""
+    columns: list[tuple[str, list[dict[str, Any]]]] = []
+    for one in results:
+        for name, wanted in (("facts", False), ("paraphrases", True)):
+            rows = [row for row in one["questions"] if row["paraphrase"] is wanted]
+            if rows:
+                columns.append((f"{one['tokens']:,} tokens, {len(rows)} {name}", rows))
+    print("| the answer in the first four groups, % | " + " | ".join(name for name, _ in columns) + " |")
+    print("|---|" + "---|" * len(columns))
+    for method in METHODS:
+        cells = []
+        for _, rows in columns:
+            ranks = [row["ranks"].get(method) for row in rows]
+            share = sum(rank > 0 for rank in ranks if rank is not None) / len(rows)
+            cells.append("–" if None in ranks else f"{100 * share:.1f}")
+        print(f"| {method} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=pathlib.Path, help="folder for memory and results")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 393_216])
+    parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
+    parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
+    parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    file = options.work / "results.json"
+    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+
+    def keep(one: dict[str, Any]) -> None:
+        results[str(one["length"])] = one
+        file.write_text(json.dumps(results))
+        print_table([results[key] for key in sorted(results, key=int)])
+
+    if options.memory is not None:
+        keep(of_memory(options.work, options.memory, options.report))
+    else:
+        for one in at_every_length(options.work, options.tokens, options.corpus, results):
+            keep(one)
+
+
+if __name__ == "__main__":
+    main()
