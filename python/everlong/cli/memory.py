@@ -271,13 +271,12 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     )
     table = Table()
     table.add_column("source")
-    for heading in ("tokens", "blocks", "MB", "first read", "last read"):
+    for heading in ("tokens", "blocks", "MB", "first read, UTC", "last read, UTC"):
         table.add_column(heading, justify="right")
     for source in report["sources"]:
         megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
-        table.add_row(
-            source["name"], f"{source['tokens']:,}", str(source["blocks"]), megabytes, source["first"], source["last"]
-        )
+        first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
+        table.add_row(source["name"], f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
     console.print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]
