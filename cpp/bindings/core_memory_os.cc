@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -108,6 +110,9 @@ void BindConfig(py::module_& module) {
                      [](MemoryOsConfig& c) -> int32_t& { return c.residency.recalled_tokens; });
   BindField<int32_t>(type, "rolling_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.rolling_tokens; });
   BindField<int32_t>(type, "evict_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.evict_tokens; });
+  BindField<int32_t>(type, "anchor_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchor_tokens; });
+  BindField<int32_t>(type, "anchors", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchors; });
+  BindField<int32_t>(type, "tombstones", [](MemoryOsConfig& c) -> int32_t& { return c.residency.tombstones; });
   BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
   BindField<int32_t>(type, "least_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.least_tokens; });
   BindField<int32_t>(type, "cooldown_tokens",
@@ -129,9 +134,19 @@ void BindActions(py::module_& module) {
       .def_property_readonly("begin", [](const ArchiveAction& self) { return self.span.begin; })
       .def_property_readonly("end", [](const ArchiveAction& self) { return self.span.end; })
       .def_readonly("sink_tokens", &ArchiveAction::sink_tokens);
+  py::class_<os::Keep>(module, "Keep")
+      .def_readonly("tombstone", &os::Keep::tombstone)
+      .def_property_readonly("begin", [](const os::Keep& self) { return self.span.begin; })
+      .def_property_readonly("end", [](const os::Keep& self) { return self.span.end; })
+      .def_readonly("dropped", &os::Keep::dropped)
+      .def_readonly("merged", &os::Keep::merged)
+      .def_readonly("merged_tokens", &os::Keep::merged_tokens)
+      .def_readonly("next_tokens", &os::Keep::next_tokens);
   py::class_<EvictAction>(module, "Evict")
       .def_readonly("tokens", &EvictAction::tokens)
-      .def_readonly("delta", &EvictAction::delta);
+      .def_readonly("delta", &EvictAction::delta)
+      .def_readonly("keeps", &EvictAction::keeps)
+      .def_readonly("anchor_positions", &EvictAction::anchor_positions);
   py::class_<RecallAction>(module, "Recall")
       .def_property_readonly("trigger", [](const RecallAction& self) { return TriggerName(self.trigger); })
       .def_readonly("blocks", &RecallAction::blocks);
@@ -163,8 +178,34 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
   return self.Observe(tokens, ParseOrigin(origin), places);
 }
 
+// Plain numbers, as JSON keeps them.
+py::dict AnchorZoneDict(const os::AnchorZone& zone) {
+  std::vector<std::tuple<int64_t, int64_t, int64_t>> tombstones;
+  std::vector<std::pair<int64_t, int64_t>> anchors;
+  for (const auto& [span, tokens] : zone.tombstones) tombstones.emplace_back(span.begin, span.end, tokens);
+  for (const TokenSpan& span : zone.anchors) anchors.emplace_back(span.begin, span.end);
+  py::dict out;
+  out["tombstones"] = tombstones;
+  out["anchors"] = anchors;
+  out["topics"] = zone.topics;
+  return out;
+}
+
+os::AnchorZone ParseAnchorZone(const py::dict& zone) {
+  os::AnchorZone out;
+  using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
+  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+  for (const auto& [begin, end, tokens] : zone["tombstones"].cast<Triples>()) {
+    out.tombstones.push_back({{begin, end}, tokens});
+  }
+  for (const auto& [begin, end] : zone["anchors"].cast<Pairs>()) out.anchors.push_back({begin, end});
+  out.topics = zone["topics"].cast<std::vector<int64_t>>();
+  return out;
+}
+
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
-                              std::optional<int64_t> rolling_from, std::optional<int64_t> read_until) {
+                              std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
+                              const std::optional<py::dict>& anchor_zone) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   int64_t previous = 0;
   for (const PageRef& page : pages) {
@@ -174,7 +215,9 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
     }
     previous = page.span.end;
   }
-  return self.Resume(stream_end, pages, rolling_from, read_until);
+  std::optional<os::AnchorZone> zone;
+  if (anchor_zone) zone = ParseAnchorZone(*anchor_zone);
+  return self.Resume(stream_end, pages, rolling_from, read_until, zone);
 }
 
 py::list Trace(const MemoryOs& self) {
@@ -219,7 +262,7 @@ void BindMemoryOs(py::module_& module) {
           py::arg("pages"))
       .def("clear_recalled", &MemoryOs::ClearRecalled)
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
-           py::arg("read_until") = py::none())
+           py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none())
       .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
@@ -230,6 +273,8 @@ void BindMemoryOs(py::module_& module) {
       .def_property_readonly("rolling",
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)
+      .def_property_readonly("anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); })
+      .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions)
       .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
       .def_property_readonly("evicted", &MemoryOs::evicted)
       .def("trace", &Trace);

@@ -291,6 +291,9 @@ class MemoryOsConfig:
     recalled_tokens: int
     rolling_tokens: int
     evict_tokens: int
+    anchor_tokens: int
+    anchors: int
+    tombstones: int
     block_tokens: int
     least_tokens: int
     cooldown_tokens: int
@@ -314,11 +317,37 @@ class Archive:
     @property
     def sink_tokens(self) -> int: ...
 
+class Keep:
+    """What stays of tokens that leave the frame: each of them as an anchor, or their mean as one tombstone."""
+
+    @property
+    def tombstone(self) -> bool: ...
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def dropped(self) -> int:
+        """Anchor slots that leave the zone first, the oldest."""
+    @property
+    def merged(self) -> int:
+        """The tombstone that then takes in the next one, weighted by what each stands for; -1: none."""
+    @property
+    def merged_tokens(self) -> int: ...
+    @property
+    def next_tokens(self) -> int: ...
+
 class Evict:
     @property
     def tokens(self) -> int: ...
     @property
     def delta(self) -> int: ...
+    @property
+    def keeps(self) -> list[Keep]:
+        """What stays of them, to be done in order and first."""
+    @property
+    def anchor_positions(self) -> list[int]:
+        """Frame positions of the anchor zone's slots, tombstones first."""
 
 class Recall:
     @property
@@ -364,6 +393,7 @@ class MemoryOs:
         pages: Sequence[PageRef],
         rolling_from: int | None = None,
         read_until: int | None = None,
+        anchor_zone: dict[str, list[Any]] | None = None,
     ) -> list[Placement]: ...
     def set_archiving(self, on: bool) -> None: ...
     @property
@@ -384,6 +414,12 @@ class MemoryOs:
     def rolling(self) -> tuple[int, int]: ...
     @property
     def sinks(self) -> int: ...
+    @property
+    def anchor_zone(self) -> dict[str, list[Any]]:
+        """tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet."""
+    @property
+    def anchor_positions(self) -> list[int]:
+        """Frame positions of the anchor zone's slots, tombstones first."""
     @property
     def recalled_tokens(self) -> int: ...
     @property

@@ -33,6 +33,19 @@ _QUERY_MODULES = ("q_norm", "q_layernorm", "q_proj", "qkv_proj")  # the last one
 
 
 @dataclasses.dataclass(frozen=True)
+class OwnState:
+    """How large the state of the layers that are not archived gets, in bytes."""
+
+    windows: tuple[tuple[int, int], ...]  # of each sliding layer: tokens that it sees, bytes of K and V a token
+    fixed: int  # of all linear-attention layers
+
+    def bytes(self, chunk_tokens: int) -> int:
+        """While such chunks are read: a window's tensors hold a chunk beside it, and each chunk makes them anew."""
+        each = [(window - 1 + chunk_tokens) * token for window, token in self.windows]
+        return sum(each) + max(each, default=0) + self.fixed
+
+
+@dataclasses.dataclass(frozen=True)
 class ServedModel:
     """The anatomy of a model. "Layer" without "of the model" counts the archived ones, in the order of `archived`."""
 
@@ -51,6 +64,7 @@ class ServedModel:
     head_dim: int  # D
     heads_first: bool  # queries come as [1, Hq, T, D] and not as [1, T, ...]
     window: int  # tokens the model was trained for
+    own_state: OwnState
     dtype: torch.dtype
     device: torch.device
 
@@ -151,6 +165,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         head_dim=head_dim,
         heads_first=_heads_first(seen, query_heads, head_dim, name),
         window=window,
+        own_state=_own_state(seen, sliding, config, model.dtype),
         dtype=model.dtype,
         device=device,
     )
@@ -257,6 +272,16 @@ def _key_shape(seen: Probe, archived: list[int], name: str) -> tuple[int, int]:
             "one shape for all works"
         )
     return next(iter(shapes))
+
+
+def _own_state(seen: Probe, sliding: list[int], config: Any, dtype: torch.dtype) -> OwnState:
+    layers = DynamicCache(config=config).layers
+    windows = []
+    for index in sliding:
+        numbers = sum(states.shape[1] * states.shape[3] for states in (seen.keys[index], seen.values[index]))
+        window = int(layers[index].sliding_window)  # type: ignore[union-attr]  # `sliding` are those that have one
+        windows.append((window, numbers * torch.empty(0, dtype=dtype).element_size()))
+    return OwnState(tuple(windows), seen.linear_bytes)
 
 
 def _heads_first(seen: Probe, heads: int, head_dim: int, name: str) -> bool:

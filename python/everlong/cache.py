@@ -1,24 +1,26 @@
 """The frame's buffers as a transformers `Cache`: preallocated, written in place, never concatenated.
 
 Slots and positions are two things. A slot is a place in the buffers; its frame position is what its key is rotated by.
-Zones of one buffer, P = sink_tokens + recalled_tokens:
+Zones of one buffer, P = sinks + anchor zone + recalled zone, when all are full:
 
-    ... unused ... | sinks | recalled | rolling ...          sinks and recalled end at slot P, rolling begins there
-                   begin              P            end
+    ... unused ... | sinks | tombstones | anchors | recalled | rolling ...      rolling begins at slot P
+                   begin                                     P            end
 
-so that what the model attends to is always one slice [begin, end), whatever was recalled. These are the buffers of the
-layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
+so that what the model attends to is always one slice [begin, end), however full the zones are. These are the buffers of
+the layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong import ops
+from everlong.anchors import AnchorMasters
 from everlong.attach import ServedModel
 from everlong.own_layers import OwnLayers
 from everlong.rope import NO_ROPE, RopeTable
@@ -43,6 +45,8 @@ class ResidentLayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write k, v [1, Hkv, q, D] behind the newest slot; return all that attention sees [1, Hkv, length + q, D]."""
+        if key_states.shape[0] != 1:
+            raise ValueError(f"a batch of {key_states.shape[0]}: a frame is one stream; one MemoryModel for each works")
         cache = self._cache
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
@@ -71,6 +75,17 @@ class SlotSnapshot:
 
 
 @dataclasses.dataclass(frozen=True)
+class Layout:
+    """What stands where: all that a cache knows beside its buffers."""
+
+    begin: int
+    end: int
+    recalled: int
+    anchors: AnchorMasters
+    anchor_slots: SlotSnapshot
+
+
+@dataclasses.dataclass(frozen=True)
 class _Part:
     """A run of layers that share a table: views of the buffers."""
 
@@ -84,7 +99,8 @@ class _Part:
 class ResidentCache(Cache):
     """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it."""
 
-    def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, recalled_tokens: int) -> None:
+    def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int) -> None:
+        """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks'."""
         shape = (served.layers, served.kv_heads, frame_tokens, served.head_dim)
         self.k = torch.zeros(shape, dtype=served.dtype, device=served.device)  # rotated keys [L, Hkv, F, D]
         self.v = torch.zeros(shape, dtype=served.dtype, device=served.device)
@@ -96,12 +112,15 @@ class ResidentCache(Cache):
         self._rotated = served.rotated
         self.own = OwnLayers(served.own_layers(), served.sliding)
         self.slots = frame_tokens
-        self.rolling_slot = sink_tokens + recalled_tokens  # P
-        self._sink_tokens = sink_tokens
-        self.begin = recalled_tokens
-        self.end = recalled_tokens
-        # Sinks never turn: one copy of them, as they were first written, serves every recall.
+        self.rolling_slot = front_tokens
+        self.begin = front_tokens - sink_tokens
+        self.end = self.begin
+        self.recalled = 0  # slots before rolling
+        self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
+        # Sinks never turn: one copy of them, as they were first written, serves whenever the front is laid anew. So do
+        # the anchor zone's slots until they move.
         self._sinks: SlotSnapshot | None = None
+        self._anchor_slots = self.snapshot(0, 0)
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
         by_index = {**self.own.layers, **resident}
         super().__init__(layers=[by_index[index] for index in sorted(by_index)])
@@ -116,7 +135,7 @@ class ResidentCache(Cache):
         return max(0, self.end - self.rolling_slot)
 
     def nbytes(self) -> int:
-        """Bytes of all buffers; constant from construction on. Layers with a state of their own are not counted."""
+        """Bytes of the buffers; constant from construction on. `everlong.budget` counts what is beside them too."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
 
     def commit(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
@@ -173,13 +192,61 @@ class ResidentCache(Cache):
         self.end = self.rolling_slot + rest
 
     def open_recalled(self, tokens: int) -> int:
-        """Make room for `tokens` recalled ones, the sinks before them; return the first recalled slot."""
-        if self._sinks is None:
-            self._sinks = self.snapshot(self.begin, self._sink_tokens)
-        first = self.rolling_slot - tokens
-        self.begin = first - self._sink_tokens
+        """Make room for `tokens` recalled ones, sinks and anchor zone before them; return the first recalled slot."""
+        self.recalled = tokens
+        return self._lay_front()
+
+    def unrotated(self, first_slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """k, v fp32 [L, Hkv, tokens, D] of consecutive slots, without their rotation."""
+        last = first_slot + tokens
+        keys, values = [], []
+        for part in self._parts():
+            k, v = (x[:, :, first_slot:last].float() for x in (part.k, part.v))
+            if part.rope.rotary_dim > 0:
+                cos, sin = (_both_of_a_pair(x[first_slot:last], part.rope) for x in (part.cos, part.sin))
+                k, v = ops.derotate_kv(k, v, cos, sin, part.rope.interleaved)
+            keys.append(k)
+            values.append(v)
+        return torch.cat(keys), torch.cat(values)
+
+    def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
+        """The anchor zone holds these, each rotated to its position as the model counts; what is recalled stays."""
+        where = torch.tensor(positions, dtype=torch.int64)
+        masters = (anchors.k, anchors.v)
+        keys, values = [], []
+        before = 0
+        for part in self._parts():
+            k, v = (x[before : before + part.k.shape[0]] for x in masters)
+            if part.rope.rotary_dim > 0 and len(positions) > 0:
+                rope = part.rope
+                k, v = ops.rerotate_kv(k, v, where, rope.inv_freq, rope.attention_scaling, rope.interleaved)
+            keys.append(k.to(self.k.dtype))
+            values.append(v.to(self.v.dtype))
+            before += part.k.shape[0]
+        angles = where.double()[:, None] * self.rope.inv_freq[None, :]
+        phase = ((x * self.rope.attention_scaling).float().to(self.cos.device) for x in (angles.cos(), angles.sin()))
+        self.anchors = anchors
+        self._anchor_slots = SlotSnapshot(0, torch.cat(keys), torch.cat(values), *phase)
+        self._lay_front()
+
+    def _lay_front(self) -> int:
+        """Sinks and anchor zone right before what is recalled; returns the first recalled slot."""
+        if self._sinks is None:  # then nothing else stands before rolling yet
+            self._sinks = self.snapshot(self.begin, self.rolling_slot - self.begin)
+        first_recalled = self.rolling_slot - self.recalled
+        first_anchor = first_recalled - len(self.anchors)
+        self.begin = first_anchor - self._sinks.cos.shape[0]
         self.restore(dataclasses.replace(self._sinks, first=self.begin))
-        return first
+        self.restore(dataclasses.replace(self._anchor_slots, first=first_anchor))
+        return first_recalled
+
+    def layout(self) -> Layout:
+        return Layout(self.begin, self.end, self.recalled, self.anchors, self._anchor_slots)
+
+    def put_back(self, layout: Layout) -> None:
+        """As `layout` was taken; what was written since is for the caller to put back."""
+        self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
+        self.anchors, self._anchor_slots = layout.anchors, layout.anchor_slots
 
     def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
         """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""
@@ -246,3 +313,8 @@ class ResidentCache(Cache):
         self.v[:, :, saved.first : last] = saved.v
         self.cos[saved.first : last] = saved.cos
         self.sin[saved.first : last] = saved.sin
+
+
+def _both_of_a_pair(half: torch.Tensor, rope: RopeTable) -> torch.Tensor:
+    """cos or sin [tokens, rotary_dim] as a model has it, from one number a pair."""
+    return half.repeat_interleave(2, dim=-1) if rope.interleaved else torch.cat([half, half], dim=-1)

@@ -28,10 +28,17 @@ class MemoryConfig:
     recalled_tokens: int = _OS.recalled_tokens  # R: budget of the recalled zone
     rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
+    # The zone behind the sinks: the first `anchor_tokens` tokens of each of the newest `anchors` topics that left, and
+    # `tombstones` slots, each the mean K and V of what left. Off by default: docs/measured/anchors.md.
+    anchor_tokens: int = _OS.anchor_tokens
+    anchors: int = _OS.anchors
+    tombstones: int = _OS.tombstones
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
     chunk_tokens: int = 512  # tokens a forward while reading
+    # Budget of all that the frame holds on the device, while reading too (everlong.budget); None: whatever it needs.
+    frame_bytes: int | None = None
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"  # of the archive
@@ -61,6 +68,11 @@ class MemoryConfig:
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
     protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
+
+    @property
+    def anchor_zone_tokens(self) -> int:
+        """A: slots of the zone behind the sinks."""
+        return self.anchor_tokens * self.anchors + self.tombstones
 
     @property
     def policies(self) -> frozenset[Policy]:
@@ -121,6 +133,9 @@ class MemoryConfig:
             recalled_tokens=self.recalled_tokens,
             rolling_tokens=self.rolling_tokens,
             evict_tokens=self.evict_tokens,
+            anchor_tokens=self.anchor_tokens,
+            anchors=self.anchors,
+            tombstones=self.tombstones,
             block_tokens=self.block_tokens,
             least_tokens=self.least_tokens,
             cooldown_tokens=self.cooldown_tokens,

@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from everlong.attach import attach, trained_window
+from everlong.budget import frame_bytes
 from everlong.config import MemoryConfig
 from everlong.data import shipped_books
 from everlong.memory import Memory
@@ -66,6 +67,8 @@ class DoctorReport:
     tokens: int  # of the text that was computed both ways
     rounding: Difference  # plain transformers in chunks against plain transformers at once
     checks: tuple[Check, ...]
+    frame_tokens: int  # of the frame that everlong gives this model by default
+    frame_bytes: int  # that it takes on the device
 
     @property
     def healthy(self) -> bool:
@@ -81,6 +84,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     config = model.config.get_text_config()
     page = MemoryConfig().page_tokens
     tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
+    default = MemoryConfig.fitting(trained_window(model))
     served = attach(model, _whole(tokens + _TAIL_TOKENS, "fp32").frame_tokens)
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
     expected = _plain(model, ids)[-_TAIL_TOKENS:]
@@ -117,6 +121,8 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         tokens=tokens,
         rounding=rounding,
         checks=tuple(checks),
+        frame_tokens=default.frame_tokens,
+        frame_bytes=frame_bytes(served, default).total,
     )
 
 

@@ -16,8 +16,10 @@ import safetensors.torch
 import torch
 
 from everlong import _core
+from everlong.anchors import AnchorMasters
 from everlong.attach import ServedModel
 from everlong.boundaries import Boundary, TextBoundaries
+from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
@@ -26,8 +28,9 @@ from everlong.memory import Memory
 from everlong.transfer import PayloadTransfer
 
 _STANDS = "frame"  # manifest attribute: where the frame stood at its last checkpoint
-_OWN_STATE = "frame.safetensors"  # file of the memory: the state of layers that are not archived, at that time
-Zone = Literal["front", "rolling"]  # front: sinks and recalled
+# File of the memory: what of the frame at that time is not in the archive, the anchor zone and the state of own layers.
+_STATE = "frame.safetensors"
+Zone = Literal["front", "rolling"]  # front: all before rolling
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 
 
@@ -47,6 +50,7 @@ class Frame:
     """
 
     def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
+        require_budget(served, config)
         self.served = served
         self.memory = memory
         self.config = config
@@ -55,7 +59,7 @@ class Frame:
             served,
             frame_tokens=config.frame_tokens,
             sink_tokens=config.sink_tokens,
-            recalled_tokens=config.recalled_tokens,
+            front_tokens=config.sink_tokens + config.anchor_zone_tokens + config.recalled_tokens,
         )
         largest_page = memory.core.page_bytes(config.page_tokens)
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
@@ -71,7 +75,11 @@ class Frame:
         self._saved: dict[Zone, SlotSnapshot] | None = None
         self._phase: tuple[torch.Tensor, torch.Tensor] | None = None
         self._hook = served.rotary.register_forward_hook(self._keep_phase, with_kwargs=True)
-        self._resume()
+        try:
+            self._resume()
+        except BaseException:
+            self._hook.remove()
+            raise
 
     def close(self) -> None:
         """Archive what is not archived yet, note where the frame stands, and take the hook off the model."""
@@ -81,15 +89,26 @@ class Frame:
         finally:
             self._hook.remove()
 
+    @property
+    def bytes(self) -> FrameBytes:
+        """What the frame takes on the device at most, while reading too."""
+        return frame_bytes(self.served, self.config)
+
     def checkpoint(self) -> None:
         """Archive what is not archived yet, and note where the frame stands: a later process goes on from there."""
         self.end_of_text()
         os = self.os
-        stands = {"stream_end": os.stream_end, "rolling_from": os.rolling[0], "read_until": os.read_until}
-        if self.cache.own:
-            state = safetensors.torch.save(self.cache.own.tensors())
-            self.memory.core.put_file(_OWN_STATE, state)
-            stands |= {"next_position": os.next_position(), "own_state_crc32": zlib.crc32(state)}
+        stands: dict[str, Any] = {
+            "stream_end": os.stream_end,
+            "rolling_from": os.rolling[0],
+            "read_until": os.read_until,
+            "next_position": os.next_position(),
+            "anchor_zone": os.anchor_zone,
+        }
+        if self.cache.own or len(self.cache.anchors) > 0:
+            state = safetensors.torch.save({**self.cache.own.tensors(), **self.cache.anchors.tensors()})
+            self.memory.core.put_file(_STATE, state)
+            stands["state_crc32"] = zlib.crc32(state)
         self.memory.core.set_attribute(_STANDS, json.dumps(stands))
 
     # --- computing
@@ -182,6 +201,8 @@ class Frame:
             if isinstance(action, _core.Archive):
                 self._archive(action, rolling_begin)
             elif isinstance(action, _core.Evict):
+                if action.keeps:
+                    self._keep_anchors(action, rolling_begin)
                 self._keep_before_change("rolling")
                 self.cache.evict(action.tokens, action.delta)
                 rolling_begin += action.tokens
@@ -214,16 +235,39 @@ class Frame:
         if self.on_archive is not None:
             self.on_archive()
 
+    def _keep_anchors(self, action: _core.Evict, rolling_begin: int) -> None:
+        """Take from what is about to leave what the anchor zone holds from now on."""
+        cache = self.cache
+        self._keep_before_change("front")
+        anchors = cache.anchors
+        for keep in action.keeps:
+            k, v = cache.unrotated(cache.slot_of(keep.begin, rolling_begin), keep.end - keep.begin)
+            if not keep.tombstone:
+                anchors = anchors.with_anchor(k, v, dropped=keep.dropped)
+                continue
+            anchors = anchors.with_tombstone(k, v)
+            if keep.merged >= 0:
+                anchors = anchors.with_merged(keep.merged, keep.merged_tokens, keep.next_tokens)
+        self._set_anchors(anchors, action.anchor_positions)
+
+    def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
+        self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
+
     def recall(self, pages: Sequence[_core.PageRef]) -> None:
-        """Replace the recalled zone by these pages, first to last."""
+        """Replace the recalled zone by these pages, first to last; where that fails, by nothing."""
         placements = self.os.recall(pages)
         tokens = sum(p.tokens for p in placements)
-        if self.os.evicted:
-            self._keep_before_change("front")
-            first_slot = self.cache.open_recalled(tokens)
-            restored = self._restored_as_kv(placements)
+        if not self.os.evicted:
+            return
+        self._keep_before_change("front")
+        first_slot = self.cache.open_recalled(tokens)
+        restored = self._restored_as_kv(placements)
+        try:
             self._restore(placements[:restored], first_slot)
             self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
+        except BaseException:
+            self.clear_recalled()
+            raise
 
     def _restored_as_kv(self, placements: Sequence[_core.Placement]) -> int:
         """How many of the runs of tokens that come back, from the first on, are restored; the rest is read again."""
@@ -330,27 +374,34 @@ class Frame:
         end = core.stream_end(stream)
         if end == 0:
             return
-        stands: dict[str, int] = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
-        if stands.get("stream_end") != end:  # blocks were archived since
+        stands: dict[str, Any] = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
+        state = self._load_state(stands)
+        # What stood in the anchor zone is still true when blocks were archived since; what rolled is not.
+        anchor_zone = stands.get("anchor_zone") if state is not None else None
+        if stands.get("stream_end") != end:
             stands = {}
         pages = [page for page in core.pages() if page.stream == stream]
-        placements = self.os.resume(end, pages, stands.get("rolling_from"), stands.get("read_until"))
+        placements = self.os.resume(end, pages, stands.get("rolling_from"), stands.get("read_until"), anchor_zone)
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
         self._restore(placements, self.cache.begin)
-        if self.cache.own and not self._load_own_state(stands):
-            self._reread()
-            self._restore(placements, self.cache.begin)
+        if self.cache.own:
+            if state is not None and stands:
+                self.cache.own.load(state, self.served.device)
+                self.cache.own.turn(self.os.next_position() - stands["next_position"])
+            else:
+                self._reread()
+                self._restore(placements, self.cache.begin)
+        if state is not None and self.os.anchor_positions:
+            self._set_anchors(self.cache.anchors.loaded(state), self.os.anchor_positions)
 
-    def _load_own_state(self, stands: dict[str, int]) -> bool:
-        """Give the layers that are not archived the state that was kept; False when there is none, or not whole."""
-        state = self.memory.core.file(_OWN_STATE) if "own_state_crc32" in stands else None
-        if state is None or zlib.crc32(state) != stands["own_state_crc32"]:
-            return False
-        self.cache.own.load(safetensors.torch.load(state), self.served.device)
-        self.cache.own.turn(self.os.next_position() - stands["next_position"])
-        return True
+    def _load_state(self, stands: dict[str, Any]) -> dict[str, torch.Tensor] | None:
+        """What a checkpoint kept beside the archive; None when there is none, or not whole."""
+        state = self.memory.core.file(_STATE) if "state_crc32" in stands else None
+        if state is None or zlib.crc32(state) != stands["state_crc32"]:
+            return None
+        return safetensors.torch.load(state)
 
     @torch.no_grad()
     def _reread(self) -> None:
@@ -373,7 +424,7 @@ class Frame:
     def branch(self) -> Iterator[None]:
         """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest."""
         saved_os, outer = self.os, self._saved
-        begin, end = self.cache.begin, self.cache.end
+        layout = self.cache.layout()
         ids, last_id = list(self._unarchived_ids), self._last_id
         own = self.cache.own.snapshot()
         self.os = saved_os.copy()
@@ -386,7 +437,7 @@ class Frame:
                 self.cache.restore(snapshot)
             self.cache.own.restore(own)
             self.os, self._saved = saved_os, outer
-            self.cache.begin, self.cache.end = begin, end
+            self.cache.put_back(layout)
             self._unarchived_ids, self._last_id = ids, last_id
 
     def _keep_before_change(self, zone: Zone) -> None:

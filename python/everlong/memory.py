@@ -124,11 +124,11 @@ class Memory:
         source: str | None = None,
         *,
         tag: str | None = None,
-        since: Time | None = None,
+        after: Time | None = None,
         before: Time | None = None,
     ) -> list[Block]:
-        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [since, before)."""
-        infos = self.core.blocks(source=source, tag=tag, since=seconds(since), before=seconds(before))
+        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before)."""
+        infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return [
             Block(
                 info.id,

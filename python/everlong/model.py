@@ -36,7 +36,7 @@ from everlong.profile import (
     save_model_profile,
 )
 from everlong.progress import track_tokens
-from everlong.prompt import Prompt, build_prompt
+from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.recall import Found, Recall, query_layers, search, tap_question
 from everlong.where import EVERYWHERE, Where
 
@@ -223,6 +223,7 @@ class MemoryModel:
         return known
 
     def _encode(self, text: str) -> torch.Tensor:
+        require_unicode(text)
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return torch.tensor(ids, dtype=torch.int64)
 
@@ -552,13 +553,13 @@ def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable
     """Text as pieces that are tokenized one by one, and the name of the file that it came from, if any."""
     if isinstance(text, str):
         return [text], ""
-    if isinstance(text, pathlib.Path):
-        try:
+    try:
+        if isinstance(text, pathlib.Path):
             return [text.read_text(encoding="utf-8")], text.stem
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
-    if isinstance(text, io.TextIOBase):
-        return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
+        if isinstance(text, io.TextIOBase):
+            return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     return text, ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from everlong.rope import NO_ROPE, RopeTable, turn_keys
 
@@ -29,6 +29,7 @@ class Probe:
     values: dict[int, torch.Tensor]
     tapped: dict[int, torch.Size]  # shape of what each tapped module returned
     tokens: int  # T
+    linear_bytes: int  # of the state of all linear-attention layers, which has one size
 
     def error(self, layer: int, table: RopeTable) -> float:
         """How far the layer's keys are from turning as `table` says: 0 for exactly so, about 1 for not at all."""
@@ -100,4 +101,19 @@ def probe(
             if isinstance(layer, DynamicLayer) and layer.is_initialized
         }
 
-    return Probe(kept(caches[0], "keys"), kept(caches[1], "keys"), kept(caches[0], "values"), tapped, tokens)
+    states = [
+        state
+        for layer in caches[0].layers
+        if isinstance(layer, LinearAttentionLayer)
+        for by_index in (layer.conv_states, layer.recurrent_states)
+        for state in by_index.values()
+        if state is not None
+    ]
+    return Probe(
+        keys=kept(caches[0], "keys"),
+        moved=kept(caches[1], "keys"),
+        values=kept(caches[0], "values"),
+        tapped=tapped,
+        tokens=tokens,
+        linear_bytes=sum(state.numel() * state.element_size() for state in states),
+    )

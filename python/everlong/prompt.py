@@ -16,12 +16,23 @@ class Prompt:
     question: slice  # the tokens of the question itself, without the chat template around it
 
 
+def require_unicode(text: str) -> None:
+    """ValueError, with the place, for a str that is no text: half of a surrogate pair, as broken decoding leaves it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text has half a surrogate pair at character {error.start:,}: decode it anew") from error
+
+
 def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is.
 
     The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
     message in between would cut the question off from that (measured: a small model then answers from itself).
     """
+    if not isinstance(question, str):
+        raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
+    require_unicode(question)
     text = question
     if chat and getattr(tokenizer, "chat_template", None):
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]

@@ -359,6 +359,47 @@ TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
   EXPECT_EQ(nothing.NextPosition(), 0);
 }
 
+TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter.least_tokens = 4;
+  config.residency.frame_tokens = 120;
+  config.residency.anchor_tokens = 2;
+  config.residency.anchors = 3;
+  config.residency.tombstones = 2;
+  MemoryOs os(config);
+  const std::vector<Boundary> turn{{10, BoundaryKind::kTurn}};
+  std::vector<Action> actions = os.Observe(30, Origin::kRead, turn);
+  os.EndOfText();
+  actions = os.Observe(30, Origin::kRead);
+  const auto evictions = Only<EvictAction>(actions);
+  ASSERT_EQ(evictions.size(), 1U);
+  ASSERT_EQ(evictions[0].tokens, 16) << "4 .. 20";
+  ASSERT_EQ(evictions[0].keeps.size(), 2U);
+  EXPECT_EQ(evictions[0].keeps[0].span, (TokenSpan{10, 12})) << "a turn began there; the text's first two are sinks";
+  EXPECT_TRUE(evictions[0].keeps[1].tombstone);
+  EXPECT_EQ(evictions[0].keeps[1].span, (TokenSpan{4, 20}));
+  EXPECT_EQ(evictions[0].anchor_positions, (std::vector<int64_t>{4, 6, 7}));
+  EXPECT_EQ(os.anchor_zone().topics, (std::vector<int64_t>{30})) << "the end of a text";
+  EXPECT_EQ(os.NextPosition(), 4 + 8 + 20 + 40);
+  std::vector<std::string> said;
+  for (const Event& event : os.trace()) {
+    if (event.what == "anchor" || event.what == "tombstone") said.push_back(event.what);
+  }
+  EXPECT_EQ(said, (std::vector<std::string>{"anchor", "tombstone"}));
+
+  // In a new process, while all of their text is still in the memory.
+  MemoryOs again(config);
+  os.EndOfText();
+  again.Resume(60, PagesOf(0, 60), os.rolling().begin, std::nullopt, os.anchor_zone());
+  EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
+  EXPECT_EQ(again.AnchorPositions(), os.AnchorPositions());
+  std::vector<PageRef> pages = PagesOf(0, 60);
+  pages.erase(pages.begin() + 1);
+  MemoryOs forgotten(config);
+  forgotten.Resume(60, pages, os.rolling().begin, std::nullopt, os.anchor_zone());
+  EXPECT_TRUE(forgotten.anchor_zone().empty());
+}
+
 TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   MemoryOs os(SmallConfig());
   os.Observe(60, Origin::kRead);
@@ -409,6 +450,10 @@ struct ModelHost {
         archived.push_back(archive->span);
       } else if (const auto* evict = std::get_if<EvictAction>(&action)) {
         Evict(*evict, os.sinks(), os.archiving());
+        ASSERT_EQ(evict->anchor_positions, os.AnchorPositions());
+        for (const Keep& keep : evict->keeps) {
+          ASSERT_EQ(keep.span.end <= os.rolling().begin && keep.span.begin >= os.rolling().begin - evict->tokens, true);
+        }
       }
     }
   }
@@ -456,8 +501,13 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
   if (!os.rolling().empty()) {
     ASSERT_EQ(host.at_position.rbegin()->first, os.NextPosition() - 1);
   }
+  for (const int64_t position : os.AnchorPositions()) {
+    ASSERT_GE(position, config.sink_tokens);
+    ASSERT_LT(position, config.sink_tokens + config.anchor_zone());
+    ASSERT_FALSE(host.at_position.contains(position));
+  }
   for (const auto& [position, what] : host.recalled) {
-    ASSERT_GE(position, os.sinks());
+    ASSERT_GE(position, config.sink_tokens + config.anchor_zone());
     ASSERT_FALSE(what.first == os.stream() && what.second >= os.rolling().begin && what.second < os.rolling().end);
   }
 }
@@ -474,9 +524,11 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   config.residency.recalled_tokens = static_cast<int32_t>(below(40));
   config.residency.rolling_tokens = static_cast<int32_t>(config.segmenter.block_tokens + below(30));
   config.residency.evict_tokens = static_cast<int32_t>(1 + below(10));
-  config.residency.frame_tokens =
-      static_cast<int32_t>(config.residency.sink_tokens + config.residency.recalled_tokens +
-                           config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
+  if (below(2) == 0) config.residency.anchor_tokens = static_cast<int32_t>(below(4));
+  if (below(2) == 0) config.residency.tombstones = static_cast<int32_t>(below(5));
+  config.residency.frame_tokens = static_cast<int32_t>(
+      config.residency.sink_tokens + config.residency.anchor_zone() + config.residency.recalled_tokens +
+      config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
   config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2, .protect_tokens = 0};
   ASSERT_TRUE(Validate(config).ok());
 
@@ -606,9 +658,13 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
 
   // Told where rolling began, the new frame is the old one: nothing is nearer or further than it was.
   MemoryOs reopened(config);
-  reopened.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()), os.rolling().begin);
+  reopened.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()), os.rolling().begin, std::nullopt,
+                  os.anchor_zone());
   if (os.sinks() == reopened.sinks()) {
     ASSERT_EQ(reopened.rolling(), os.rolling());
+    if (reopened.evicted()) {
+      ASSERT_EQ(reopened.anchor_zone(), os.anchor_zone());
+    }
     ASSERT_EQ(reopened.Room(), os.Room());
   }
   if (os.evicted() == reopened.evicted()) {

@@ -9,19 +9,25 @@
 namespace everlong::os {
 namespace {
 
+std::vector<TokenSpan> Spans(const std::vector<ClosedBlock>& blocks) {
+  std::vector<TokenSpan> spans;
+  for (const ClosedBlock& block : blocks) spans.push_back(block.span);
+  return spans;
+}
+
 TEST(SegmenterTest, CutsOnlyCompleteBlocks) {
   Segmenter segmenter({.block_tokens = 4});
   EXPECT_TRUE(segmenter.Cut(0, 3).empty());
-  EXPECT_EQ(segmenter.Cut(0, 4), (std::vector<TokenSpan>{{0, 4}}));
-  EXPECT_EQ(segmenter.Cut(2, 11), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
+  EXPECT_EQ(Spans(segmenter.Cut(0, 4)), (std::vector<TokenSpan>{{0, 4}}));
+  EXPECT_EQ(Spans(segmenter.Cut(2, 11)), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
 }
 
 TEST(SegmenterTest, CutAllClosesTheRest) {
   Segmenter segmenter({.block_tokens = 4});
   EXPECT_TRUE(segmenter.CutAll(7, 7).empty());
-  EXPECT_EQ(segmenter.CutAll(0, 3), (std::vector<TokenSpan>{{0, 3}}));
-  EXPECT_EQ(segmenter.CutAll(2, 10), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
-  EXPECT_EQ(segmenter.CutAll(2, 11), (std::vector<TokenSpan>{{2, 6}, {6, 10}, {10, 11}}));
+  EXPECT_EQ(Spans(segmenter.CutAll(0, 3)), (std::vector<TokenSpan>{{0, 3}}));
+  EXPECT_EQ(Spans(segmenter.CutAll(2, 10)), (std::vector<TokenSpan>{{2, 6}, {6, 10}}));
+  EXPECT_EQ(Spans(segmenter.CutAll(2, 11)), (std::vector<TokenSpan>{{2, 6}, {6, 10}, {10, 11}}));
 }
 
 // L_max 80, L_min 10, cooldown 15; soft ends count in the last 10 tokens of a block.
@@ -30,7 +36,7 @@ constexpr SegmenterConfig kRules{.block_tokens = 80, .least_tokens = 10, .cooldo
 std::vector<TokenSpan> CutBehind(std::initializer_list<Boundary> boundaries, int64_t stream_end) {
   Segmenter segmenter(kRules);
   for (const Boundary& boundary : boundaries) segmenter.Note(boundary);
-  return segmenter.Cut(0, stream_end);
+  return Spans(segmenter.Cut(0, stream_end));
 }
 
 TEST(SegmenterTest, NearTheLimitABlockEndsWhereAParagraphOrASentenceDoes) {
@@ -55,6 +61,18 @@ TEST(SegmenterTest, ASignalThatComesTooSoonSilencesTheNext) {
   EXPECT_EQ(CutBehind({{5, kSignal}, {19, kSignal}, {20, kSignal}}, 30), (std::vector<TokenSpan>{{0, 20}}));
 }
 
+TEST(SegmenterTest, ATurnASignalAndTheEndOfATextEndATopic) {
+  using enum BoundaryKind;
+  Segmenter segmenter(kRules);
+  for (const Boundary& boundary : {Boundary{30, kTurn}, {105, kParagraph}, {125, kSignal}, {160, kSentence}}) {
+    segmenter.Note(boundary);
+  }
+  EXPECT_EQ(segmenter.Cut(0, 130), (std::vector<ClosedBlock>{{{0, 30}, true}, {{30, 105}, false}, {{105, 125}, true}}));
+  EXPECT_EQ(segmenter.CutAll(125, 170), (std::vector<ClosedBlock>{{{125, 170}, true}}));
+  Segmenter even({.block_tokens = 4});
+  EXPECT_EQ(even.CutAll(0, 8), (std::vector<ClosedBlock>{{{0, 4}, false}, {{4, 8}, true}}));
+}
+
 TEST(SegmenterTest, BlocksDoNotDependOnHowTheStreamIsFed) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     std::mt19937 random(seed);
@@ -68,7 +86,7 @@ TEST(SegmenterTest, BlocksDoNotDependOnHowTheStreamIsFed) {
       size_t next = 0;
       for (int64_t end = chunk; end <= 900; end += chunk) {
         for (; next < boundaries.size() && boundaries[next].position <= end; ++next) segmenter.Note(boundaries[next]);
-        for (const TokenSpan& block : segmenter.Cut(blocks.empty() ? 0 : blocks.back().end, end)) {
+        for (const TokenSpan& block : Spans(segmenter.Cut(blocks.empty() ? 0 : blocks.back().end, end))) {
           blocks.push_back(block);
         }
       }

@@ -75,6 +75,8 @@ def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["layers"] == {"full_attention": 3}
+    # k and v of 3 layers, 2 heads of 16, and cos and sin, for as many tokens as the model's window; sinks on top.
+    assert report["frame_bytes"] == (report["frame_tokens"] + 16) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
     assert len(report["checks"]) >= 5
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"])
     assert shown.exit_code == 0

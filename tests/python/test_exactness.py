@@ -191,6 +191,29 @@ def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str
         assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= 1000
 
 
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_flex_attention(kind: str, rope: str) -> None:
+    """Its masks over the frame, without the compiler, which would take minutes here; it computes the same."""
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    ids = torch.tensor(tokenizer(random_text(300))["input_ids"])
+    expected = plain_logits(model, ids)
+    if not model._supports_flex_attn:
+        with pytest.raises(ValueError, match="does not support"):
+            model.set_attn_implementation("flex_attention")
+        return
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):
+        if kind == "gpt_oss":  # transformers' own limit
+            with pytest.raises(everlong.UnsupportedModelError, match="cannot be run on CPU with flex attention"):
+                everlong.MemoryModel(model, tokenizer, config=SMALL)
+            return
+        with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+            logits = mm.frame.extend(ids, "read", logits=True)
+            mm.read(random_text(600, seed=2))
+            assert mm.generate(random_text(20, seed=3), max_new_tokens=3).tokens == 3
+    assert (logits - expected).abs().max() <= TOLERANCE
+
+
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), *OWN_STATE, ("smollm3", "default")])
 def test_branch_leaves_no_trace(kind: str, rope: str) -> None:
     """Questions that overflow the frame and recall leave buffers, counters and memory as they were."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import io
 import itertools
 import subprocess
 import sys
@@ -261,6 +262,40 @@ def test_read_takes_files_and_pieces(mm, tmp_path: Path) -> None:
     mm.read(iter(["first piece, ", "second piece"]), source="pieces")
     assert [block.source for block in mm.memory.blocks()] == ["book", "pieces"]
     assert mm.read("").tokens == 0
+
+
+def test_a_batch_is_refused(mm) -> None:
+    with pytest.raises(TypeError, match="one str"):
+        mm.generate(["first question", "second question"])
+    with pytest.raises(ValueError, match="num_return_sequences"):
+        mm.generate("a", num_return_sequences=2, do_sample=True)
+    ids = torch.zeros(2, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match="batch of 2"):
+        mm.model(input_ids=ids, past_key_values=mm.frame.cache)
+    assert mm.stream_tokens == 0
+    assert mm.generate("a", max_new_tokens=2).tokens == 2
+
+
+def test_text_that_is_no_text_is_refused(mm) -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        mm.read("half a character \ud83d")
+    with pytest.raises(ValueError, match="surrogate"):
+        mm.generate("half a character \ud83d")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        mm.read(io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    assert mm.stream_tokens == 0
+    assert mm.read("").tokens == 0
+    assert mm.generate("and on it goes", max_new_tokens=2).tokens == 2
+
+
+def test_blocks_are_listed_by_when_they_were_read(mm) -> None:
+    mm.read(random_text(300), source="old")
+    mm.read(random_text(300, seed=2), source="new")
+    first_new = mm.memory.blocks("new")[0].created_at
+    assert {block.source for block in mm.memory.blocks(before=first_new)} == {"old"}
+    assert {block.source for block in mm.memory.blocks(after=first_new)} == {"new"}
+    assert mm.memory.blocks("old", after=first_new) == []
+    assert len(mm.memory.blocks(after=datetime.timedelta(days=1))) == len(mm.memory.blocks())
 
 
 def test_wrong_use_is_told(mm) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
+import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
-from test_exactness import SMALL, random_text
+from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 TEXT = random_text(1500)
@@ -94,3 +96,31 @@ def test_reading_again_leaves_no_trace() -> None:
         assert (cache.begin, cache.end) == before[:2]
         assert torch.equal(cache.k[:, :, cache.begin : cache.end], before[2])
         assert mm.memory.stats() == before[3]
+
+
+def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Pages come back in batches; a damaged one in a later batch empties the zone, and the frame goes on."""
+    config = dataclasses.replace(SMALL, host_bytes=0, index=("lexical",), recall_mode="kv")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        mm.read(TEXT)
+    (segment,) = (tmp_path / "m" / "segments").iterdir()
+    data = bytearray(segment.read_bytes())
+    damaged = slice(len(data) * 9 // 20, len(data) * 11 // 20)
+    data[damaged] = bytes(255 - byte for byte in data[damaged])
+    segment.write_bytes(data)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        core, frame = mm.memory.core, mm.frame
+        frame._transfer.batch_bytes = 1  # every page is a batch of its own
+        whole, torn = core.pages_of(0, 64, 192), core.pages_of(0, 704, 768)
+        nothing = next_logits(mm, "rest")
+        for repeat in range(2):
+            frame.recall(whole)
+            assert (next_logits(mm, "rest") - nothing).abs().max() > 1e-2
+            with pytest.raises(everlong.CorruptMemoryError):
+                frame.recall([*whole, *torn])
+            assert frame.os.recalled_tokens == 0
+            assert torch.equal(next_logits(mm, "rest"), nothing), repeat
+        with frame.branch(), pytest.raises(everlong.CorruptMemoryError):
+            frame.recall([*whole, *torn])
+        assert torch.equal(next_logits(mm, "rest"), nothing)
+        assert mm.generate(TEXT[100:130], max_new_tokens=4).recalled[0].span[0] <= 100

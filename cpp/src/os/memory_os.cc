@@ -61,7 +61,9 @@ std::vector<Action> MemoryOs::Raise(Signal signal) {
 
 std::vector<Action> MemoryOs::EndOfText() {
   std::vector<Action> actions;
-  if (archiving_) Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
+  if (!archiving_) return actions;
+  Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
+  residency_.BeginTopic(stream_end());
   return actions;
 }
 
@@ -120,7 +122,8 @@ void MemoryOs::ClearRecalled() {
 }
 
 std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                        std::optional<int64_t> rolling_from, std::optional<int64_t> read_until) {
+                                        std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
+                                        const std::optional<AnchorZone>& anchor_zone) {
   EVERLONG_CHECK(stream_end >= 0);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
@@ -159,12 +162,25 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
+  if (anchor_zone && AllArchived(*anchor_zone, pages)) residency_.Adopt(*anchor_zone);
   archived_until_ = stream_end;
   segmenter_.Restart();
   read_until_ = std::min(read_until.value_or(stream_end), stream_end);
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
   return placements;
+}
+
+bool MemoryOs::AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const {
+  std::vector<TokenSpan> spans = zone.anchors;
+  for (const Tombstone& stone : zone.tombstones) spans.push_back(stone.span);
+  return std::all_of(spans.begin(), spans.end(), [&](const TokenSpan& span) {
+    int64_t reached = span.begin;
+    for (const PageRef& page : pages) {
+      if (page.stream == config_.stream && page.span.begin <= reached) reached = std::max(reached, page.span.end);
+    }
+    return reached >= span.end;
+  });
 }
 
 void MemoryOs::SetArchiving(bool on) {
@@ -178,15 +194,16 @@ void MemoryOs::SetArchiving(bool on) {
   }
 }
 
-void MemoryOs::Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>& actions) {
+void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions) {
   if (blocks.empty()) return;
   const State before = std::exchange(state_, State::kArchiving);
-  for (const TokenSpan& span : blocks) {
+  for (const auto& [span, ends_topic] : blocks) {
     EVERLONG_CHECK(span.begin >= archived_until_);
     const TokenSpan stream_sinks{0, config_.residency.sink_tokens};
     actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(stream_sinks).size())});
     archived_until_ = span.end;
     Record("archive", span, span.size());
+    if (ends_topic) residency_.BeginTopic(span.end);
   }
   state_ = before;
 }
@@ -204,9 +221,10 @@ void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {
 void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   const TokenSpan evicted{residency_.rolling().begin, residency_.rolling().begin + tokens};
   EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_ || tokens == 0);
-  const int64_t delta = residency_.Evict(tokens);
-  actions.emplace_back(EvictAction{tokens, delta});
+  Eviction eviction = residency_.Evict(tokens);
   Record("evict", evicted, tokens);
+  for (const Keep& keep : eviction.keeps) Record(keep.tombstone ? "tombstone" : "anchor", keep.span, keep.span.size());
+  actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
 }
 
 void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
@@ -231,6 +249,8 @@ int64_t MemoryOs::read_until() const { return read_until_; }
 TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
+const AnchorZone& MemoryOs::anchor_zone() const { return residency_.anchor_zone(); }
+std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.AnchorPositions(); }
 bool MemoryOs::evicted() const { return residency_.evicted(); }
 const MemoryOsConfig& MemoryOs::config() const { return config_; }
 const std::vector<Event>& MemoryOs::trace() const { return trace_; }

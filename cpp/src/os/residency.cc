@@ -1,6 +1,7 @@
 #include "everlong/os/residency.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "at_least.h"
@@ -12,18 +13,25 @@ Status Validate(const ResidencyConfig& config) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("recalled_tokens", config.recalled_tokens, 0));
   EVERLONG_RETURN_IF_ERROR(AtLeast("rolling_tokens", config.rolling_tokens, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("evict_tokens", config.evict_tokens, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("anchor_tokens", config.anchor_tokens, 0));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("anchors", config.anchors, 0));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("tombstones", config.tombstones, 0));
+  const int64_t zone = config.anchor_zone();
   const int64_t needed =
-      int64_t{config.sink_tokens} + config.recalled_tokens + config.rolling_tokens + config.evict_tokens;
+      config.sink_tokens + zone + config.recalled_tokens + config.rolling_tokens + config.evict_tokens;
   if (needed >= config.frame_tokens) {
-    return InvalidArgumentError("sink_tokens + recalled_tokens + rolling_tokens + evict_tokens is " +
-                                std::to_string(needed) + ", expected less than frame_tokens, which is " +
-                                std::to_string(config.frame_tokens));
+    const char* zone_name = zone > 0 ? " + anchor_tokens * anchors + tombstones" : "";
+    return InvalidArgumentError("sink_tokens" + std::string(zone_name) +
+                                " + recalled_tokens + rolling_tokens + evict_tokens is " + std::to_string(needed) +
+                                ", expected less than frame_tokens, which is " + std::to_string(config.frame_tokens));
   }
   return OkStatus();
 }
 
+Residency::Residency(const ResidencyConfig& config) : config_(config) { BeginTopic(0); }
+
 int64_t Residency::Room() const {
-  return int64_t{config_.frame_tokens} - config_.sink_tokens - config_.recalled_tokens - rolling_.size();
+  return config_.frame_tokens - config_.sink_tokens - config_.anchor_zone() - config_.recalled_tokens - rolling_.size();
 }
 
 int64_t Residency::NextPosition() const { return rolling_position() + rolling_.size(); }
@@ -41,12 +49,108 @@ int64_t Residency::Overflow() const {
   return over >= config_.evict_tokens ? over : 0;
 }
 
-int64_t Residency::Evict(int64_t tokens) {
+Eviction Residency::Evict(int64_t tokens) {
   EVERLONG_CHECK(tokens >= 0 && tokens <= rolling_.size());
-  const int64_t first_kept = rolling_position() + tokens;
+  const int64_t first_left = rolling_position() + tokens;
+  const TokenSpan leaving{rolling_.begin, rolling_.begin + tokens};
   rolling_.begin += tokens;
   evicted_ = true;
-  return rolling_position() - first_kept;
+  Eviction eviction{rolling_position() - first_left, {}};
+  if (!leaving.empty()) {
+    KeepAnchors(leaving, eviction.keeps);
+    KeepTombstone(leaving, eviction.keeps);
+  }
+  return eviction;
+}
+
+void Residency::BeginTopic(int64_t position) {
+  if (config_.anchor_tokens == 0 || config_.anchors == 0) return;
+  if (!zone_.topics.empty() && zone_.topics.back() == position) return;
+  EVERLONG_CHECK(zone_.topics.empty() || zone_.topics.back() < position);
+  zone_.topics.push_back(position);
+}
+
+void Residency::KeepAnchors(TokenSpan leaving, std::vector<Keep>& keeps) {
+  size_t done = 0;
+  for (size_t i = 0; i < zone_.topics.size(); ++i) {
+    const int64_t topic = zone_.topics[i];
+    TokenSpan anchor{topic, topic + config_.anchor_tokens};
+    if (i + 1 < zone_.topics.size()) anchor.end = std::min(anchor.end, zone_.topics[i + 1]);
+    if (anchor.end <= leaving.end) done = i + 1;
+    const TokenSpan part = anchor.Intersect(leaving);
+    if (part.empty()) continue;
+    Keep keep{.span = part};
+    if (part.begin > topic && !zone_.anchors.empty() && zone_.anchors.back().end == part.begin) {
+      zone_.anchors.back().end = part.end;
+    } else {
+      if (zone_.anchors.size() == static_cast<size_t>(config_.anchors)) {
+        keep.dropped = zone_.anchors.front().size();
+        zone_.anchors.erase(zone_.anchors.begin());
+      }
+      zone_.anchors.push_back(part);
+    }
+    keeps.push_back(keep);
+  }
+  zone_.topics.erase(zone_.topics.begin(), zone_.topics.begin() + static_cast<ptrdiff_t>(done));
+}
+
+void Residency::KeepTombstone(TokenSpan leaving, std::vector<Keep>& keeps) {
+  if (config_.tombstones == 0) return;
+  std::vector<Tombstone>& stones = zone_.tombstones;
+  stones.push_back({leaving, leaving.size()});
+  Keep keep{.tombstone = true, .span = leaving};
+  if (stones.size() > static_cast<size_t>(config_.tombstones)) {
+    size_t first = 0;
+    const auto pair_tokens = [&stones](size_t i) { return stones[i].tokens + stones[i + 1].tokens; };
+    for (size_t i = 1; i + 1 < stones.size(); ++i) {
+      if (pair_tokens(i) < pair_tokens(first)) first = i;
+    }
+    keep.merged = static_cast<int64_t>(first);
+    keep.merged_tokens = stones[first].tokens;
+    keep.next_tokens = stones[first + 1].tokens;
+    stones[first] = {{stones[first].span.begin, stones[first + 1].span.end}, pair_tokens(first)};
+    stones.erase(stones.begin() + static_cast<ptrdiff_t>(first) + 1);
+  }
+  keeps.push_back(keep);
+}
+
+bool Residency::Adopt(const AnchorZone& zone) {
+  if (zone.tombstones.size() > static_cast<size_t>(config_.tombstones)) return false;
+  if (zone.anchors.size() > static_cast<size_t>(config_.anchors)) return false;
+  if (!zone.empty() && !evicted_) return false;
+  int64_t previous = sinks_;
+  for (const Tombstone& stone : zone.tombstones) {
+    if (stone.span.begin < previous || stone.span.end > rolling_.begin) return false;
+    if (stone.tokens < 1 || stone.tokens > stone.span.size()) return false;
+    previous = stone.span.end;
+  }
+  previous = sinks_;
+  for (const TokenSpan& anchor : zone.anchors) {
+    if (anchor.begin < previous || anchor.end > rolling_.begin) return false;
+    if (anchor.empty() || anchor.size() > config_.anchor_tokens) return false;
+    previous = anchor.end;
+  }
+  previous = -1;
+  for (const int64_t topic : zone.topics) {
+    if (topic <= previous || topic > rolling_.end) return false;
+    previous = topic;
+  }
+  zone_ = zone;
+  if (config_.anchor_tokens == 0 || config_.anchors == 0) zone_.topics.clear();
+  BeginTopic(rolling_.end);
+  return true;
+}
+
+std::vector<int64_t> Residency::AnchorPositions() const {
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < zone_.tombstones.size(); ++i) {
+    positions.push_back(config_.sink_tokens + static_cast<int64_t>(i));
+  }
+  int64_t next = int64_t{config_.sink_tokens} + config_.tombstones;
+  for (const TokenSpan& anchor : zone_.anchors) {
+    for (int64_t i = 0; i < anchor.size(); ++i) positions.push_back(next++);
+  }
+  return positions;
 }
 
 void Residency::SetRecalled(int64_t tokens) {
@@ -67,11 +171,14 @@ TokenSpan Residency::Resume(int64_t stream_end, int64_t sinks_available, int64_t
   EVERLONG_CHECK(sinks_ >= 0 && rolling_.begin <= rolling_.end);
   recalled_ = 0;
   evicted_ = sinks_ < all_sinks || rolling_.begin > sinks_;
+  zone_ = {};
+  if (!evicted_) BeginTopic(0);
+  BeginTopic(stream_end);  // what comes now stands behind the end of a text
   return rolling_;
 }
 
 int64_t Residency::rolling_position() const {
-  return evicted_ ? int64_t{config_.sink_tokens} + config_.recalled_tokens : sinks_;
+  return evicted_ ? config_.sink_tokens + config_.anchor_zone() + config_.recalled_tokens : sinks_;
 }
 
 }  // namespace everlong::os

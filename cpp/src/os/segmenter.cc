@@ -18,7 +18,7 @@ void Segmenter::Note(const Boundary& boundary) {
   noted_.push_back(boundary);
 }
 
-int64_t Segmenter::EndOf(int64_t begin, int64_t stream_end) {
+std::optional<ClosedBlock> Segmenter::BlockFrom(int64_t begin, int64_t stream_end) {
   const int64_t last = begin + config_.block_tokens;
   const int64_t slack = config_.block_tokens / kSoftEndShare;
   int64_t soft_end = last;
@@ -28,9 +28,9 @@ int64_t Segmenter::EndOf(int64_t begin, int64_t stream_end) {
     if (boundary.position <= begin) continue;
     if (boundary.position > std::min(last, stream_end)) break;
     const bool long_enough = boundary.position - begin >= config_.least_tokens;
-    if (boundary.kind == BoundaryKind::kTurn && long_enough) return boundary.position;
+    if (boundary.kind == BoundaryKind::kTurn && long_enough) return ClosedBlock{{begin, boundary.position}, true};
     if (boundary.kind == BoundaryKind::kSignal && boundary.position >= cooldown_until_) {
-      if (long_enough) return boundary.position;
+      if (long_enough) return ClosedBlock{{begin, boundary.position}, true};
       cooldown_until_ = boundary.position + config_.cooldown_tokens;
     }
     const bool soft = boundary.kind <= BoundaryKind::kParagraph && last - boundary.position <= slack;
@@ -40,24 +40,26 @@ int64_t Segmenter::EndOf(int64_t begin, int64_t stream_end) {
       soft_kind = boundary.kind;
     }
   }
-  return stream_end >= last ? soft_end : 0;
+  if (stream_end < last) return std::nullopt;
+  return ClosedBlock{{begin, soft_end}, false};
 }
 
-std::vector<TokenSpan> Segmenter::Cut(int64_t open_from, int64_t stream_end) {
-  std::vector<TokenSpan> blocks;
+std::vector<ClosedBlock> Segmenter::Cut(int64_t open_from, int64_t stream_end) {
+  std::vector<ClosedBlock> blocks;
   int64_t begin = open_from;
-  for (int64_t end = EndOf(begin, stream_end); end > 0; end = EndOf(begin, stream_end)) {
-    blocks.push_back({begin, end});
-    begin = end;
+  while (const std::optional<ClosedBlock> block = BlockFrom(begin, stream_end)) {
+    blocks.push_back(*block);
+    begin = block->span.end;
   }
   std::erase_if(noted_, [begin](const Boundary& boundary) { return boundary.position <= begin; });
   return blocks;
 }
 
-std::vector<TokenSpan> Segmenter::CutAll(int64_t open_from, int64_t stream_end) {
-  std::vector<TokenSpan> blocks = Cut(open_from, stream_end);
-  const int64_t rest = blocks.empty() ? open_from : blocks.back().end;
-  if (rest < stream_end) blocks.push_back({rest, stream_end});
+std::vector<ClosedBlock> Segmenter::CutAll(int64_t open_from, int64_t stream_end) {
+  std::vector<ClosedBlock> blocks = Cut(open_from, stream_end);
+  const int64_t rest = blocks.empty() ? open_from : blocks.back().span.end;
+  if (rest < stream_end) blocks.push_back({{rest, stream_end}, true});
+  if (!blocks.empty()) blocks.back().ends_topic = true;
   std::erase_if(noted_, [stream_end](const Boundary& boundary) { return boundary.position <= stream_end; });
   return blocks;
 }

@@ -30,7 +30,7 @@ Length = Annotated[int, typer.Option("--max-new-tokens", help="Tokens of an answ
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]
-After = Annotated[str, typer.Option(help="Recall only what was read since: 2026-11-21, or 7d, 12h, 30m ago.")]
+After = Annotated[str, typer.Option(help="Recall only what was read after that: 2026-11-21, or 7d, 12h, 30m ago.")]
 Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 

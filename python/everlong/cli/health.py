@@ -40,7 +40,8 @@ def print_report(report: DoctorReport, console: Console) -> None:
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.layers.items())
     console.print(
         f"{report.model}: {kinds}; {report.archived_layers} archived; {report.query_heads} query and "
-        f"{report.kv_heads} KV heads of {report.head_dim}; RoPE {report.rope}; window {report.window:,}; {report.dtype}"
+        f"{report.kv_heads} KV heads of {report.head_dim}; RoPE {report.rope}; window {report.window:,}; "
+        f"{report.dtype}; a frame of {report.frame_tokens:,} tokens takes {report.frame_bytes / 2**20:,.0f} MiB"
     )
     table = Table(title=f"the last of {report.tokens} tokens of a book, against plain transformers")
     table.add_column("part")

@@ -6,8 +6,8 @@
 // Frame positions. Before anything has left the frame the stream lies at positions 0, 1, 2 ... as in a plain forward.
 // From the first eviction on:
 //
-//   | sinks        | unused | recalled          | rolling                      |
-//   0 .. S           ...      .. S + R            S + R .. S + R + rolling
+//   | sinks | tombstones | anchors | unused | recalled     | rolling                                  |
+//   0 .. S    .. S + tombstones .. S + A  ...  .. S + A + R    S + A + R .. S + A + R + rolling
 //
 // Recalled pages are right-aligned against rolling, so that a recall moves no resident key (findings.md "Positions").
 #pragma once
@@ -54,6 +54,8 @@ struct ArchiveAction {
 struct EvictAction {
   int64_t tokens = 0;
   int64_t delta = 0;
+  std::vector<Keep> keeps;                // first: what of them stays in the anchor zone
+  std::vector<int64_t> anchor_positions;  // then: frame positions of all its slots
 };
 // Ask for pages: by the queries of the prompt or of the newest tokens, or simply the most recent blocks.
 struct RecallAction {
@@ -80,7 +82,8 @@ enum class Signal : uint8_t { kSummarize, kRetrieve };
 struct Event {
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal"
+  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal", "anchor" (span's
+  // tokens stay), "tombstone" (span's mean stays)
   std::string what;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
@@ -128,10 +131,12 @@ class MemoryOs {
   // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: those from
   // `rolling_from` on (where an earlier frame's rolling began), the newest M without it, as far back as the pages have
   // no gap; everything at its plain position when nothing of the stream is left out. What lies behind `read_until` was
-  // said, not read, and stays before the next question as it would have; nothing without it.
+  // said, not read, and stays before the next question as it would have; nothing without it. `anchor_zone` is what that
+  // frame's zone held; it stands in this one when it fits (Residency::Adopt) and all of its text is among the pages.
   std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
                                 std::optional<int64_t> rolling_from = std::nullopt,
-                                std::optional<int64_t> read_until = std::nullopt);
+                                std::optional<int64_t> read_until = std::nullopt,
+                                const std::optional<AnchorZone>& anchor_zone = std::nullopt);
 
   // Off: nothing observed is archived (a question that must leave no trace, a perplexity), and anything may be evicted.
   // On again: the next block begins at stream_end(). What was observed meanwhile stays out of the memory, and so does
@@ -140,25 +145,29 @@ class MemoryOs {
   [[nodiscard]] bool archiving() const;
 
   [[nodiscard]] State state() const;
-  [[nodiscard]] int64_t stream() const;           // config().stream
-  [[nodiscard]] int64_t stream_end() const;       // tokens observed so far
-  [[nodiscard]] int64_t archived_until() const;   // one past the newest token that was put into a block
-  [[nodiscard]] int64_t read_until() const;       // one past the newest token that was read, not asked or generated
-  [[nodiscard]] TokenSpan rolling() const;        // span of the stream in the rolling zone
-  [[nodiscard]] int64_t sinks() const;            // sink tokens in the frame
-  [[nodiscard]] int64_t recalled_tokens() const;  // in the recalled zone now
-  [[nodiscard]] bool evicted() const;             // whether anything has left the frame: there is a recalled zone
+  [[nodiscard]] int64_t stream() const;          // config().stream
+  [[nodiscard]] int64_t stream_end() const;      // tokens observed so far
+  [[nodiscard]] int64_t archived_until() const;  // one past the newest token that was put into a block
+  [[nodiscard]] int64_t read_until() const;      // one past the newest token that was read, not asked or generated
+  [[nodiscard]] TokenSpan rolling() const;       // span of the stream in the rolling zone
+  [[nodiscard]] int64_t sinks() const;           // sink tokens in the frame
+  [[nodiscard]] const AnchorZone& anchor_zone() const;
+  [[nodiscard]] std::vector<int64_t> AnchorPositions() const;  // frame positions of its slots
+  [[nodiscard]] int64_t recalled_tokens() const;               // in the recalled zone now
+  [[nodiscard]] bool evicted() const;  // whether anything has left the frame: there is a recalled zone
   [[nodiscard]] const MemoryOsConfig& config() const;
   [[nodiscard]] const std::vector<Event>& trace() const;
 
  private:
-  void Archive(const std::vector<TokenSpan>& blocks, std::vector<Action>& actions);
+  void Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions);
   void Evict(int64_t tokens, std::vector<Action>& actions);
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
   void AskRecall(RecallTrigger trigger, std::vector<Action>& actions);
   // The part of `page` that a recall may bring: neither resident nor a sink.
   [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
+  // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
+  [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
   void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {});
 
   MemoryOsConfig config_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
@@ -15,26 +16,76 @@ struct ResidencyConfig {
   int32_t recalled_tokens = 1024;  // R: budget of the recalled zone
   int32_t rolling_tokens = 1024;   // M: rolling never shrinks below this by eviction
   int32_t evict_tokens = 256;      // rolling is cut back to M once it is over by this much
+  // The zone behind the sinks, off by default (docs/measured/anchors.md): the first K tokens of each of so many topics
+  // that left the frame, the newest; and so many tombstones, each the mean K and V of what left.
+  int32_t anchor_tokens = 0;  // K
+  int32_t anchors = 8;        // topics
+  int32_t tombstones = 0;
+
+  // A: slots of the anchor zone, K * anchors + tombstones.
+  [[nodiscard]] int64_t anchor_zone() const { return int64_t{anchor_tokens} * anchors + tombstones; }
 };
 
-// kInvalidArgument unless all are positive (S, R may be 0) and S + R + M + evict_tokens < F.
+// kInvalidArgument unless all are positive (S, R, K, anchors and tombstones may be 0) and S + A + R + M + evict_tokens
+// < F.
 Status Validate(const ResidencyConfig& config);
+
+// One slot for tokens that left the frame: their mean.
+struct Tombstone {
+  TokenSpan span;      // of the stream, from the first token to behind the last
+  int64_t tokens = 0;  // how many it stands for
+  bool operator==(const Tombstone&) const = default;
+};
+
+// What stands behind the sinks, oldest first, slot by slot: a slot a tombstone, then a slot a token of the anchors.
+struct AnchorZone {
+  std::vector<Tombstone> tombstones;
+  std::vector<TokenSpan> anchors;
+  std::vector<int64_t> topics;  // first tokens of topics whose anchors are not all in the zone yet
+  [[nodiscard]] bool empty() const { return tombstones.empty() && anchors.empty(); }
+  bool operator==(const AnchorZone&) const = default;
+};
+
+// What stays of a span that leaves rolling.
+struct Keep {
+  bool tombstone = false;
+  TokenSpan span;
+  // Anchor: so many of the oldest anchor slots are dropped, then each token of `span` gets a slot at the end.
+  int64_t dropped = 0;
+  // Tombstone: a slot at the end for the mean of `span`; then, where `merged` is not -1, this one and the next become
+  // their mean, weighted by the tokens that each stands for.
+  int64_t merged = -1;
+  int64_t merged_tokens = 0;
+  int64_t next_tokens = 0;
+};
+
+struct Eviction {
+  int64_t delta = 0;        // by how many positions the rest of rolling turns
+  std::vector<Keep> keeps;  // to be done in order, before the span leaves
+};
 
 // The first S tokens of the stream are its sinks and stay at positions 0 .. S - 1; the others roll. A value; the caller
 // keeps Append within Room(), Evict within rolling and SetRecalled within R (CHECKed).
 class Residency {
  public:
-  explicit Residency(const ResidencyConfig& config) : config_(config) {}
+  explicit Residency(const ResidencyConfig& config);
 
-  // Free slots: F - S - R - rolling. The recalled zone counts as taken even before it is used.
+  // Free slots: F - S - A - R - rolling. The zones count as taken even before they are used.
   [[nodiscard]] int64_t Room() const;
   [[nodiscard]] int64_t NextPosition() const;
   void Append(int64_t tokens);
   // Tokens to drop now so that rolling holds M again; 0 while it is within M + evict_tokens.
   [[nodiscard]] int64_t Overflow() const;
-  // Drops the oldest `tokens` of rolling; returns by how many positions the rest turns. The first eviction (0 tokens is
-  // one too) moves rolling to S + R, which may be forwards, and ends the filling of the sinks.
-  int64_t Evict(int64_t tokens);
+  // Drops the oldest `tokens` of rolling. The first eviction (0 tokens is one too) moves rolling to S + A + R, which
+  // may be forwards, and ends the filling of the sinks.
+  Eviction Evict(int64_t tokens);
+  // A topic begins before token `position` of the stream, where a block ended; its first K tokens are kept when they
+  // leave rolling. When there are more topics than `anchors`, the oldest leaves the zone whole. When there are more
+  // spans than `tombstones`, the two neighbours that stand for the fewest tokens become one, the oldest of equals.
+  void BeginTopic(int64_t position);
+  // After Resume: the zone as an earlier frame left it. False, and nothing is adopted, when it does not fit this
+  // config or names tokens that are in rolling.
+  bool Adopt(const AnchorZone& zone);
   void SetRecalled(int64_t tokens);
   // A frame restored from the archive: sinks and the newest tokens of a stream of `stream_end`; returns rolling's span.
   // Of the stream [0, sinks_available) and [contiguous_from, stream_end) can be restored. Rolling begins at
@@ -46,17 +97,24 @@ class Residency {
   [[nodiscard]] TokenSpan rolling() const { return rolling_; }
   [[nodiscard]] int64_t sinks() const { return sinks_; }
   [[nodiscard]] int64_t recalled() const { return recalled_; }
+  [[nodiscard]] const AnchorZone& anchor_zone() const { return zone_; }
+  // Frame positions of its slots: tombstones from S on, anchors from S + tombstones on.
+  [[nodiscard]] std::vector<int64_t> AnchorPositions() const;
   [[nodiscard]] bool evicted() const { return evicted_; }
   // Frame position of rolling's first token.
   [[nodiscard]] int64_t rolling_position() const;
   [[nodiscard]] const ResidencyConfig& config() const { return config_; }
 
  private:
+  void KeepAnchors(TokenSpan leaving, std::vector<Keep>& keeps);
+  void KeepTombstone(TokenSpan leaving, std::vector<Keep>& keeps);
+
   ResidencyConfig config_;
   int64_t sinks_ = 0;
   TokenSpan rolling_;  // of the stream; begins behind the sinks
   int64_t recalled_ = 0;
-  bool evicted_ = false;  // whether anything has left the frame: rolling then starts at S + R
+  bool evicted_ = false;  // whether anything has left the frame: rolling then starts at S + A + R
+  AnchorZone zone_;
 };
 
 }  // namespace everlong::os

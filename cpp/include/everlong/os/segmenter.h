@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "everlong/base/status.h"
@@ -35,6 +36,14 @@ struct Boundary {
   BoundaryKind kind = BoundaryKind::kSentence;
 };
 
+// A complete block. A topic, for rules that know no meaning, is what a turn, a signal or the end of a text closes;
+// L_max and what lies near it only cut it into blocks.
+struct ClosedBlock {
+  TokenSpan span;
+  bool ends_topic = false;
+  bool operator==(const ClosedBlock&) const = default;
+};
+
 // A value. Where blocks end depends on the stream and its boundaries, not on how they are fed.
 class Segmenter {
  public:
@@ -42,16 +51,16 @@ class Segmenter {
   // Boundaries are noted in order of position, before Cut is asked about the tokens before them.
   void Note(const Boundary& boundary);
   // Blocks that are complete in [open_from, stream_end), oldest first. What lies before their end is forgotten.
-  [[nodiscard]] std::vector<TokenSpan> Cut(int64_t open_from, int64_t stream_end);
-  // The same, and the rest as a last, shorter block.
-  [[nodiscard]] std::vector<TokenSpan> CutAll(int64_t open_from, int64_t stream_end);
+  [[nodiscard]] std::vector<ClosedBlock> Cut(int64_t open_from, int64_t stream_end);
+  // The same, and the rest as a last, shorter block, which ends its topic.
+  [[nodiscard]] std::vector<ClosedBlock> CutAll(int64_t open_from, int64_t stream_end);
   // The open block starts anew at a place that has no past: nothing is noted.
   void Restart();
   [[nodiscard]] const SegmenterConfig& config() const { return config_; }
 
  private:
-  // Where the block that begins at `begin` ends; 0 while it is open.
-  int64_t EndOf(int64_t begin, int64_t stream_end);
+  // The block that begins at `begin`; none while it is open.
+  std::optional<ClosedBlock> BlockFrom(int64_t begin, int64_t stream_end);
 
   SegmenterConfig config_;
   std::vector<Boundary> noted_;  // ahead of the last cut

@@ -1,0 +1,78 @@
+"""Long-lived slots behind the sinks: local anchors and tombstones, kept un-rotated.
+
+Which tokens they are and where they stand is the Memory OS's business (cpp/include/everlong/os/residency.h).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchorMasters:
+    """k, v fp32 [L, Hkv, slots, D], un-rotated, oldest first: whenever a slot moves it is rotated from here, so that
+    rounding never adds up. A value: every change makes another one."""
+
+    tombstone_k: torch.Tensor
+    tombstone_v: torch.Tensor
+    anchor_k: torch.Tensor
+    anchor_v: torch.Tensor
+
+    @classmethod
+    def empty(cls, layers: int, kv_heads: int, head_dim: int, device: torch.device) -> AnchorMasters:
+        none = torch.zeros(layers, kv_heads, 0, head_dim, dtype=torch.float32, device=device)
+        return cls(none, none, none, none)
+
+    def __len__(self) -> int:
+        return int(self.tombstone_k.shape[2] + self.anchor_k.shape[2])
+
+    @property
+    def k(self) -> torch.Tensor:
+        """Of all slots [L, Hkv, slots, D], tombstones first."""
+        return torch.cat([self.tombstone_k, self.anchor_k], dim=2)
+
+    @property
+    def v(self) -> torch.Tensor:
+        return torch.cat([self.tombstone_v, self.anchor_v], dim=2)
+
+    def with_anchor(self, k: torch.Tensor, v: torch.Tensor, *, dropped: int) -> AnchorMasters:
+        """Without the oldest `dropped` anchor slots, and with those of tokens k, v [L, Hkv, n, D]."""
+        return dataclasses.replace(
+            self,
+            anchor_k=torch.cat([self.anchor_k[:, :, dropped:], k], dim=2),
+            anchor_v=torch.cat([self.anchor_v[:, :, dropped:], v], dim=2),
+        )
+
+    def with_tombstone(self, k: torch.Tensor, v: torch.Tensor) -> AnchorMasters:
+        """With one more slot: the mean of tokens k, v [L, Hkv, n, D]."""
+        return dataclasses.replace(
+            self,
+            tombstone_k=torch.cat([self.tombstone_k, k.mean(dim=2, keepdim=True)], dim=2),
+            tombstone_v=torch.cat([self.tombstone_v, v.mean(dim=2, keepdim=True)], dim=2),
+        )
+
+    def with_merged(self, first: int, tokens: int, next_tokens: int) -> AnchorMasters:
+        """With tombstone `first`, of `tokens` tokens, and the next as one: their mean, weighted by tokens."""
+
+        def merge(x: torch.Tensor) -> torch.Tensor:
+            mean = (x[:, :, first] * tokens + x[:, :, first + 1] * next_tokens) / (tokens + next_tokens)
+            return torch.cat([x[:, :, :first], mean[:, :, None], x[:, :, first + 2 :]], dim=2)
+
+        return dataclasses.replace(self, tombstone_k=merge(self.tombstone_k), tombstone_v=merge(self.tombstone_v))
+
+    # --- as named tensors, for a file
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            field.name: getattr(self, field.name).cpu().contiguous()
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name).numel() > 0
+        }
+
+    def loaded(self, tensors: Mapping[str, torch.Tensor]) -> AnchorMasters:
+        """What `tensors` gave; slots of which nothing was kept are as they are here."""
+        names = [field.name for field in dataclasses.fields(self) if field.name in tensors]
+        return dataclasses.replace(self, **{name: tensors[name].to(self.anchor_k.device) for name in names})
