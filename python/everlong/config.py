@@ -28,11 +28,11 @@ class MemoryConfig:
     recalled_tokens: int = _OS.recalled_tokens  # R: budget of the recalled zone
     rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
-    # The zone behind the sinks: the first `anchor_tokens` tokens of each of the newest `anchors` topics that left, and
-    # `tombstones` slots, each the mean K and V of what left. Off by default: docs/measured/anchors.md.
-    anchor_tokens: int = _OS.anchor_tokens
-    anchors: int = _OS.anchors
-    tombstones: int = _OS.tombstones
+    anchor_tokens: int = (
+        _OS.anchor_tokens
+    )  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
+    anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
+    tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon

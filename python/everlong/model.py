@@ -174,6 +174,8 @@ class MemoryModel:
         started = time.monotonic()
         tokens = resumed = 0
         self.frame.end_of_text()  # what stood before belongs to another source
+        if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
+            self.frame.clear_recalled()
         known = self._begin_reading(source)
         blocks = self.frame.archived_blocks
         self.frame.source, self.frame.tags = source, tuple(tags)

@@ -201,6 +201,7 @@ def test_closed_and_reopened_the_zone_is_as_it_was(kind: str, rope: str, in_ram:
     for part in range(3):
         mm.read(random_text(300, seed=part))
     mm.generate("abc", max_new_tokens=3)
+    mm.frame.clear_recalled()  # it does not outlast a question
     expected, zone = next_logits(mm, random_text(30, seed=9)), mm.frame.os.anchor_zone
     memory = mm.memory if in_ram else tmp_path / "m"
     mm.frame.close() if in_ram else mm.close()
