@@ -1,9 +1,9 @@
 """Whether the zone behind the sinks helps: local anchors and tombstones against none, on the same text.
 
-    python benchmarks/anchors.py perplexity [--model smollm2] [--places 12] [--prefix 4096] [--scored 512] [--json]
+    python benchmarks/anchors.py perplexity [--model smollm2] [--places 12] [--prefix 3072] [--scored 512] [--json]
     python benchmarks/anchors.py questions [--model smollm2] [--tokens 32768] [--facts 10] [--zones off "8 tombstones"]
 
-perplexity: places spread over the shipped books. What stands before a place is read as texts of 1,024 tokens, each a
+perplexity: places spread over the shipped books. What stands before a place is read as texts of 512 tokens, each a
 topic of its own; the tokens behind it are scored by the window alone, so that only the zone differs. Printed:
 perplexity, and the mean difference in nats a token to no zone with its standard error over the places.
 questions: facts of three kinds planted in the books and asked with recall as it is by default.
@@ -25,14 +25,12 @@ from everlong.eval.niah import NiahConfig, plan_haystack
 from everlong.eval.statistics import mean_and_stderr, wilson_interval
 from everlong.models import DEFAULT_MODEL, load
 
-TOPIC_TOKENS = 1024
+TOPIC_TOKENS = 512
 ZONES: dict[str, dict[str, int]] = {
     "off": {},
     "8 tombstones": {"tombstones": 8},
-    "64 tombstones": {"tombstones": 64},
     "8 anchors of 8": {"anchor_tokens": 8, "anchors": 8},
     "8 anchors of 32": {"anchor_tokens": 32, "anchors": 8},
-    "8 anchors of 8, 8 tombstones": {"anchor_tokens": 8, "anchors": 8, "tombstones": 8},
 }
 
 
@@ -89,7 +87,7 @@ class Answered:
 
 
 def answers(model: Any, tokenizer: Any, zones: list[str], tokens: int, facts: int, seed: int) -> list[Answered]:
-    config = NiahConfig(tokens=tokens, lengths=(tokens,), facts_per_kind=facts, fill_depths=False, seed=seed)
+    config = NiahConfig(tokens=tokens, lengths=(tokens,), facts_per_kind=facts, seed=seed)
     haystack = plan_haystack(gather_books(int(tokens * CHARACTERS_PER_TOKEN)), tokenizer, config)
     out = []
     for zone in zones:
@@ -114,7 +112,7 @@ def main() -> None:
     parser.add_argument("--zones", nargs="+", choices=list(ZONES), default=list(ZONES), help="the first is compared to")
     parser.add_argument("--places", type=int, default=12)
     parser.add_argument("--first-place", type=int, default=0, help="to go on with places that an earlier run left")
-    parser.add_argument("--prefix", type=int, default=4096)
+    parser.add_argument("--prefix", type=int, default=3072)
     parser.add_argument("--scored", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--facts", type=int, default=10, help="of each of three kinds")
