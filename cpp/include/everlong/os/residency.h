@@ -16,7 +16,7 @@ struct ResidencyConfig {
   int32_t recalled_tokens = 1024;  // R: budget of the recalled zone
   int32_t rolling_tokens = 1024;   // M: rolling never shrinks below this by eviction
   int32_t evict_tokens = 256;      // rolling is cut back to M once it is over by this much
-  // The zone behind the sinks, off by default (docs/measured/anchors.md): the first K tokens of each of so many topics
+  // The zone behind the sinks, off by default: the first K tokens of each of so many topics
   // that left the frame, the newest; and so many tombstones, each the mean K and V of what left.
   int32_t anchor_tokens = 0;  // K
   int32_t anchors = 8;        // topics
