@@ -225,7 +225,7 @@ class Frame:
             end=action.end,
             sink_tokens=action.sink_tokens,
             source=self.source,
-            created_at=time.time(),
+            created_at=round(time.time(), 6),  # as exactly as a datetime can say it, so that filters may name it
             tags=self.tags,
             token_ids=ids,
             payload=self._transfer.archive(self._block_bytes(tokens), encode),

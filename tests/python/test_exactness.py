@@ -205,9 +205,9 @@ def test_flex_attention(kind: str, rope: str) -> None:
     with torch.compiler.set_stance("force_eager"):
         if kind == "gpt_oss":  # transformers' own limit
             with pytest.raises(everlong.UnsupportedModelError, match="cannot be run on CPU with flex attention"):
-                everlong.MemoryModel(model, tokenizer, config=SMALL)
+                everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY)
             return
-        with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY) as mm:
             logits = mm.frame.extend(ids, "read", logits=True)
             mm.read(random_text(600, seed=2))
             assert mm.generate(random_text(20, seed=3), max_new_tokens=3).tokens == 3
