@@ -28,9 +28,7 @@ class MemoryConfig:
     recalled_tokens: int = _OS.recalled_tokens  # R: budget of the recalled zone
     rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
-    anchor_tokens: int = (
-        _OS.anchor_tokens
-    )  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
+    anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
     tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
     block_tokens: int = _OS.block_tokens  # L_max of a block
