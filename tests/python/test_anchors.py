@@ -226,7 +226,7 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
         for part in range(3):
             mm.read(random_text(300, seed=part), source=f"part {part}")
         zone, anchors = mm.frame.os.anchor_zone, mm.frame.cache.anchors
-    config, file = ZONED, tmp_path / "m" / "frame.safetensors"
+    config, file = ZONED, tmp_path / "m" / "files" / "frame.safetensors"
     if how == "damaged":
         state = file.read_bytes()
         file.write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
