@@ -15,9 +15,6 @@ namespace {
 
 // Hits that each kind contributes to the fusion; the tail of a ranking is noise.
 constexpr int32_t kCandidates = 64;
-// Small, so that what one part alone has first is among the few groups that come back; with the 60 of long result lists
-// a page far down in two rankings goes before it, and the embedding's paraphrases are lost.
-constexpr float kFusionConstant = 1;
 constexpr uint32_t kHeads = static_cast<uint32_t>(IndexKind::kHeads);
 constexpr uint32_t kLexical = static_cast<uint32_t>(IndexKind::kLexical);
 constexpr uint32_t kMeanPool = static_cast<uint32_t>(IndexKind::kMeanPool);
@@ -147,7 +144,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   }
 
   const std::vector<index::FusedHit> fused =
-      rankings.size() == 1 ? AsFused(rankings[0]) : index::ReciprocalRankFusion(rankings, candidates, kFusionConstant);
+      rankings.size() == 1 ? AsFused(rankings[0]) : index::ReciprocalRankFusion(rankings, candidates);
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
