@@ -398,7 +398,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     EXPECT_EQ(filled.memory->Search(request).status().code(), StatusCode::kInvalidArgument);
   };
   refuses([](SearchRequest& r) { r.kinds = 0; });
-  refuses([](SearchRequest& r) { r.kinds = 16; });
+  refuses([](SearchRequest& r) { r.kinds = 32; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
   refuses([](SearchRequest& r) { r.token_budget = 0; });
