@@ -61,8 +61,11 @@ def search(
 ) -> Found:
     """Search that part of the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer.
 
-    `page_query` is the question's vector by the encoder, where pages have vectors.
+    `page_query` is the question's vector by the encoder, where pages have vectors. A frame without a recalled zone has
+    no room for anything: nothing is found.
     """
+    if config.recalled_tokens == 0:
+        return Found((), False, 0.0)
     rolling_begin = frame.os.rolling[0]
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
     result = frame.memory.core.search(

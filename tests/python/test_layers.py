@@ -50,6 +50,7 @@ INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 PYTHON_LAYERS = (
     {"errors", "_native"},
     {"_core"},
+    {"embedding"},
     {"ops", "index", "config", "control", "progress", "interrupts", "prompt", "data", "transfer", "where"},
     {"rope"},
     {"probe", "own_layers", "anchors"},
