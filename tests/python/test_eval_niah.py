@@ -249,7 +249,14 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
             "reading", json.dumps({"source": haystack.parts[0].source, "stream": 0, "begin": 0})
         )
     kept = ask(tmp_path)
+    # An interruption in the middle of the asking: the last answer is half written.
+    (answers,) = tmp_path.glob("answers-*.jsonl")
+    whole = answers.read_bytes()
+    answers.write_bytes(whole[: whole[:-1].rfind(b"\n") + 20])
     again = ask(tmp_path)
+    assert len(again.questions) == len(kept.questions)
+    assert again.questions[:-1] == kept.questions[:-1]  # their seconds too: not asked again
+    assert len(answers.read_bytes().splitlines()) == len(whole.splitlines())
     lengths = [haystack.parts[parts - 1].end for parts in haystack.checkpoints]
     assert [folder.name for folder in opened[-2:]] == [f"{length}.everlong" for length in lengths]
     assert again.seconds["read"] == 0.0

@@ -9,6 +9,8 @@ MemoryModel without recall.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
+from everlong.eval.answers import AnswerFile
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack
@@ -229,7 +232,11 @@ def ask_kept(
     log: Log | None = None,
     progress: bool = False,
 ) -> NiahReport:
-    """Read on in `keep`/reading.everlong, keep a fork at every checkpoint, then ask each fork."""
+    """Read on in `keep`/reading.everlong, keep a fork at every checkpoint, then ask each fork.
+
+    Every answer is kept there as soon as it is given, under the settings that it was given with: what was asked is not
+    asked again, and the gold text is asked once for all settings.
+    """
     say = log if log is not None else _silent
     started = time.monotonic()
     read_seconds = 0.0
@@ -248,6 +255,8 @@ def ask_kept(
     for number, folder in enumerate(folders):
         with open_memory(folder) as mm:
             _check_same_text(mm, haystack, folder)
+            if not number:
+                asking.keep(keep, name, dataclasses.asdict(mm.config))
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     return summarise(asking.asked, config, name, haystack.tokens, seconds)
@@ -286,6 +295,16 @@ class _Asking:
     say: Log
     begins: list[int] = dataclasses.field(default_factory=list)  # of the parts, in tokens of the stream
     asked: list[Asked] = dataclasses.field(default_factory=list)
+    answers: AnswerFile | None = None
+    gold: AnswerFile | None = None
+
+    def keep(self, folder: pathlib.Path, model: str, memory: dict[str, Any]) -> None:
+        """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
+        which = {"model": model, **dataclasses.asdict(self.config)}
+        memory = {key: str(value) for key, value in memory.items() if key != "host_bytes"}  # decides no answer
+        self.gold = AnswerFile(folder / f"gold-{_digest(which)}.jsonl", _plain(which))
+        which["memory"] = memory
+        self.answers = AnswerFile(folder / f"answers-{_digest(which)}.jsonl", _plain(which))
 
     def at(self, mm: MemoryModel, number: int) -> None:
         """Ask what is to be asked at checkpoint `number` of a memory that has been read so far."""
@@ -297,6 +316,10 @@ class _Asking:
         self.say(f"asking {len(chosen)} questions at {length:,} tokens")
         for needle in chosen:
             part = haystack.parts[needle.part]
+            kept = self.answers.find(length=length, question=needle.fact.question) if self.answers else []
+            if kept:
+                self.asked.append(_asked_before(kept[0]))
+                continue
             one = _ask(
                 mm,
                 needle,
@@ -307,15 +330,37 @@ class _Asking:
                 with_window=last or config.window_at_every_length,
             )
             self.asked.append(one)
+            if self.answers:
+                self.answers.add(**dataclasses.asdict(one))
 
     def _oracle(self, mm: MemoryModel, needle: Needle) -> str:
-        """The model's own reply to the gold text alone; one that was asked at a shorter length is not asked again."""
+        """The model's own reply to the gold text alone; one that was asked before is not asked again."""
         fact = needle.fact
         for earlier in self.asked:
             if earlier.question == fact.question:
                 return earlier.oracle_reply
+        for row in self.gold.find(question=fact.question) if self.gold else []:
+            return str(row["reply"])
         passage = self.haystack.gold_passage(needle, self.config.gold_tokens)
-        return answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
+        reply = answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
+        if self.gold:
+            self.gold.add(question=fact.question, reply=reply)
+        return reply
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _digest(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _asked_before(row: dict[str, Any]) -> Asked:
+    groups = tuple((first, last) for first, last in row["groups"])
+    return Asked(**{**row, "span": tuple(row["span"]), "groups": groups})
 
 
 def _silent(line: str) -> None:
