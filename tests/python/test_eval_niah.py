@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall
+from everlong import Answer, MemoryModel, ReadReport, Recall
 from everlong.data import Book
 from everlong.eval.haystack import Haystack
 from everlong.eval.niah import (
@@ -23,21 +23,10 @@ from everlong.eval.niah import (
     print_niah,
     summarise,
 )
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
 CONFIG = NiahConfig(tokens=24_000, depths=5, facts_per_kind=4, gold_tokens=512, seed=3)
-MEMORY = MemoryConfig(
-    frame_tokens=768,
-    sink_tokens=4,
-    recalled_tokens=256,
-    rolling_tokens=256,
-    evict_tokens=64,
-    block_tokens=128,
-    chunk_tokens=128,
-    codec="fp32",
-    index=("lexical",),
-)
 KEYS = (
     "accuracy",
     "oracle_accuracy",
@@ -234,12 +223,12 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
 
     def open_memory(folder: pathlib.Path) -> MemoryModel:
         opened.append(folder)
-        return MemoryModel(model, TOKENIZER, folder, MEMORY)
+        return MemoryModel(model, TOKENIZER, folder, TINY_MEMORY)
 
     def ask(folder: pathlib.Path, of: Haystack = haystack) -> NiahReport:
         return ask_kept(open_memory, of, config, folder)
 
-    fresh = MemoryModel(model, TOKENIZER, None, MEMORY)
+    fresh = MemoryModel(model, TOKENIZER, None, TINY_MEMORY)
     at_once = ask_haystack(fresh, haystack, config)
     fresh.close()
     # Cut short in the middle of the first length.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from everlong.eval.pictures import draw_report
+from everlong.eval.suite import DEFAULT_BASELINES
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -18,19 +19,7 @@ image = pytest.importorskip("matplotlib.image")
 def suite(lengths: tuple[int, ...] = (32_768, 131_072), budgets: bool = True) -> dict[str, Any]:
     """A report with made-up scores, through JSON as a file gives it back."""
     rng = random.Random(0)
-    names = [
-        "everlong",
-        "heads",
-        "lexical",
-        "mean_pool",
-        "recent",
-        "random",
-        "window",
-        "full",
-        "bm25",
-        "minilm",
-        "gold",
-    ]
+    names = list(DEFAULT_BASELINES)
     if budgets:
         names += ["everlong:groups=1", "everlong:groups=2", "bm25:passages=1", "bm25:passages=2"]
     tasks = ["niah_single_1", "niah_multikey_2", "vt", "kv_retrieval", "babi_3", "dialogue_session"]

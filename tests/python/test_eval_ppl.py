@@ -1,5 +1,6 @@
 """Perplexity by policy: the full-attention reference, and a whole run on a tiny model."""
 
+import dataclasses
 import io
 import json
 import math
@@ -9,23 +10,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import MemoryConfig
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
-from tiny_models import WINDOW, byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model
 
-MEMORY = MemoryConfig(
-    frame_tokens=768,
-    sink_tokens=4,
-    recalled_tokens=256,
-    rolling_tokens=256,
-    evict_tokens=64,
-    block_tokens=128,
-    chunk_tokens=128,
-    codec="fp32",
-    index=("lexical",),
-    recent_every=64,
-    recent_blocks=1,
-)
+MEMORY = dataclasses.replace(TINY_MEMORY, recent_every=64, recent_blocks=1)
 
 
 @pytest.fixture

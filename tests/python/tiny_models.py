@@ -9,7 +9,21 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from everlong import MemoryConfig
+
 WINDOW = 2048
+# A frame that a tiny model's window holds twice, for texts of some thousand tokens.
+TINY_MEMORY = MemoryConfig(
+    frame_tokens=768,
+    sink_tokens=4,
+    recalled_tokens=256,
+    rolling_tokens=256,
+    evict_tokens=64,
+    block_tokens=128,
+    chunk_tokens=128,
+    codec="fp32",
+    index=("lexical",),
+)
 
 
 def byte_tokenizer() -> transformers.PreTrainedTokenizerFast:

@@ -12,47 +12,52 @@ from everlong.eval.tasks.question import Document, Question
 from everlong.eval.tasks.ruler import NUMBER, UUID
 
 
-@dataclasses.dataclass(frozen=True)
-class PassKey:
-    """A five-digit pass key, said twice."""
+class _StatedNumber:
+    """A number that the text says twice."""
 
-    name: ClassVar[str] = "passkey"
     family: ClassVar[str] = "infinite"
+    max_new_tokens: ClassVar[int]
+    subject: ClassVar[str]  # of `key`
+    statement: ClassVar[str]  # with the subject and its value
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
+        return [self._question(draw.thing(), self._value(draw)) for _ in range(count)]
 
-    def _question(self, draw: Draw) -> Question:
-        key, value = draw.thing(), draw.number(5)
+    def _question(self, key: str, value: str) -> Question:
+        subject = self.subject.format(key=key)
         return Question(
-            text=f"What is the pass key for the {key}?",
+            text=f"What is the {subject}?",
             answers=(value,),
             candidates=NUMBER,
-            max_new_tokens=24,
-            statements=(f"The pass key for the {key} is {value}. Remember it. {value} is the pass key.",),
+            max_new_tokens=self.max_new_tokens,
+            statements=(self.statement.format(subject=subject, value=value),),
         )
+
+    def _value(self, draw: Draw) -> str:
+        return draw.number(5)
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberString:
+class PassKey(_StatedNumber):
+    """A five-digit pass key."""
+
+    name: ClassVar[str] = "passkey"
+    max_new_tokens: ClassVar[int] = 24
+    subject: ClassVar[str] = "pass key for the {key}"
+    statement: ClassVar[str] = "The {subject} is {value}. Remember it. {value} is the pass key."
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberString(_StatedNumber):
     """Ten digits that repeat each other, which a model likes to shorten."""
 
     name: ClassVar[str] = "number_string"
-    family: ClassVar[str] = "infinite"
+    max_new_tokens: ClassVar[int] = 32
+    subject: ClassVar[str] = "sequence of digits of the {key}"
+    statement: ClassVar[str] = "The {subject} is {value}. Remember it: {value}."
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
-        key = draw.thing()
-        value = "".join(digit * 2 for digit in draw.number(5))
-        return Question(
-            text=f"What is the sequence of digits of the {key}?",
-            answers=(value,),
-            candidates=NUMBER,
-            max_new_tokens=32,
-            statements=(f"The sequence of digits of the {key} is {value}. Remember it: {value}.",),
-        )
+    def _value(self, draw: Draw) -> str:
+        return "".join(digit * 2 for digit in super()._value(draw))
 
 
 @dataclasses.dataclass(frozen=True)
