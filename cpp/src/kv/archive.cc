@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/check.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
@@ -45,31 +46,31 @@ PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
 
 // Working memory of the thread for the kernels; grows to what the largest page needs.
 float* Scratch(const SlabTask& task) {
-  thread_local std::vector<float> scratch;
+  thread_local CacheLineVector<float> scratch;
   const auto wanted = static_cast<size_t>(ScratchFloats(task));
   if (scratch.size() < wanted) scratch.resize(wanted);
   return scratch.data();
 }
 
-// Where a kernel writes the rows of one slab: in place, or beside the place until they are streamed there.
+// Where a kernel writes the rows of one slab: in place, or, staged, beside the place until they are streamed there.
 class SlabWriter {
  public:
-  SlabWriter(std::byte* place, int64_t bytes, bool streamed) : place_(place), bytes_(bytes), streamed_(streamed) {
-    if (streamed) beside().resize(std::max(beside().size(), static_cast<size_t>(bytes)));
+  SlabWriter(std::byte* place, int64_t bytes, bool staged) : place_(place), bytes_(bytes), staged_(staged) {
+    if (staged) beside().resize(std::max(beside().size(), static_cast<size_t>(bytes)));
   }
-  [[nodiscard]] std::byte* data() const { return streamed_ ? beside().data() : place_; }
+  [[nodiscard]] std::byte* data() const { return staged_ ? beside().data() : place_; }
   void Finish() const {
-    if (streamed_) StreamCopy(beside().data(), place_, bytes_);
+    if (staged_) StreamCopy(beside().data(), place_, bytes_);
   }
 
  private:
-  static std::vector<std::byte>& beside() {
-    thread_local std::vector<std::byte> bytes;
+  static CacheLineVector<std::byte>& beside() {
+    thread_local CacheLineVector<std::byte> bytes;
     return bytes;
   }
   std::byte* place_;
   int64_t bytes_;
-  bool streamed_;
+  bool staged_;
 };
 
 // One head of one page of the span: what a thread archives at a time.
@@ -90,7 +91,7 @@ class SpanArchiver {
         layout_(layout),
         payload_(payload),
         half_(phase.half),
-        streamed_(static_cast<int64_t>(payload.size()) >= kStreamedBytes),
+        streamed_(static_cast<int64_t>(payload.size()) >= kStreamedPayloadBytes),
         inverse_(InversePhases(phase.cos + first_slot * phase.half, phase.sin + first_slot * phase.half,
                                tokens * phase.half)) {}
 
@@ -132,6 +133,7 @@ class SpanArchiver {
     task.out = out;
     task.tokens = layout_.PageTokens(tokens_, at.page);
     task.dim = layout_.head_dim;
+    task.streamed = streamed_;
     return task;
   }
   [[nodiscard]] SlabTask KeysTask(const HeadPage& at, const std::byte* next, SlabView out) const {
@@ -152,13 +154,15 @@ class SpanArchiver {
     const SlabKernels& kernels = BestSlabKernels();
     const bool scaled = HasScales(layout_.codec);
 
-    const SlabWriter k_codes(part + places.KCodes(at.head), tokens * stride, streamed_);
+    const bool staged = streamed_ && !kernels.streams;
+
+    const SlabWriter k_codes(part + places.KCodes(at.head), tokens * stride, staged || (streamed_ && scaled));
     const SlabTask keys = KeysTask(at, RowsAt(at, frame_.v), {k_codes.data(), stride, format});
     const uint32_t largest_key =
         scaled ? kernels.encode_channels(keys, part + places.KScales(at.head), Scratch(keys)) : kernels.turn(keys);
     k_codes.Finish();
 
-    const SlabWriter v_codes(part + places.VCodes(at.head), tokens * stride, streamed_);
+    const SlabWriter v_codes(part + places.VCodes(at.head), tokens * stride, staged);
     const SlabTask values = TaskOf(at, frame_.v, RowsAt(next, frame_.k), {v_codes.data(), stride, format});
     const uint32_t largest_value =
         scaled ? kernels.encode_tokens(values, part + places.VScales(at.head), Scratch(values)) : kernels.turn(values);
@@ -205,33 +209,34 @@ struct HeadPart {
   int32_t page_tokens;
   int32_t head;
 
-  // Tokens [first, first + tokens), rotated, to `out`.
-  void DecodeKeys(int32_t first, int32_t tokens, const SlabRotation& rotation, SlabView out) const {
-    const PartLayout places = PartOf(layout, page_tokens);
-    const SlabTask task = TaskOf(places.KCodes(head), places.VCodes(head), first, tokens, rotation, out);
+  [[nodiscard]] const std::byte* KeysAt(int32_t first) const { return RowsAt(Places().KCodes(head), first); }
+  [[nodiscard]] const std::byte* ValuesAt(int32_t first) const { return RowsAt(Places().VCodes(head), first); }
+
+  // Tokens [first, first + tokens), keys rotated, to `out`. `next` are the rows to be read after the values.
+  void DecodeKeys(int32_t first, int32_t tokens, const SlabRotation& rotation, SlabView out, bool streamed) const {
+    const SlabTask task{In(KeysAt(first), ValuesAt(first)), out, tokens, layout.head_dim, rotation, streamed};
     if (HasScales(layout.codec)) {
-      BestSlabKernels().decode_channels(task, part + places.KScales(head), Scratch(task));
+      BestSlabKernels().decode_channels(task, part + Places().KScales(head), Scratch(task));
     } else {
       BestSlabKernels().turn(task);
     }
   }
-  void DecodeValues(int32_t first, int32_t tokens, SlabView out) const {
-    const PartLayout places = PartOf(layout, page_tokens);
-    const SlabTask task = TaskOf(places.VCodes(head), places.VCodes(head), first, tokens, {}, out);
+  void DecodeValues(int32_t first, int32_t tokens, const std::byte* next, SlabView out, bool streamed) const {
+    const SlabTask task{In(ValuesAt(first), next), out, tokens, layout.head_dim, {}, streamed};
     if (HasScales(layout.codec)) {
-      BestSlabKernels().decode_tokens(task, part + places.VScales(head) + static_cast<int64_t>(sizeof(float)) * first);
+      const std::byte* const scales = part + Places().VScales(head);
+      BestSlabKernels().decode_tokens(task, scales + static_cast<int64_t>(sizeof(float)) * first);
     } else {
       BestSlabKernels().turn(task);
     }
   }
 
  private:
-  [[nodiscard]] SlabTask TaskOf(int64_t codes, int64_t next, int32_t first, int32_t tokens,
-                                const SlabRotation& rotation, SlabView out) const {
-    const Format format = FormatOf(layout.codec);
-    const int64_t stride = layout.head_dim * FormatBytes(format);
-    const std::byte* const rows = part + first * stride;
-    return {{rows + codes, stride, format, rows + next}, out, tokens, layout.head_dim, rotation};
+  [[nodiscard]] PartLayout Places() const { return PartOf(layout, page_tokens); }
+  [[nodiscard]] int64_t Stride() const { return layout.head_dim * FormatBytes(FormatOf(layout.codec)); }
+  [[nodiscard]] const std::byte* RowsAt(int64_t codes, int32_t first) const { return part + codes + first * Stride(); }
+  [[nodiscard]] ConstSlabView In(const std::byte* rows, const std::byte* next) const {
+    return {rows, Stride(), FormatOf(layout.codec), next};
   }
 };
 
@@ -325,23 +330,37 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
     }
   });
 
+  const Format format = FormatOf(frame.dtype);
+  const int64_t stride = frame.head_dim * FormatBytes(format);
+  int64_t tokens = 0;
+  for (const PagePlacement& place : placements) tokens += place.tokens;
+  const bool streamed = 2 * tokens * layout.layers * layout.kv_heads * stride >= kStreamedFrameBytes;
+
+  // Head by head of a part: `task` counts them over all layers and placements.
+  const auto place_of = [&](int64_t task) -> const PagePlacement& {
+    return placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
+  };
+  const auto layer_of = [&](int64_t task) { return task / layout.kv_heads % layout.layers; };
+  const auto source_of = [&](int64_t task) -> HeadPart {
+    const PagePlacement& place = place_of(task);
+    return {payload.data() + place.byte_offset + layer_of(task) * layout.PartBytes(place.page_tokens), layout,
+            place.page_tokens, static_cast<int32_t>(task % layout.kv_heads)};
+  };
   const int64_t tasks = static_cast<int64_t>(placements.size()) * layout.layers * layout.kv_heads;
   ParallelFor(0, tasks, Grain(layout), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t head = task % layout.kv_heads;
-      const int64_t layer = task / layout.kv_heads % layout.layers;
-      const PagePlacement& place = placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
-      const std::byte* part = payload.data() + place.byte_offset + layer * layout.PartBytes(place.page_tokens);
-      const HeadPart from{part, layout, place.page_tokens, static_cast<int32_t>(head)};
-      const int64_t row = RowIndex(frame, layer, head, place.slot);
-      const Format format = FormatOf(frame.dtype);
-      const int64_t stride = frame.head_dim * FormatBytes(format);
+      const PagePlacement& place = place_of(task);
+      const HeadPart from = source_of(task);
+      const int64_t next = std::min(task + 1, end - 1);
+      const int64_t row = RowIndex(frame, layer_of(task), from.head, place.slot);
       const SlabRotation rotation{phase.cos + place.slot * phase.half, phase.sin + place.slot * phase.half, phase.half,
                                   phase.half, rope.pairing};
-      from.DecodeKeys(place.first_token, place.tokens, rotation,
-                      {ElementAt(frame.k, frame.dtype, row), stride, format});
-      from.DecodeValues(place.first_token, place.tokens, {ElementAt(frame.v, frame.dtype, row), stride, format});
+      from.DecodeKeys(place.first_token, place.tokens, rotation, {ElementAt(frame.k, frame.dtype, row), stride, format},
+                      streamed);
+      from.DecodeValues(place.first_token, place.tokens, source_of(next).KeysAt(place_of(next).first_token),
+                        {ElementAt(frame.v, frame.dtype, row), stride, format}, streamed);
     }
+    if (streamed) FenceStreams();
   });
   return OkStatus();
 }
@@ -352,7 +371,7 @@ void DecodeKeys(std::span<const std::byte> part, int32_t tokens, int32_t head, c
   EVERLONG_CHECK(static_cast<int64_t>(part.size()) == layout.PartBytes(tokens));
   EVERLONG_CHECK(static_cast<int64_t>(keys.size()) == static_cast<int64_t>(tokens) * layout.head_dim);
   HeadPart{part.data(), layout, tokens, head}.DecodeKeys(
-      0, tokens, {}, {reinterpret_cast<std::byte*>(keys.data()), layout.head_dim * 4, Format::kFloat32});
+      0, tokens, {}, {reinterpret_cast<std::byte*>(keys.data()), layout.head_dim * 4, Format::kFloat32}, false);
 }
 
 }  // namespace everlong::kv

@@ -14,7 +14,7 @@ constexpr int64_t kGrainPositions = 128;
 }  // namespace
 
 Phases InversePhases(const float* cos, const float* sin, int64_t count) {
-  Phases inverse{std::vector<float>(static_cast<size_t>(count)), std::vector<float>(static_cast<size_t>(count))};
+  Phases inverse{CacheLineVector<float>(static_cast<size_t>(count)), CacheLineVector<float>(static_cast<size_t>(count))};
   ParallelFor(0, count, kGrainNumbers, [&](int64_t begin, int64_t end) {
     float* const inverse_cos = inverse.cos.data();
     float* const inverse_sin = inverse.sin.data();
@@ -54,7 +54,7 @@ void PhaseWriter::Write(int64_t first, int64_t count, float* cos, float* sin) co
 
 Phases PhaseWriter::Of(std::span<const int64_t> positions) const {
   const size_t half = rope_.inv_freq.size();
-  Phases phases{std::vector<float>(positions.size() * half), std::vector<float>(positions.size() * half)};
+  Phases phases{CacheLineVector<float>(positions.size() * half), CacheLineVector<float>(positions.size() * half)};
   ParallelFor(0, static_cast<int64_t>(positions.size()), kGrainPositions, [&](int64_t begin, int64_t end) {
     for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end);) {
       size_t run = 1;

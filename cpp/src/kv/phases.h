@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/kv/position_phase.h"
 #include "everlong/kv/rope_table.h"
 
@@ -12,8 +13,8 @@ namespace everlong::kv {
 
 // One number a pair and token: [tokens, half] fp32, attention scaling included.
 struct Phases {
-  std::vector<float> cos;
-  std::vector<float> sin;
+  CacheLineVector<float> cos;
+  CacheLineVector<float> sin;
 };
 
 // InversePhase (kv/element.h) of `count` numbers.

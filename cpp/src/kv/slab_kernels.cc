@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/check.h"
 #include "everlong/kv/element.h"
 

@@ -11,8 +11,10 @@
 
 namespace everlong::kv {
 
-// Outputs from here on are streamed.
-inline constexpr int64_t kStreamedBytes = 8 << 20;
+// From here on: payloads, which go to a disk or lie for long; slots of a frame, which the next forward reads, and finds
+// in a large cache if they fit.
+inline constexpr int64_t kStreamedPayloadBytes = 8 << 20;
+inline constexpr int64_t kStreamedFrameBytes = 32 << 20;
 
 // memcpy past the caches. FenceStreams() before another thread may read.
 inline void StreamCopy(const std::byte* from, std::byte* to, int64_t bytes) {

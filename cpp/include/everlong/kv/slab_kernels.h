@@ -52,6 +52,9 @@ struct SlabTask {
   int64_t tokens = 0;
   int32_t dim = 0;
   SlabRotation rotation;  // elements from 2 * half on stay as they are
+  // Nobody reads the output soon: it is written past the caches where its rows are lines of them. Whoever lets another
+  // thread read it calls FenceStreams() (stream_copy.h) first.
+  bool streamed = false;
 };
 
 // Scales are fp32 and unaligned; scratch [ScratchFloats(task)]. "Largest": of the MagnitudeBits (kv/element.h) of all
@@ -59,13 +62,14 @@ struct SlabTask {
 // scales are unspecified.
 struct SlabKernels {
   const char* name;
+  bool streams;  // whether any of them heeds SlabTask::streamed; encode_channels never does
   // Between element types. `out` may be `in`; or overlap it where no row of `out` is a row of `in` still to be read.
   // Returns the largest.
   uint32_t (*turn)(const SlabTask& task);
   // Into FP8 with a scale a channel, scales [dim]; or a scale a token, [tokens], and no rotation. Return the largest.
   uint32_t (*encode_channels)(const SlabTask& task, std::byte* scales, float* scratch);
   uint32_t (*encode_tokens)(const SlabTask& task, std::byte* scales, float* scratch);
-  // Out of FP8: value = code * scale, then rotated; and with a scale a token, not rotated.
+  // Out of FP8: value = code * scale, then rotated by finite phases; and with a scale a token, not rotated.
   void (*decode_channels)(const SlabTask& task, const std::byte* scales, float* scratch);
   void (*decode_tokens)(const SlabTask& task, const std::byte* scales);
 };
