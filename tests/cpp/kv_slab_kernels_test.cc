@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/kv/element.h"
 #include "everlong/kv/slab_kernels.h"
 
@@ -328,6 +329,63 @@ TEST_P(SlabKernelsTest, NarrowingKeepsNaN) {
       task.dim = 40;
       kernels().turn(task);
       for (size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(Get(got, out, i))) << kernels().name << " " << bits;
+    }
+  }
+}
+
+// Past the caches or not, on lines of them or beside them: the same bytes, and none but the rows'.
+TEST_P(SlabKernelsTest, StreamsTheSameBytes) {
+  constexpr int64_t kTokens = 19;
+  for (const Shape shape : kShapes) {
+    const Slab slab(Format::kBFloat16, kTokens, shape, 8);
+    for (const Format format : {Format::kBFloat16, Format::kE4M3, Format::kE5M2}) {
+      const int64_t row = shape.dim * FormatBytes(format);
+      const auto lines = static_cast<int64_t>((static_cast<size_t>(row) + kCacheLine - 1) / kCacheLine * kCacheLine);
+      for (const int64_t stride : {row, lines}) {
+        for (const int64_t offset : {0, 32}) {
+          const auto size = static_cast<size_t>(kTokens * stride + offset);
+          CacheLineVector<std::byte> results[2] = {CacheLineVector<std::byte>(size, std::byte{0xAB}),
+                                                   CacheLineVector<std::byte>(size, std::byte{0xAB})};
+          std::vector<std::byte> scales(static_cast<size_t>(4 * std::max<int64_t>(kTokens, shape.dim)));
+          for (const bool by_channel : {true, false}) {
+            for (const bool streamed : {false, true}) {
+              SlabTask task = slab.Task({results[streamed].data() + offset, stride, format}, Pairing::kHalfSplit);
+              task.streamed = streamed;
+              if (!by_channel) task.rotation = {};
+              std::vector<float> scratch = Scratch(task);
+              if (format == Format::kBFloat16) {
+                kernels().turn(task);
+              } else if (by_channel) {
+                kernels().encode_channels(task, scales.data(), scratch.data());
+              } else {
+                kernels().encode_tokens(task, scales.data(), scratch.data());
+              }
+            }
+            ASSERT_EQ(results[0], results[1]) << kernels().name << " dim " << shape.dim << " stride " << stride;
+          }
+          if (format == Format::kBFloat16) continue;
+
+          // The codes of the last, back.
+          const auto back_size = static_cast<size_t>(kTokens * 2 * stride);
+          CacheLineVector<std::byte> backs[2] = {CacheLineVector<std::byte>(back_size, std::byte{0xAB}),
+                                                 CacheLineVector<std::byte>(back_size, std::byte{0xAB})};
+          for (const bool by_channel : {true, false}) {
+            for (const bool streamed : {false, true}) {
+              SlabTask task = slab.Task({backs[streamed].data(), 2 * stride, Format::kBFloat16}, Pairing::kHalfSplit);
+              task.in = {results[0].data() + offset, stride, format, nullptr};
+              task.streamed = streamed;
+              std::vector<float> scratch = Scratch(task);
+              if (by_channel) {
+                kernels().decode_channels(task, scales.data(), scratch.data());
+              } else {
+                task.rotation = {};
+                kernels().decode_tokens(task, scales.data());
+              }
+            }
+            ASSERT_EQ(backs[0], backs[1]) << kernels().name << " dim " << shape.dim << " stride " << stride;
+          }
+        }
+      }
     }
   }
 }
