@@ -14,7 +14,8 @@ constexpr int64_t kGrainPositions = 128;
 }  // namespace
 
 Phases InversePhases(const float* cos, const float* sin, int64_t count) {
-  Phases inverse{CacheLineVector<float>(static_cast<size_t>(count)), CacheLineVector<float>(static_cast<size_t>(count))};
+  Phases inverse{CacheLineVector<float>(static_cast<size_t>(count)),
+                 CacheLineVector<float>(static_cast<size_t>(count))};
   ParallelFor(0, count, kGrainNumbers, [&](int64_t begin, int64_t end) {
     float* const inverse_cos = inverse.cos.data();
     float* const inverse_sin = inverse.sin.data();
