@@ -11,7 +11,8 @@ question is computed, no answer. WORK keeps memory and results: what was cut sho
 mean hidden: the mean of a page's hidden states of one layer against that of the question's, by cosine. random: pages
 drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
 facts' spans are in it); the paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK.
-Its heads are those that the memory has, and there are no hidden states.
+Its heads are those that the memory has, and there are no hidden states. --development asks, in a branch of its own, the
+set that the fusion's constants were chosen on.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ import torch
 
 import everlong
 from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, shipped_books
-from everlong.eval.facts import Kind, make_facts
+from everlong.eval.facts import Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
-from everlong.eval.paraphrases import PARAPHRASES
+from everlong.eval.paraphrases import DEVELOPMENT, PARAPHRASES
 from everlong.models import load
 from everlong.prompt import build_prompt
 from everlong.recall import head_queries, mean_query, tap_question
@@ -42,6 +43,7 @@ GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
 CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
 CALIBRATION_TOKENS = 36_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
+DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, DEVELOPMENT_FACTS = "development", 24_576, 8
 MEMORY_HOST_BYTES = 1 << 30
 PARTS = ("heads", "lexical", "mean_pool", "embedding")
 FUSIONS = {"heads + lexical": ("heads", "lexical"), "all three": ("heads", "lexical", "embedding")}
@@ -201,10 +203,17 @@ def at_every_length(
             yield result(mm, length, questions, hidden)
 
 
-def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path) -> dict[str, Any]:
-    """Ask what a NIAH report has of the memory that it read, and the paraphrases, in a branch that reads them."""
+def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool) -> dict[str, Any]:
+    """Ask what a NIAH report has of the memory that it read, and the paraphrases, in a branch that reads them.
+
+    With `development`, ask the development set alone, in a branch that reads it.
+    """
     model, tokenizer = load("smollm2")
-    branch = work / folder.name
+    asked = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
+    source, tokens, facts = PARAPHRASES_SOURCE, PARAPHRASE_TOKENS, list(PARAPHRASES)
+    if development:
+        source, tokens, facts = DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, development_facts(asked)
+    branch = work / (f"{folder.name}.{source}" if development else folder.name)
     if not branch.exists():
         with everlong.Memory.open(folder, read_only=True) as memory:
             memory.fork(branch).close()
@@ -212,20 +221,34 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path) ->
         everlong.MemoryConfig(), index=("heads", "lexical", "embedding"), host_bytes=MEMORY_HOST_BYTES
     )
     with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
-        read = [block.span for block in mm.memory.blocks(source=PARAPHRASES_SOURCE)]
+        read = [block.span for block in mm.memory.blocks(source=source)]
         begin = read[0][0] if read else mm.stream_tokens
-        rows = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
-        questions = [
-            Question(row["question"], False, (row["span"][0], row["span"][1]))
-            for row in rows.values()
-            if row["span"][1] <= begin
-        ]
-        positions = [int((place + 0.5) / len(PARAPHRASES) * PARAPHRASE_TOKENS) for place in range(len(PARAPHRASES))]
-        further = build_haystack(shipped_books()[-1:], tokenizer, [PARAPHRASE_TOKENS], PARAPHRASES, positions)
+        positions = [int((place + 0.5) / len(facts) * tokens) for place in range(len(facts))]
+        further = build_haystack(shipped_books()[-1:], tokenizer, [tokens], facts, positions)
         if not read:
-            mm.read(further.parts[0].text, source=PARAPHRASES_SOURCE)
-        questions += [Question(n.fact.question, True, (begin + n.begin, begin + n.end)) for n in further.needles]
+            mm.read(further.parts[0].text, source=source)
+        questions = []
+        if not development:
+            questions += [
+                Question(row["question"], False, (row["span"][0], row["span"][1]))
+                for row in asked.values()
+                if row["span"][1] <= begin
+            ]
+        questions += [
+            Question(n.fact.question, n.fact.kind == "paraphrase", (begin + n.begin, begin + n.end))
+            for n in further.needles
+        ]
         return result(mm, begin, questions, None)
+
+
+def development_facts(asked: Collection[str]) -> list[Fact]:
+    """The development paraphrases among as many drawn facts, none of which is asked of the memory elsewhere."""
+    kinds: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")
+    drawn = [fact for fact in make_facts(kinds, 3 * DEVELOPMENT_FACTS, seed=77) if fact.question not in asked]
+    facts = [fact for kind in kinds for fact in [one for one in drawn if one.kind == kind][:DEVELOPMENT_FACTS]] + list(
+        DEVELOPMENT
+    )
+    return [facts[i] for i in np.random.default_rng(77).permutation(len(facts))]
 
 
 def result(
@@ -268,9 +291,10 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
     parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")
+    parser.add_argument("--development", action="store_true", help="with --memory: ask the development set instead")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    file = options.work / "results.json"
+    file = options.work / ("development.json" if options.development else "results.json")
     results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
 
     def keep(one: dict[str, Any]) -> None:
@@ -279,7 +303,7 @@ def main() -> None:
         print_table([results[key] for key in sorted(results, key=int)])
 
     if options.memory is not None:
-        keep(of_memory(options.work, options.memory, options.report))
+        keep(of_memory(options.work, options.memory, options.report, options.development))
     else:
         for one in at_every_length(options.work, options.tokens, options.corpus, results):
             keep(one)

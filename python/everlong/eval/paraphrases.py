@@ -1,7 +1,8 @@
 """Facts that are asked for in other words: what finds them knows what a text means, not how it is spelled.
 
 A question shares at most one content word with its statement, and no name, number or answer. Nothing in everlong is
-tuned or trained on them.
+tuned or trained on PARAPHRASES. DEVELOPMENT is a second set of the same making, on other topics: the constants of the
+fusion (everlong/index/fusion.h) were chosen on it, so a figure on it says nothing about new questions.
 """
 
 from __future__ import annotations
@@ -252,7 +253,237 @@ _PAIRS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-PARAPHRASES: tuple[Fact, ...] = tuple(
-    Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
-    for statement, question, answer in _PAIRS
+# (statement, question, answer)
+_DEVELOPMENT_PAIRS: tuple[tuple[str, str, str], ...] = (
+    (
+        "The barber on Kestrel Street will not cut hair while it is raining.",
+        "In what weather does the hairdresser turn his customers away?",
+        "raining",
+    ),
+    (
+        "Aunt Rosalind keeps her savings in a teapot shaped like an elephant.",
+        "Where does a relation of ours store money?",
+        "teapot",
+    ),
+    (
+        "The violin competition was cancelled because the jury had eaten bad oysters.",
+        "What seafood made the contest's judges ill?",
+        "oysters",
+    ),
+    (
+        "A family of hedgehogs has moved into the goalkeeper's left boot.",
+        "In which footwear do spiny animals live now?",
+        "boot",
+    ),
+    (
+        "The submarine surfaced beside a wedding party on a raft.",
+        "What celebration did the underwater vessel meet when it came up?",
+        "wedding",
+    ),
+    (
+        "Sister Benedicta brews a dark beer from chestnuts in the convent cellar.",
+        "Which nuts go into the drink that the nun prepares?",
+        "chestnuts",
+    ),
+    (
+        "The new bus driver paints miniature portraits on matchboxes.",
+        "What hobby, on a tiny scale, has the man at the wheel of public transport?",
+        "portraits",
+    ),
+    (
+        "The volcano woke the islanders with a smell of burnt sugar.",
+        "What did the air reek of as the eruption began?",
+        "sugar",
+    ),
+    (
+        "Corporal Ibsen deserted in order to look after his sick mule.",
+        "For the sake of which beast of burden did a soldier run away from the army?",
+        "mule",
+    ),
+    (
+        "The chess champion carries a pebble from every town she has lost in.",
+        "What small souvenir does the grandmaster collect of her defeats?",
+        "pebble",
+    ),
+    (
+        "The hotel lift only stops at the third floor if somebody sings.",
+        "How do guests get the elevator to halt at one storey?",
+        "sings",
+    ),
+    (
+        "The farmer pays his pickers in honey during the strawberry season.",
+        "With what sweet stuff are field hands rewarded at berry time?",
+        "honey",
+    ),
+    (
+        "A flood carried the grand piano from the conservatory to the cricket pitch.",
+        "Where did the heavy instrument come to rest because of the high water?",
+        "cricket",
+    ),
+    (
+        "The detective novelist dictates her chapters to a stuffed owl.",
+        "Which bird listens while the crime writer composes?",
+        "owl",
+    ),
+    (
+        "The passengers of the delayed flight were fed on pickled herring.",
+        "What fish did stranded air travellers receive as a meal?",
+        "herring",
+    ),
+    (
+        "The observatory closed when a casino was built on the next hill.",
+        "Which gambling establishment's lights put an end to looking at the stars?",
+        "casino",
+    ),
+    (
+        "Young Tobias earns his pocket money by walking the undertaker's greyhounds.",
+        "For whose pets does a boy get paid to go outside?",
+        "undertaker",
+    ),
+    (
+        "The potter mixes ash from the crematorium into her glazes.",
+        "What unusual ingredient coats the ceramic vessels?",
+        "ash",
+    ),
+    (
+        "The queen's portrait hangs upside down in the customs office.",
+        "How does a picture of the monarch look at the border authority?",
+        "upside down",
+    ),
+    (
+        "The railway gave up the valley line after a landslide in Hartfell.",
+        "At which spot did falling earth finish the train connection?",
+        "Hartfell",
+    ),
+    (
+        "The dentist calms frightened patients by reciting football results.",
+        "Which sports news soothes people with toothache who are scared?",
+        "football",
+    ),
+    (
+        "The museum's mummy turned out to be wrapped around a broomstick.",
+        "What cleaning tool was found within the Egyptian corpse on exhibition?",
+        "broomstick",
+    ),
+    (
+        "The twins' treehouse burned down after they had tried to roast turnips.",
+        "Which root vegetable were two brothers cooking as their den up in the branches caught fire?",
+        "turnips",
+    ),
+    (
+        "The ambassador was expelled for feeding the president's swans.",
+        "Whose hunger did a diplomat still, for which he had to leave the country?",
+        "swans",
+    ),
+    (
+        "The weaver dyes her wool with walnut shells and rust.",
+        "What gives the yarn of the woman at the loom its colour?",
+        "walnut",
+    ),
+    (
+        "The sailors' tavern bought its chandelier from a bankrupt theatre.",
+        "Which failed playhouse sold a lamp to the seamen's pub?",
+        "theatre",
+    ),
+    (
+        "Engineer Castellan measures the sag of the wire with a fishing rod.",
+        "What angler's gear does the technician use to check a slack cable?",
+        "fishing",
+    ),
+    (
+        "A thunderstorm turned the cream sour on the morning of the christening.",
+        "What spoilt the dairy product just before the baby was baptised?",
+        "thunderstorm",
+    ),
+    (
+        "The locksmith is so forgetful that his own door has no lock.",
+        "Whose home stands open owing to a poor memory?",
+        "locksmith",
+    ),
+    (
+        "The widow rents her attic to a retired trapeze artist.",
+        "Which circus performer lodges beneath the roof of the woman whose husband has died?",
+        "trapeze",
+    ),
+    (
+        "The surgeon warms up her fingers by peeling grapes.",
+        "What fruit helps the doctor to practise ahead of an operation?",
+        "grapes",
+    ),
+    (
+        "The frontier guards exchange stamps across the fence at Christmas.",
+        "What do sentries of hostile states swap over a barrier during the holidays?",
+        "stamps",
+    ),
+    (
+        "The smuggled emeralds were hidden in the hollow heel of a tango dancer.",
+        "Where on the performer did the illegal gems travel?",
+        "heel",
+    ),
+    (
+        "The village well has tasted of iron since the earthquake.",
+        "Why is the flavour of the local drinking water metallic?",
+        "earthquake",
+    ),
+    (
+        "The bishop learned to skate at the age of seventy to win a bet.",
+        "Why did an elderly cleric take to the ice?",
+        "bet",
+    ),
+    (
+        "The accountant proposed to her colleague by means of a spreadsheet.",
+        "What kind of computer document contained the bookkeeper's offer of marriage?",
+        "spreadsheet",
+    ),
+    (
+        "The telescope mirror was ground from the bottom of a lemonade bottle.",
+        "What humble glass became an astronomer's optical device?",
+        "bottle",
+    ),
+    (
+        "The prisoner filed through the bars with dental floss and sand.",
+        "With which bathroom article did the convict escape from jail?",
+        "floss",
+    ),
+    (
+        "The carnival queen of that year was a plumber from Antwerp.",
+        "What trade did the lady chosen at the festivities follow?",
+        "plumber",
+    ),
+    (
+        "The schoolmaster punished lateness by making pupils wind the tower clock.",
+        "What chore awaited children who did not arrive on time in class?",
+        "clock",
+    ),
+    (
+        "The mountain hut is supplied with bread by a llama.",
+        "What creature brings baked goods up to the hikers' shelter?",
+        "llama",
+    ),
+    (
+        "The poet destroyed his sonnets after a quarrel with the postmaster.",
+        "With whom did the man of verse argue before he burnt his work?",
+        "postmaster",
+    ),
+    (
+        "The lottery millionaire spent everything on restoring a windmill.",
+        "On what old building did the jackpot winner waste a fortune?",
+        "windmill",
+    ),
+    (
+        "The beekeeper's daughter is allergic to lavender.",
+        "Which purple plant makes the child of the honey maker sneeze?",
+        "lavender",
+    ),
 )
+
+
+def _facts(pairs: tuple[tuple[str, str, str], ...]) -> tuple[Fact, ...]:
+    return tuple(
+        Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
+        for statement, question, answer in pairs
+    )
+
+
+PARAPHRASES: tuple[Fact, ...] = _facts(_PAIRS)
+DEVELOPMENT: tuple[Fact, ...] = _facts(_DEVELOPMENT_PAIRS)
