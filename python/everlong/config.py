@@ -42,7 +42,7 @@ class MemoryConfig:
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"  # of the archive
     host_bytes: int | None = None  # of payload in RAM; None: half of the memory that is free when it is opened
 
-    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by reciprocal rank
+    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by how sure each is
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <map>
 #include <random>
 #include <set>
@@ -12,47 +14,97 @@
 namespace everlong::index {
 namespace {
 
-TEST(ReciprocalRankFusion, SumsByHand) {
-  const std::vector<Ranking> rankings{
-      {kFoundByHeads, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
-      {kFoundByLexical, {{30, 0.5F}, {10, 0.4F}}},
-      {kFoundByMeanPool, {{40, 1.0F}}},
-  };
-  const auto fused = ReciprocalRankFusion(rankings, 10);
-  ASSERT_EQ(fused.size(), 4U);
-  EXPECT_EQ(fused[0].page, 10);  // 1/61 + 1/62
-  EXPECT_FLOAT_EQ(fused[0].score, 0.0325224749F);
-  EXPECT_EQ(fused[0].found_by, static_cast<uint32_t>(kFoundByHeads | kFoundByLexical));
-  EXPECT_EQ(fused[1].page, 30);  // 1/63 + 1/61
-  EXPECT_FLOAT_EQ(fused[1].score, 0.0322664585F);
-  EXPECT_EQ(fused[2].page, 40);  // 1/61
-  EXPECT_FLOAT_EQ(fused[2].score, 0.0163934426F);
-  EXPECT_EQ(fused[2].found_by, static_cast<uint32_t>(kFoundByMeanPool));
-  EXPECT_EQ(fused[3].page, 20);  // 1/62
-  EXPECT_FLOAT_EQ(fused[3].score, 0.0161290323F);
+uint32_t Bits(std::initializer_list<FoundBy> parts) {
+  uint32_t bits = 0;
+  for (const FoundBy part : parts) bits |= part;
+  return bits;
 }
 
-TEST(ReciprocalRankFusion, ConstantTiesAndK) {
-  const std::vector<Ranking> rankings{{kFoundByHeads, {{7, 1.0F}, {5, 1.0F}}},
-                                      {kFoundByLexical, {{5, 1.0F}, {7, 1.0F}}}};
-  const auto fused = ReciprocalRankFusion(rankings, 10, 0.0F);
+// The probability that none of the parts is right about the page, from a fused score.
+double Missed(const FusedHit& hit) { return std::exp(-static_cast<double>(hit.score)); }
+
+TEST(NoisyOrFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
+  const std::vector<Ranking> rankings{
+      {kFoundByHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
+      {kFoundByMeanPool, {{30, 0.5F}, {10, 0.4F}}},
+  };
+  const auto fused = NoisyOrFusion(rankings, 10);
+  ASSERT_EQ(fused.size(), 3U);
+  EXPECT_EQ(fused[0].page, 10);
+  EXPECT_NEAR(Missed(fused[0]), (1 - 1.0 / 61) * (1 - 1.0 / 62), 1e-7);
+  EXPECT_EQ(fused[0].found_by, Bits({kFoundByHnsw, kFoundByMeanPool}));
+  EXPECT_EQ(fused[1].page, 30);
+  EXPECT_NEAR(Missed(fused[1]), (1 - 1.0 / 61) * (1 - 1.0 / 63), 1e-7);
+  EXPECT_EQ(fused[2].page, 20);
+  EXPECT_NEAR(Missed(fused[2]), 1 - 1.0 / 62, 1e-7);
+  EXPECT_EQ(fused[2].found_by, Bits({kFoundByHnsw}));
+}
+
+TEST(NoisyOrFusion, AProbabilityRisesWithTheShareOfTheWhole) {
+  for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
+    double before = 0;
+    for (int percent = 100; percent >= 0; percent -= 5) {
+      const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
+      const auto fused = NoisyOrFusion(ranking, 1);
+      ASSERT_EQ(fused.size(), 1U);
+      const double missed = Missed(fused[0]);
+      if (percent == 100) {
+        EXPECT_LT(missed, 0.01) << part << ": a page with everything is the right one";
+      } else {
+        EXPECT_GT(missed, before) << part << " at " << percent;
+      }
+      before = missed;
+    }
+    EXPECT_GT(before, 0.99) << part << ": a page with nothing is not";
+  }
+  const std::vector<Ranking> no_whole{{kFoundByLexical, {{1, 0.5F}}, 0.0F}};
+  EXPECT_GT(Missed(NoisyOrFusion(no_whole, 1)[0]), 0.99) << "nothing was asked for";
+}
+
+// Two parts without an idea rank 64 pages of their own, flatly; the third sees its pages well.
+TEST(NoisyOrFusion, APartThatSeesNothingYields) {
+  std::vector<Ranking> rankings{
+      {kFoundByHeads, {}, 100.0F}, {kFoundByLexical, {}, 40.0F}, {kFoundByEmbedding, {}, 1.0F}};
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    const auto step = static_cast<float>(rank);
+    rankings[0].hits.push_back({100 + rank, 1.0F - 0.01F * step});
+    rankings[1].hits.push_back({200 + rank, 8.0F - 0.05F * step});
+    rankings[2].hits.push_back({300 + rank, 0.48F - 0.002F * step});
+  }
+  const auto fused = NoisyOrFusion(rankings, 4);
+  ASSERT_EQ(fused.size(), 4U);
+  for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(fused[static_cast<size_t>(rank)].page, 300 + rank);
+
+  // The same for a question that words and heads see: theirs is the first page, whoever else is sure of another.
+  rankings[0].hits.insert(rankings[0].hits.begin(), {7, 20.0F});
+  rankings[1].hits.insert(rankings[1].hits.begin(), {7, 36.0F});
+  EXPECT_EQ(NoisyOrFusion(rankings, 4)[0].page, 7);
+}
+
+TEST(NoisyOrFusion, TiesAndK) {
+  const std::vector<Ranking> rankings{{kFoundByHnsw, {{7, 1.0F}, {5, 1.0F}}},
+                                      {kFoundByMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
+  const auto fused = NoisyOrFusion(rankings, 10);
   ASSERT_EQ(fused.size(), 2U);
   EXPECT_EQ(fused[0].page, 5);
-  EXPECT_FLOAT_EQ(fused[0].score, 1.5F);
   EXPECT_EQ(fused[1].page, 7);
-  EXPECT_FLOAT_EQ(fused[1].score, 1.5F);
-  EXPECT_EQ(ReciprocalRankFusion(rankings, 1).size(), 1U);
-  EXPECT_TRUE(ReciprocalRankFusion(rankings, 0).empty());
-  EXPECT_TRUE(ReciprocalRankFusion(rankings, -1).empty());
-  EXPECT_TRUE(ReciprocalRankFusion({}, 5).empty());
+  EXPECT_EQ(fused[0].score, fused[1].score);
+  EXPECT_EQ(NoisyOrFusion(rankings, 1).size(), 1U);
+  EXPECT_TRUE(NoisyOrFusion(rankings, 0).empty());
+  EXPECT_TRUE(NoisyOrFusion(rankings, -1).empty());
+  EXPECT_TRUE(NoisyOrFusion({}, 5).empty());
 }
 
-TEST(ReciprocalRankFusion, APageCountsOnceInARanking) {
-  const std::vector<Ranking> rankings{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}}};
-  const auto fused = ReciprocalRankFusion(rankings, 10, 0.0F);
+TEST(NoisyOrFusion, APageCountsOnceInARanking) {
+  const std::vector<Ranking> twice{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
+  const std::vector<Ranking> once{{kFoundByHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
+  const auto fused = NoisyOrFusion(twice, 10);
+  const auto expected = NoisyOrFusion(once, 10);
   ASSERT_EQ(fused.size(), 2U);
-  EXPECT_FLOAT_EQ(fused[0].score, 1.0F);
-  EXPECT_FLOAT_EQ(fused[1].score, 1.0F / 3);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(fused[i].page, expected[i].page);
+    EXPECT_EQ(fused[i].score, expected[i].score);
+  }
 }
 
 // Pages of 64 tokens of one stream and source, one block.

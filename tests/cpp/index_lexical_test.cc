@@ -77,6 +77,22 @@ Pages RandomPages(int32_t count, uint32_t seed) {
   return pages;
 }
 
+TEST(LexicalIndex, WholeScoreIsThatOfAPageWithEveryIdOnce) {
+  Pages pages{{1, 2, 3, 4, 5, 6, 7, 8}};
+  for (int32_t page = 1; page < 40; ++page) {
+    pages.push_back({page % 9, page % 9, 100, 101, 102 + page % 3, 200 + page, 300 + page, 400 + page});
+  }
+  const auto index = Build(pages);
+  const std::vector<int32_t> query{8, 7, 6, 5, 4, 3, 2, 1, 1};
+  const auto hits = index->Search(query, 1, PageFilter(40, true));
+  ASSERT_TRUE(hits.ok());
+  ASSERT_EQ(hits->at(0).page, 0);
+  EXPECT_NEAR(index->WholeScore(query), hits->at(0).score, 1e-4);
+  const std::vector<int32_t> unseen{8, 7, 6, 5, 4, 3, 2, 1, 999};
+  EXPECT_NEAR(index->WholeScore(unseen), hits->at(0).score + std::log(40.5 / 0.5), 1e-4);
+  EXPECT_EQ(index->WholeScore({}), 0.0F);
+}
+
 TEST(LexicalIndex, RanksByBm25) {
   for (const int32_t count : {1, 2, 7, 300}) {
     const Pages pages = RandomPages(count, static_cast<uint32_t>(count));

@@ -3,7 +3,9 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -125,6 +127,17 @@ class Fts5Index final : public LexicalIndex {
     // Ranked here: cheaper than SQLite's sorter, and ties and the filter are ours.
     KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
     return hits;
+  }
+
+  float WholeScore(std::span<const int32_t> token_ids) const override {
+    double sum = 0;
+    for (const int32_t id : std::set<int32_t>(token_ids.begin(), token_ids.end())) {
+      // FTS5's inverse document frequency, which it keeps above 0.
+      const auto with = static_cast<double>(statistics_.DocumentFrequency(id));
+      const auto without = static_cast<double>(statistics_.pages()) - with;
+      sum += std::max(std::log((without + 0.5) / (with + 0.5)), 1e-6);
+    }
+    return static_cast<float>(sum);
   }
 
   int32_t pages() const override { return pages_; }

@@ -108,20 +108,20 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
         request.idf_weights ? s.statistics.Idf(request.token_ids) : std::vector<float>(request.token_ids.size(), 1.0F);
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits,
                               s.heads->Search(request.head_queries, weights, candidates, filter));
+    float all = 0;
+    for (const float weight : weights) all += weight;
+    all *= static_cast<float>(s.heads->heads().size());
     if (!hits.empty()) {
-      float all = 0;
-      for (const float weight : weights) all += weight;
-      all *= static_cast<float>(s.heads->heads().size());
       result.top_mass = hits[0].score / all;
       const float second = hits.size() > 1 ? hits[1].score : 0.0F;
       result.decisiveness =
           std::min(kMaxDecisiveness, hits[0].score / std::max(second, std::numeric_limits<float>::min()));
     }
-    rankings.push_back({index::kFoundByHeads, std::move(hits)});
+    rankings.push_back({index::kFoundByHeads, std::move(hits), all});
   }
   if (by_lexical) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits, s.lexical->Search(request.token_ids, candidates, filter));
-    rankings.push_back({index::kFoundByLexical, std::move(hits)});
+    rankings.push_back({index::kFoundByLexical, std::move(hits), s.lexical->WholeScore(request.token_ids)});
   }
   if (by_mean_pool) {
     EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
@@ -144,7 +144,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   }
 
   const std::vector<index::FusedHit> fused =
-      rankings.size() == 1 ? AsFused(rankings[0]) : index::ReciprocalRankFusion(rankings, candidates);
+      rankings.size() == 1 ? AsFused(rankings[0]) : index::NoisyOrFusion(rankings, candidates);
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();

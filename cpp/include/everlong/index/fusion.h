@@ -1,4 +1,4 @@
-// Several rankings into one (Cormack et al., Reciprocal Rank Fusion, SIGIR 2009), and hits into page groups.
+// Several rankings into one, by how sure each part of the index is, and hits into page groups.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,34 @@ enum FoundBy : uint32_t {
 struct Ranking {
   FoundBy part = kFoundByHeads;
   std::vector<Hit> hits;  // best first
+  // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
+  // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
+  float whole = 1;
 };
 
 struct FusedHit {
   int32_t page = 0;
-  float score = 0;        // sum over rankings of 1 / (constant + rank), rank from 1
+  float score = 0;        // -log of the probability that no part is right about this page
   uint32_t found_by = 0;  // FoundBy bits
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
 // better rank.
-std::vector<FusedHit> ReciprocalRankFusion(std::span<const Ranking> rankings, int32_t k, float constant = 60.0F);
+//
+// A part that sees nothing yields. (On a question in other words than the text's, the best page by words is hardly
+// better than the tenth; fusing ranks alone gives both a vote all the same.) Each part's score becomes the probability
+// that it is right about a page, and a page's score is the noisy or of the parts that name it, as -log of its
+// complement:
+//
+//   x     = slope * (score / whole - midpoint)      slope and midpoint by part
+//   P     = 1 / (1 + exp(-x))
+//   fused = -log prod (1 - P) = sum log(1 + exp(x))      over the parts that name the page
+//
+// P is Platt's scaling; fusing posteriors that are read off scores: Manmatha, Rath and Feng, SIGIR 2001; combinations
+// of scores against ranks: Bruch, Gai and Ingber, TOIS 2023. The constants were fitted on a development set. For
+// mean_pool and hnsw, whose scores do not tell right from wrong, P = 1 / (60 + rank): reciprocal-rank fusion (Cormack,
+// Clarke and Buettcher, SIGIR 2009).
+std::vector<FusedHit> NoisyOrFusion(std::span<const Ranking> rankings, int32_t k);
 
 // A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).
 struct PageGroup {

@@ -28,6 +28,9 @@ class LexicalIndex {
   // answer, the commonest are left out. No hits when no id occurs. kInvalidArgument on a negative id or k < 1.
   [[nodiscard]] virtual Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
                                                         const PageFilter& filter) const = 0;
+  // BM25 of a page of average length that has each of the distinct ids once; ids that no page has count too. 0 for
+  // none.
+  [[nodiscard]] virtual float WholeScore(std::span<const int32_t> token_ids) const = 0;
   [[nodiscard]] virtual int32_t pages() const = 0;  // ordinals given
 };
 
