@@ -255,6 +255,24 @@ def test_a_reader_takes_them_and_writes_nothing(folder: Path, tmp_path: Path) ->
     assert sorted((folder / "index").iterdir()) == stood
 
 
+def test_a_fork_has_them_as_they_are(folder: Path, tmp_path: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+        memory.forget([3])
+        append(memory, 2)
+        assert index(memory) == 2
+        hits = all_hits(memory)
+        memory.fork(tmp_path / "branch").close()
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        memory.fork(tmp_path / "of reader").close()
+    for branch in ("branch", "of reader"):
+        with everlong.Memory.open(tmp_path / branch) as memory:
+            assert index(memory) == 0
+            assert memory.core.take_messages() == []
+            assert all_hits(memory) == hits
+    assert hits == rebuilt(tmp_path / "branch", tmp_path)
+
+
 def test_a_repaired_memory_is_indexed_as_it_is(folder: Path, tmp_path: Path) -> None:
     with everlong.Memory.open(folder) as memory:
         index(memory)

@@ -406,7 +406,13 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
 Status Memory::Fork(const std::filesystem::path& folder) {
   const std::scoped_lock writing(state_->writer);
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  return state_->store->Fork(folder);
+  {
+    const std::shared_lock reading(state_->guard);
+    EVERLONG_RETURN_IF_ERROR(state_->SaveIndexes());
+  }
+  EVERLONG_RETURN_IF_ERROR(state_->store->Fork(folder));
+  state_->CarrySavedIndexes(folder);
+  return OkStatus();
 }
 
 Status Memory::Export(const std::filesystem::path& file) {

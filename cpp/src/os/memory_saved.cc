@@ -156,6 +156,14 @@ Status Memory::State::SaveIndexes() {
   return OkStatus();
 }
 
+void Memory::State::CarrySavedIndexes(const std::filesystem::path& folder) const {
+  const std::optional<std::filesystem::path> from = store->folder();
+  if (!from) return;
+  for (const char* const name : {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile}) {
+    SavedIndex(*from / "index", name).CopyTo(folder / "index");
+  }
+}
+
 void Memory::State::RemoveSavedIndexes() {
   for (const char* const name : {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile}) {
     if (const std::optional<SavedIndex> saved = Saved(name)) saved->Remove();

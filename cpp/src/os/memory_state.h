@@ -143,6 +143,8 @@ struct Memory::State {
   [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
   Status SaveIndexes();
   void RemoveSavedIndexes();
+  // Copies what index/ has into the folder of a fork.
+  void CarrySavedIndexes(const std::filesystem::path& folder) const;
   // Every index that there is differs from what is saved.
   void MarkUnsaved();
   void Say(const std::string& name, const Status& why);

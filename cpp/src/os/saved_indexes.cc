@@ -69,6 +69,16 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   return std::optional(std::move(coverage));
 }
 
+void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
+  std::error_code error;
+  if (!std::filesystem::exists(list_, error)) return;
+  const SavedIndex copy(folder, file_.filename().string());
+  std::filesystem::create_directories(folder, error);
+  std::filesystem::copy_file(file_, copy.file_, error);
+  if (!error) std::filesystem::copy_file(list_, copy.list_, error);
+  if (error) copy.Remove();
+}
+
 void SavedIndex::Remove() const {
   std::error_code ignored;
   std::filesystem::remove(list_, ignored);

@@ -53,6 +53,10 @@ class SavedIndex {
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;
 
+  // Both files in another folder, if they are here. What could not be copied is not there either: it is
+  // made anew.
+  void CopyTo(const std::filesystem::path& folder) const;
+
   // Both files gone, if they were there.
   void Remove() const;
 

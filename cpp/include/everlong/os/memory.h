@@ -174,6 +174,7 @@ class Memory {
   Status Flush();
   Result<int64_t> Compact();
   Result<store::VerifyReport> Verify(bool repair);
+  // The store's, and the saved indexes with it.
   Status Fork(const std::filesystem::path& folder);
   Status Export(const std::filesystem::path& file);
   Status PutTensors(int64_t block, store::PayloadKind kind, std::span<const store::TensorView> tensors);
