@@ -92,13 +92,16 @@ class HiddenStates:
 def groups_of(pages: Sequence[Any], ranking: Sequence[int]) -> list[Span]:
     """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them."""
     groups: list[list[int]] = []
+    full = False
     for page in ranking:
+        if full and not any(group[0] <= page <= group[1] for group in groups):
+            continue
         first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
         touching = next((group for group in groups if first <= group[1] + 1 and last >= group[0] - 1), None)
         if touching is not None:
             touching[:] = min(first, touching[0]), max(last, touching[1])
         elif len(groups) == GROUPS:
-            break
+            full = True
         else:
             groups.append([first, last])
     return [(pages[first].begin, pages[last].end) for first, last in groups]

@@ -153,6 +153,18 @@ TEST(MakeGroups, EndsAtTheFirstHitThatNeedsOneGroupTooMany) {
   EXPECT_TRUE(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 0, 10'000).empty());
 }
 
+TEST(MakeGroups, AHitInsideAGroupWidensItStillWhenAllGroupsAreTaken) {
+  const PageDirectory book = Book(40);
+  const PageFilter every(40, true);
+  // 13 continues the group of 10 but is no page of it when its turn comes; 11 is one.
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {30, 0.7F, 1}, {13, 0.6F, 1}, {11, 0.5F, 2}};
+  const auto groups = MakeGroups(hits, book, every, 1, 2, 10'000);
+  EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
+  EXPECT_EQ(groups[0].found_by, 3U);
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 2, 6 * 64)), (Grouping{{9, 10, 11}, {19, 20, 21}}))
+      << "the budget holds";
+}
+
 TEST(MakeGroups, BudgetCutsToTheBestPagesSurroundings) {
   const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}};
   const PageDirectory book = Book(40);
@@ -285,12 +297,21 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
     SCOPED_TRACE(seed);
     const Question question = RandomQuestion(seed);
     const size_t max_groups = 1 + seed % 7;
-    // The longest beginning of the hits that never makes more than max_groups runs.
+    // The longest beginning of the hits that never makes more than max_groups runs, and after it those inside a run.
+    std::vector<FusedHit> served;
     std::map<size_t, std::set<int32_t>> expected;
-    for (size_t count = 1; count <= question.hits.size(); ++count) {
-      auto runs = Runs(question.directory, question.filter, question.hits, count, question.neighbours);
-      if (runs.size() > max_groups) break;
-      expected = std::move(runs);
+    bool full = false;
+    for (const FusedHit& hit : question.hits) {
+      const auto holds = [&hit](const auto& run) { return run.second.contains(hit.page); };
+      if (full && std::ranges::none_of(expected, holds)) continue;
+      served.push_back(hit);
+      auto runs = Runs(question.directory, question.filter, served, served.size(), question.neighbours);
+      if (runs.size() > max_groups) {
+        full = true;
+        served.pop_back();
+      } else {
+        expected = std::move(runs);
+      }
     }
     const auto groups = MakeGroups(question.hits, question.directory, question.filter, question.neighbours,
                                    static_cast<int32_t>(max_groups), 1'000'000);
@@ -300,7 +321,7 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
       const PageGroup& group = groups[at++];
       EXPECT_EQ(std::set<int32_t>(group.pages.begin(), group.pages.end()), run);
       EXPECT_EQ(group.pages.size(), run.size());
-      EXPECT_EQ(group.score, question.hits[best].score);
+      EXPECT_EQ(group.score, served[best].score);
     }
   }
 }

@@ -220,7 +220,7 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 60), min_size=1, max_size=4), st.floats(0.5, 6))
 def test_a_fused_score_is_a_noisy_or_of_what_the_parts_see(seed: int, asked: list[int], sharpness: float) -> None:
-    """The formula of everlong/index/fusion.h over masses and BM25 in fp64, a page a group."""
+    """The formula of everlong/index/fusion.h in fp64 over the scores of heads alone and words alone, a page a group."""
     rng = np.random.default_rng(seed)
     memory = _core.Memory.create(None, manifest())
     pages = [Written(rng, 0, i * PAGE, PAGE, f"source {i}") for i in range(30)]
@@ -228,36 +228,29 @@ def test_a_fused_score_is_a_noisy_or_of_what_the_parts_see(seed: int, asked: lis
         page.append_to(memory)
     memory.set_retrieval_heads(HEADS)
     ids = np.array(asked, dtype=np.int32)
-    q = (sharpness * rng.standard_normal((len(ids), len(HEADS), DIM))).astype(np.float32)
-    q[0] = [sharpness * pages[seed % 30].keys[layer, kv_head, 1] for layer, _, kv_head in HEADS]
+    q = rng.standard_normal((len(ids), len(HEADS), DIM))
+    q[0] = [pages[seed % 30].keys[layer, kv_head, 1] for layer, _, kv_head in HEADS]
+    queries = (sharpness * q).astype(np.float32)
 
-    mass, bm25 = np.zeros(30), np.zeros(30)
-    for row, weight in enumerate(memory.idf(ids)):
-        for head, (layer, _, kv_head) in enumerate(HEADS):
-            scores = np.stack([page.keys[layer, kv_head].astype(np.float64) @ q[row, head] for page in pages])
-            weights = np.exp((scores - scores.max()) / DIM**0.5).sum(axis=1)
-            mass += weight * weights / weights.sum()
-    mass /= len(HEADS) * memory.idf(ids).sum()
-    whole = 0.0
+    def scores(*kinds: str) -> dict[int, float]:
+        found = memory.search(
+            token_ids=ids, head_queries=queries, kinds=kinds, max_groups=64, neighbours=0, token_budget=1000
+        ).groups
+        assert [group.score for group in found] == sorted((group.score for group in found), reverse=True)
+        return {group.begin // PAGE: group.score for group in found}
+
+    whole = {"heads": float(memory.idf(ids).sum()) * len(HEADS), "lexical": 0.0}
     for token in set(asked):
-        counts = np.array([(page.ids == token).sum() for page in pages])
-        with_it = (counts > 0).sum()
-        idf = max(math.log((30 - with_it + 0.5) / (with_it + 0.5)), 1e-6)
-        whole += idf
-        bm25 += idf * counts * 2.2 / (counts + 1.2)
-
-    def noisy_or(mass: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        by_words = np.where(bm25 > 0, np.logaddexp(0, 17 * (bm25 / whole - 0.67)), 0)
-        return np.asarray(np.logaddexp(0, 86 * (mass - 0.062)) + by_words)
-
-    found = memory.search(token_ids=ids, head_queries=q, max_groups=64, neighbours=0, token_budget=1000).groups
-    assert sorted(group.begin // PAGE for group in found) == list(range(30))
-    # Keys are kept in eight bits: a mass is right to a few percent.
-    low, high = noisy_or(0.95 * mass), noisy_or(1.05 * mass)
-    for group in found:
-        page = group.begin // PAGE
-        assert low[page] * 0.999 - 1e-6 <= group.score <= high[page] * 1.001 + 1e-6
-    assert [group.score for group in found] == sorted((group.score for group in found), reverse=True)
+        holding = sum(token in page.ids for page in pages)
+        whole["lexical"] += max(math.log((30 - holding + 0.5) / (holding + 0.5)), 1e-6)
+    missed = np.ones(30)
+    for part, slope, midpoint in (("heads", 86, 0.062), ("lexical", 17, 0.67)):
+        for number, score in scores(part).items():
+            missed[number] *= 1 - 1 / (1 + math.exp(-slope * (score / whole[part] - midpoint)))
+    fused = scores("heads", "lexical")
+    assert sorted(fused) == list(range(30))
+    for number, score in fused.items():
+        assert math.exp(-score) == pytest.approx(missed[number], rel=2e-3, abs=1e-9)
 
 
 def test_idf(memory) -> None:

@@ -19,17 +19,17 @@ class GroupBuilder {
         max_groups_(max_groups),
         tokens_left_(token_budget) {}
 
-  // False when `hit` would need one group too many.
-  bool Serve(const FusedHit& hit) {
-    if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return true;
+  void Serve(const FusedHit& hit) {
+    if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return;
+    if (full_ && !group_of_.contains(hit.page)) return;
     int64_t cost = 0;
     const std::deque<int32_t> run = Surroundings(hit.page, cost);
-    if (run.empty()) return true;
+    if (run.empty()) return;
     const std::vector<size_t> touched = TouchedGroups(run);
-    if (touched.empty() && groups_.size() - merged_away_ == max_groups_) return false;
+    full_ = full_ || (touched.empty() && groups_.size() - merged_away_ == max_groups_);
+    if (touched.empty() && full_) return;
     tokens_left_ -= cost;
     Merge(run, touched, hit);
-    return true;
   }
 
   // Best first: groups are numbered by their best hit, and a merged group keeps the smaller number.
@@ -121,6 +121,7 @@ class GroupBuilder {
   int64_t tokens_left_;
   std::vector<PageGroup> groups_;  // without pages once merged into another
   size_t merged_away_ = 0;
+  bool full_ = false;  // a hit would have needed one group too many
   std::unordered_map<int32_t, size_t> group_of_;
 };
 
@@ -131,9 +132,7 @@ std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDire
                                   int64_t token_budget) {
   if (max_groups < 1 || token_budget < 1) return {};
   GroupBuilder builder(directory, filter, neighbours, static_cast<size_t>(max_groups), token_budget);
-  for (const FusedHit& hit : hits) {
-    if (!builder.Serve(hit)) break;
-  }
+  for (const FusedHit& hit : hits) builder.Serve(hit);
   return std::move(builder).Finish();
 }
 

@@ -64,7 +64,8 @@ struct PageGroup {
 // Hits (best first) with `neighbours` pages on either side, merged where they touch; best first; at most max_groups
 // groups and never more than token_budget tokens in all. The hits are served in their order: one whose surroundings do
 // not fit in what is left of the budget gets those nearest to it that do (earlier before later), one that does not fit
-// itself is left out, and the first that would need one group too many ends the search. A group is one run of
+// itself is left out. From the first that would need one group too many on, only hits on pages of a group are
+// served: a statement that runs on past the page of its first words is widened to its end. A group is one run of
 // contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are forgotten or that the
 // filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
 std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
