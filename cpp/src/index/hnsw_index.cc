@@ -28,6 +28,8 @@ constexpr size_t kSpareLink = sizeof(unsigned);
 #undef malloc
 
 #include "best_first.h"
+#include "everlong/base/cache_lines.h"
+#include "everlong/base/huge_pages.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
@@ -36,7 +38,7 @@ constexpr size_t kSpareLink = sizeof(unsigned);
 namespace everlong::index {
 namespace {
 
-constexpr std::string_view kMagic = "everlong hnsw 1\n";
+constexpr std::string_view kMagic = "everlong hnsw 2\n";
 constexpr size_t kFirstCapacity = 1024;
 // Searches wait for a writer no longer than these take.
 constexpr size_t kAddedAtOnce = 1024;
@@ -66,6 +68,18 @@ class FilterFunctor final : public hnswlib::BaseFilterFunctor {
   const IdFilter& filter_;
 };
 
+// body(i) for all of [0, count), each taken by the thread that is free: how long one takes differs.
+template <class Body>
+void ForEachTaken(int64_t count, const Body& body) {
+  constexpr int64_t kTaken = 8;
+  std::atomic<int64_t> next = 0;
+  ParallelFor(0, count, kTaken, [&](int64_t, int64_t) {
+    for (int64_t first = 0; (first = next.fetch_add(kTaken)) < count;) {
+      for (int64_t i = first; i < std::min(first + kTaken, count); ++i) body(i);
+    }
+  });
+}
+
 struct Header {
   HnswOptions options;
   int32_t max_level = -1;
@@ -83,6 +97,8 @@ class HnswIndex final : public VectorIndex {
                kSeed) {
     EVERLONG_CHECK(options.dimension >= 1 && options.links >= 2 && options.ef_construction >= 1 && options.ef >= 1);
     graph_.setEf(static_cast<size_t>(options.ef));
+    AlignRows();
+    AdviseRows();
   }
 
   Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
@@ -139,14 +155,12 @@ class HnswIndex final : public VectorIndex {
     std::vector<VectorHits> hits(static_cast<size_t>(count));
     FilterFunctor functor(filter);
     std::atomic<bool> failed = false;
-    ParallelFor(0, count, 1, [&](int64_t first, int64_t last) {
-      for (int64_t query = first; query < last; ++query) {
-        try {
-          hits[static_cast<size_t>(query)] =
-              SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
-        } catch (const std::exception&) {
-          failed = true;
-        }
+    ForEachTaken(count, [&](int64_t query) {
+      try {
+        hits[static_cast<size_t>(query)] =
+            SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
+      } catch (const std::exception&) {
+        failed = true;
       }
     });
     if (failed) return CapacityError("no memory for a search");
@@ -255,6 +269,24 @@ class HnswIndex final : public VectorIndex {
     return static_cast<size_t>(graph_.element_levels_[row]) * graph_.size_links_per_element_;
   }
 
+  // A row of hnswlib's lowest level: links, id, then the vector, which begins a cache line where the allocator gives a
+  // large array as it does in glibc: kHeader bytes behind a page's beginning. hnswlib itself puts the vector right
+  // behind the links, so that every load of it lies in two lines. Before there are rows.
+  void AlignRows() {
+    constexpr size_t kHeader = 16;
+    const auto up_to = [](size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; };
+    graph_.label_offset_ = up_to(graph_.size_links_level0_, sizeof(hnswlib::labeltype));
+    graph_.offsetData_ = up_to(graph_.label_offset_ + sizeof(hnswlib::labeltype) + kHeader, kCacheLine) - kHeader;
+    graph_.size_data_per_element_ = up_to(graph_.offsetData_ + graph_.data_size_, kCacheLine);
+    graph_.resizeIndex(graph_.max_elements_);
+  }
+
+  // Rows are looked at all over the place.
+  void AdviseRows() {
+    AdviseHugePages(graph_.data_level0_memory_,
+                    static_cast<int64_t>(graph_.max_elements_ * graph_.size_data_per_element_));
+  }
+
   [[nodiscard]] ScannedRows Rows() const {
     ScannedRows rows;
     rows.stored = {reinterpret_cast<const std::byte*>(graph_.data_level0_memory_) + graph_.offsetData_,
@@ -302,15 +334,15 @@ class HnswIndex final : public VectorIndex {
     const size_t more = ids.size() - reused;
     if (count + more > graph_.max_elements_) {
       graph_.resizeIndex(std::max(2 * graph_.max_elements_, count + to_come - reused));
+      AdviseRows();
     }
     std::atomic<bool> failed = false;
-    ParallelFor(0, static_cast<int64_t>(more), 16, [&](int64_t first, int64_t last) {
-      for (size_t i = reused + static_cast<size_t>(first); i < reused + static_cast<size_t>(last); ++i) {
-        try {
-          graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));
-        } catch (const std::exception&) {
-          failed = true;
-        }
+    ForEachTaken(static_cast<int64_t>(more), [&](int64_t added) {
+      const size_t i = reused + static_cast<size_t>(added);
+      try {
+        graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));
+      } catch (const std::exception&) {
+        failed = true;
       }
     });
     for (size_t row = count; row < graph_.cur_element_count; ++row) {
