@@ -40,7 +40,8 @@ class MemoryConfig:
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"  # of the archive
-    host_bytes: int | None = None  # of payload in RAM; None: half of the memory that is free when it is opened
+    # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
+    host_bytes: int | None = None
 
     index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by how sure each is
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder

@@ -40,6 +40,7 @@ class MemoryStats:
     disk_bytes: int  # 0 for a memory in RAM
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
     host_bytes: int  # payload that is in RAM now
+    index_bytes: int  # of the indexes, in RAM now
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +89,10 @@ class Memory:
     ) -> Memory:
         """The memory in folder `path`; with `create`, a new one by that manifest where there is none yet.
 
-        `path=None` with `create` keeps all in RAM. `host_bytes` is how much payload may be in RAM, by default half of
-        what is free: a cache over a folder, and all that a memory in RAM may hold (then CapacityError). Raises
-        MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
+        `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
+        free: the indexes first, which count even where they are more; payload in what is left, or in an eighth of
+        `host_bytes` where that is more: as a cache over a folder, and all that a memory in RAM may hold (then
+        CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
         folder = None if path is None else os.fspath(path)
         if folder is None:

@@ -308,6 +308,42 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
   EXPECT_EQ(Memory::Open(folder.path() / "none", false).status().code(), StatusCode::kNotFound);
 }
 
+TEST(OsMemoryTest, TheHostBudgetPaysTheIndexesFirst) {
+  constexpr int64_t kHostBytes = 700'000;
+  const TemporaryFolder folder;
+  const Filled filled =
+      Fill(Memory::Create(folder.path(), TestManifest(), {.host_bytes = kHostBytes}).value(), 16, 600);
+  Memory& memory = *filled.memory;
+  const auto payload_left = [](const store::StoreStats& stats) {
+    return std::max(kHostBytes - stats.index_bytes, kHostBytes / store::kLeastPayloadShare);
+  };
+  const store::StoreStats before = memory.Stats().value();
+  EXPECT_GT(before.payload_bytes, kHostBytes);
+  EXPECT_GT(before.index_bytes, 0);
+  EXPECT_LE(before.host_bytes, payload_left(before));
+  EXPECT_GT(before.host_bytes, payload_left(before) * 9 / 10);  // what is left is used
+
+  ASSERT_TRUE(memory.SetRetrievalHeads(kHeads).ok());
+  const store::StoreStats after = memory.Stats().value();
+  // Two key heads in bf16, and pages of 4 tokens filled up to 32.
+  EXPECT_GE(after.index_bytes - before.index_bytes, after.pages * 2 * 32 * kDim * 2);
+  EXPECT_LE(after.host_bytes, payload_left(after));
+  std::vector<std::byte> bytes(static_cast<size_t>(after.payload_bytes));
+  ASSERT_TRUE(memory.ReadPages(memory.Pages(), bytes).ok());
+  EXPECT_LE(memory.Stats()->host_bytes, payload_left(after));
+
+  const PageVectorOptions options{"encoder", 64, false};
+  ASSERT_TRUE(memory.SetPageVectors(options).ok());
+  const std::vector<float> vector(64, 1.0F);
+  const int32_t first_page = 0;
+  for (const Block& block : filled.blocks) {
+    ASSERT_TRUE(memory.AddPageVectors(block.id, {&first_page, 1}, vector).ok());
+  }
+  const store::StoreStats embedded = memory.Stats().value();
+  EXPECT_GE(embedded.index_bytes - after.index_bytes, std::ssize(filled.blocks) * 64 * 4);
+  EXPECT_LE(embedded.host_bytes, payload_left(embedded));
+}
+
 TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 17, 10);

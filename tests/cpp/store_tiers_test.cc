@@ -64,6 +64,24 @@ TEST(StoreHostTier, ForgetsBlocks) {
   EXPECT_LE(tier.bytes(), 100 * kPartBytes);
 }
 
+TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {
+  HostTier tier(100 * kPartBytes);
+  for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+  for (int64_t block = 91; block <= 100; ++block) static_cast<void>(tier.Find(block, 0, 0, 1));  // in use
+  const HostTier::Bytes held = tier.Find(100, 0, 0, 1)[0];
+  tier.SetBudget(20 * kPartBytes);
+  EXPECT_EQ(tier.bytes(), 20 * kPartBytes);
+  for (int64_t block = 91; block <= 100; ++block) EXPECT_NE(tier.Find(block, 0, 0, 1)[0], nullptr) << block;
+  tier.SetBudget(0);
+  EXPECT_EQ(tier.bytes(), 0);
+  tier.Insert(1, 0, 0, kPartBytes, PartOf(1));
+  EXPECT_EQ(tier.bytes(), 0);
+  EXPECT_TRUE(std::equal(held.get(), held.get() + kPartBytes, PartOf(100).begin()));
+  tier.SetBudget(kPartBytes);
+  tier.Insert(1, 0, 0, kPartBytes, PartOf(1));
+  EXPECT_NE(tier.Find(1, 0, 0, 1)[0], nullptr);
+}
+
 class StoreTiers : public StoreFolderTest {
  protected:
   void HideSegments() const { std::filesystem::rename(folder_ / "segments", root_ / "hidden"); }
@@ -121,6 +139,41 @@ TEST_F(StoreTiers, ASmallTierAnswersRightFromBothSides) {
     ASSERT_TRUE(out == block.Parts(page, first, parts));
     EXPECT_LE(store->Stats()->host_bytes, 30'000);
   }
+}
+
+TEST_F(StoreTiers, PayloadHasWhatTheIndexesLeave) {
+  constexpr int64_t kHostBytes = 80'000;
+  const auto store = Create({.host_bytes = kHostBytes});
+  const TestBlock block(1, 40);
+  int64_t id = 0;
+  const auto fill = [&] {
+    for (int i = 0; i < 20; ++i) id = store->Append(block.Draft()).value();
+  };
+  fill();
+  const int64_t all = store->Stats()->host_bytes;
+  EXPECT_GT(all, kHostBytes / 2);
+  for (const int64_t index_bytes : {int64_t{50'000}, int64_t{60'000}, 10 * kHostBytes, int64_t{0}}) {
+    store->SetIndexBytes(index_bytes);
+    const int64_t left = std::max(kHostBytes - index_bytes, kHostBytes / kLeastPayloadShare);
+    EXPECT_LE(store->Stats()->host_bytes, left);
+    EXPECT_EQ(store->Stats()->index_bytes, index_bytes);
+    fill();
+    EXPECT_LE(store->Stats()->host_bytes, left);
+    ExpectStored(*store, block, 1);
+    ExpectStored(*store, block, id);
+  }
+  EXPECT_GT(store->Stats()->host_bytes, all * 9 / 10);
+}
+
+TEST_F(StoreTiers, AMemoryInRamCountsItsIndexes) {
+  const TestBlock block(1, 40);  // about 9 KB of payload in 24 KiB of records
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = 100'000}).value();
+  ASSERT_OK(store->Submit(block.Draft()).status());
+  store->SetIndexBytes(80'000);
+  EXPECT_EQ(store->Submit(block.Draft()).status().code(), StatusCode::kCapacity);
+  ExpectStored(*store, block, 1);
+  store->SetIndexBytes(10'000);
+  ASSERT_OK(store->Submit(block.Draft()).status());
 }
 
 TEST_F(StoreTiers, AMemoryInRamKeepsItsBudget) {

@@ -303,6 +303,21 @@ def test_a_folder_comes_back(tmp_path) -> None:
     reader.close()
 
 
+def test_the_host_budget_counts_the_indexes(tmp_path) -> None:
+    budget = 1_000_000
+    with everlong.Memory.open(tmp_path / "m", create=manifest(), host_bytes=budget) as memory:
+        fill(memory.core, blocks=400, tokens=20)
+        memory.core.flush()
+        stats = memory.stats()
+        assert stats.payload_bytes > budget > stats.index_bytes > 0
+        assert 0 < stats.host_bytes <= max(budget - stats.index_bytes, budget // 8)
+    with everlong.Memory.open(None, create=manifest(), host_bytes=budget) as memory:
+        with pytest.raises(errors.CapacityError, match="less what its indexes take"):
+            fill(memory.core, blocks=400, tokens=20)
+        stats = memory.stats()
+        assert stats.host_bytes <= budget - stats.index_bytes // 2  # the last block's own index came after it
+
+
 def test_fingerprint() -> None:
     _core.check_fingerprint(manifest(), weights="w", rope="r", tokenizer="t")
     with pytest.raises(errors.ModelMismatchError, match=r"(?s)rope.*tokenizer"):

@@ -142,6 +142,14 @@ class Fts5Index final : public LexicalIndex {
 
   int32_t pages() const override { return pages_; }
 
+  int64_t bytes() const override {
+    int now = 0;
+    int highest = 0;
+    // The pages of a database in memory are its cache.
+    sqlite3_db_status(database_.get(), SQLITE_DBSTATUS_CACHE_USED, &now, &highest, 0);
+    return now + statistics_.bytes();
+  }
+
  private:
   // Runs a statement of two parameters: ordinal and words.
   Status Run(sqlite3_stmt* statement, int32_t page, std::span<const int32_t> token_ids, const char* action) {

@@ -47,6 +47,13 @@ int32_t PageDirectory::Neighbour(const std::map<StreamPosition, int32_t>& edges,
   return edge->second;
 }
 
+int64_t PageDirectory::bytes() const {
+  constexpr size_t kEdgeBytes = 64;   // a node of begins_ or ends_, as it is allocated
+  constexpr size_t kBlockBytes = 48;  // of blocks_
+  return static_cast<int64_t>(entries_.capacity() * sizeof(PageEntry) + (begins_.size() + ends_.size()) * kEdgeBytes +
+                              blocks_.size() * kBlockBytes);
+}
+
 int32_t PageDirectory::Previous(int32_t ordinal) const {
   const PageEntry& entry = at(ordinal);
   return Neighbour(ends_, entry, entry.span.begin);

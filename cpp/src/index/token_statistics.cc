@@ -32,6 +32,11 @@ void TokenStatistics::RemovePage(std::span<const int32_t> token_ids) {
   --pages_;
 }
 
+int64_t TokenStatistics::bytes() const {
+  constexpr size_t kNodeBytes = 32;  // link, id and count, as they are allocated
+  return static_cast<int64_t>(frequency_.size() * kNodeBytes + frequency_.bucket_count() * sizeof(void*));
+}
+
 int64_t TokenStatistics::DocumentFrequency(int32_t token_id) const {
   const auto found = frequency_.find(token_id);
   return found == frequency_.end() ? 0 : found->second;

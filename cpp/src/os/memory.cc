@@ -109,6 +109,7 @@ Result<std::unique_ptr<Memory>> Memory::Over(std::unique_ptr<store::MemoryStore>
   if (!layout.ok()) return CorruptError(state->Name() + ": manifest: " + layout.status().message());
   state->layout = *layout;
   EVERLONG_RETURN_IF_ERROR(state->LoadIndexes());
+  state->TellIndexBytes();
   return std::unique_ptr<Memory>(new Memory(std::move(state)));
 }
 
@@ -159,6 +160,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
                                   added.message() + "): open the memory anew"};
     return s.broken;
   }
+  s.TellIndexBytes();
   return id;
 }
 
@@ -170,6 +172,7 @@ Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads) {
   EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads)));
   const std::unique_lock changing(s.guard);
   s.heads = std::move(built);
+  s.TellIndexBytes();
   return OkStatus();
 }
 
@@ -187,6 +190,7 @@ Status Memory::SetPageVectors(const PageVectorOptions& options) {
   EVERLONG_RETURN_IF_ERROR(s.broken);
   const std::unique_lock changing(s.guard);
   if (!s.page_vectors || s.page_vectors->options() != options) s.page_vectors.emplace(s.LoadPageVectors(options));
+  s.TellIndexBytes();
   return OkStatus();
 }
 
@@ -199,7 +203,9 @@ Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std
   const auto found = s.blocks.find(block);
   if (found == s.blocks.end()) return NotFoundError("there is no block " + std::to_string(block));
   s.unsaved.insert(kPageVectorsFile);
-  return s.page_vectors->Add(block, found->second.count, pages, vectors);
+  EVERLONG_RETURN_IF_ERROR(s.page_vectors->Add(block, found->second.count, pages, vectors));
+  s.TellIndexBytes();
+  return OkStatus();
 }
 
 std::vector<PageRef> Memory::PagesWithoutVectors() const {
@@ -360,6 +366,7 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
       return s.broken;
     }
   }
+  s.TellIndexBytes();
   return OkStatus();
 }
 
@@ -399,6 +406,7 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
     const std::unique_lock changing(s.guard);
     s.broken = s.LoadIndexes();
     EVERLONG_RETURN_IF_ERROR(s.broken);
+    s.TellIndexBytes();
   }
   return report;
 }

@@ -87,6 +87,16 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   return OkStatus();
 }
 
+void Memory::State::TellIndexBytes() const {
+  int64_t bytes = directory.bytes() + statistics.bytes() + lexical->bytes();
+  if (heads) bytes += heads->bytes();
+  for (const auto& block_index : {&mean_pool, &hnsw}) {
+    if (*block_index != nullptr) bytes += (*block_index)->bytes();
+  }
+  if (page_vectors) bytes += page_vectors->bytes();
+  store->SetIndexBytes(bytes);
+}
+
 std::string Memory::State::Name() const {
   const std::optional<std::filesystem::path> folder = store->folder();
   return folder ? folder->string() : "the memory in RAM";
@@ -310,6 +320,7 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
   const std::unique_lock changing(guard);
   if (!missing.empty()) unsaved.insert(kind == IndexKind::kHnsw ? kHnswFile : kMeanPoolFile);
   wanted = std::move(built);
+  TellIndexBytes();
   return OkStatus();
 }
 

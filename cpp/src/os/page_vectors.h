@@ -34,6 +34,7 @@ class PageVectors {
   // Those that have vectors, ascending.
   [[nodiscard]] std::vector<int64_t> Blocks() const;
   [[nodiscard]] bool Has(int64_t block) const { return ids_.contains(block); }
+  [[nodiscard]] int64_t bytes() const { return index_->bytes(); }  // of host memory, about
 
   struct Found {
     int64_t block = 0;

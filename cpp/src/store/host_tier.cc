@@ -44,6 +44,7 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
   }
   Evicted evicted;
   const std::scoped_lock lock(mutex_);
+  if (part_bytes > budget_) return;
   for (size_t i = 0; i < copies.size(); ++i) {
     const Key key{block, page, first + static_cast<int32_t>(i)};
     if (entries_.contains(key)) continue;
@@ -123,6 +124,13 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
     evicted.push_back(std::move(entry->second.bytes));
     entry = entries_.erase(entry);
   }
+}
+
+void HostTier::SetBudget(int64_t budget) {
+  Evicted evicted;
+  const std::scoped_lock lock(mutex_);
+  budget_ = budget;
+  EvictFor(0, evicted);
 }
 
 int64_t HostTier::bytes() const {

@@ -6,6 +6,7 @@
 // therefore does not push out what is in use.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,6 +31,8 @@ class HostTier {
   // Takes parts of `part_bytes` each, the first being part `first`. What is here already stays as it is.
   void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts);
   void Erase(std::span<const int64_t> blocks);
+  // What is over a smaller budget goes at once.
+  void SetBudget(int64_t budget);
   [[nodiscard]] int64_t bytes() const;
 
  private:
@@ -55,7 +58,7 @@ class HostTier {
   void EvictFromMain(Evicted& evicted);
   void Remember(const Key& key);
 
-  const int64_t budget_;
+  std::atomic<int64_t> budget_;  // changed under the lock
   mutable std::mutex mutex_;
   std::unordered_map<Key, Entry, Hash> entries_;
   // Oldest first; a key that is no entry any more is passed over.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -23,9 +24,11 @@ class RamSegments final : public SegmentSet {
   Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override {
     size_t bytes = 0;
     for (const auto& piece : pieces) bytes += piece.size();
-    if (bytes_ + static_cast<int64_t>(bytes) > budget_) {
+    const int64_t budget = budget_;
+    if (bytes_ + static_cast<int64_t>(bytes) > budget) {
       return CapacityError("a memory in RAM holds " + std::to_string(bytes_) + " bytes and may hold " +
-                           std::to_string(budget_) + " (host_bytes): " + std::to_string(bytes) +
+                           std::to_string(budget) +
+                           " (host_bytes, less what its indexes take): " + std::to_string(bytes) +
                            " more do not fit. Nothing is lost; forget something, or give the memory a folder");
     }
     auto chunk = std::make_shared<std::vector<std::byte>>();
@@ -38,6 +41,8 @@ class RamSegments final : public SegmentSet {
     bytes_ += static_cast<int64_t>(bytes);
     return SegmentSpot{kOnlySegment, offset};
   }
+
+  void SetBudget(int64_t budget) override { budget_ = budget; }
 
   Status Sync() override { return OkStatus(); }
 
@@ -93,7 +98,7 @@ class RamSegments final : public SegmentSet {
     return CorruptError(Name(spot.segment) + " has no such bytes at offset " + std::to_string(spot.offset));
   }
 
-  const int64_t budget_;
+  std::atomic<int64_t> budget_;
   mutable std::shared_mutex mutex_;
   std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> chunks_;  // by offset
   int64_t end_ = 0;

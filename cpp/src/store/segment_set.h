@@ -44,6 +44,8 @@ class SegmentSet {
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
   // Removes all bytes but these, beside readers of these. Durable on return. Returns how many bytes were given back.
   virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
+  // Of a memory in RAM from now on; what is there stays.
+  virtual void SetBudget([[maybe_unused]] int64_t budget) {}
   // Bytes that the segments take, on disk or in RAM.
   [[nodiscard]] virtual Result<int64_t> Bytes() const = 0;
   // What messages call a segment: its path, or "segment N in RAM".

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,7 @@ class Store final : public MemoryStore {
   Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
+  void SetIndexBytes(int64_t bytes) override;
   // Blocks of another memory, which keep their ids. Durable on return; all or an error.
   Status Restore(std::span<const OwnedDraft> blocks);
 
@@ -108,6 +110,7 @@ class Store final : public MemoryStore {
   OwnFiles own_files_;
   std::mutex write_mutex_;  // one change of segments and catalog at a time
   mutable std::mutex manifest_mutex_;
+  std::atomic<int64_t> index_bytes_ = 0;
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
   mutable ReadThreads threads_;
   // Last, so that it is gone first: what is queued is committed while all else stands.

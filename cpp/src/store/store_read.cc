@@ -255,6 +255,7 @@ Result<StoreStats> Store::Stats() const {
     stats.payload_bytes += block.payload_bytes;
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
+  stats.index_bytes = index_bytes_;
   if (!rooms_.folder) {
     stats.host_bytes = segment_bytes;
     return stats;

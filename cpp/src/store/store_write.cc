@@ -1,4 +1,5 @@
 // Writing: blocks, what is added to them, attributes.
+#include <algorithm>
 #include <utility>
 
 #include "block_records.h"
@@ -147,6 +148,14 @@ Status Store::SetAttribute(const std::string& key, const std::string& value) {
 Status Store::PutFile(const std::string& name, std::span<const std::byte> bytes) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   return own_files_.Put(name, bytes);
+}
+
+void Store::SetIndexBytes(int64_t bytes) {
+  index_bytes_ = bytes;
+  const int64_t all = *rooms_.options.host_bytes;
+  const int64_t left = std::max(all / kLeastPayloadShare, all - bytes);
+  if (tier_) tier_->SetBudget(left);
+  if (!rooms_.folder) rooms_.segments->SetBudget(left);
 }
 
 Status Store::WriteManifestNow() const {

@@ -32,6 +32,7 @@ class LexicalIndex {
   // none.
   [[nodiscard]] virtual float WholeScore(std::span<const int32_t> token_ids) const = 0;
   [[nodiscard]] virtual int32_t pages() const = 0;  // ordinals given
+  [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
 };
 
 }  // namespace everlong::index

@@ -35,6 +35,7 @@ class PageDirectory {
   // none. Should a stream hold two such pages, the one added last.
   [[nodiscard]] int32_t Previous(int32_t ordinal) const;
   [[nodiscard]] int32_t Next(int32_t ordinal) const;
+  [[nodiscard]] int64_t bytes() const;  // of host memory, about
 
  private:
   using StreamPosition = std::pair<int64_t, int64_t>;  // stream, token

@@ -15,6 +15,7 @@ class TokenStatistics {
   // The ids of a page that was added: it counts no more.
   void RemovePage(std::span<const int32_t> token_ids);
   [[nodiscard]] int64_t pages() const { return pages_; }
+  [[nodiscard]] int64_t bytes() const;  // of host memory, about
   [[nodiscard]] int64_t DocumentFrequency(int32_t token_id) const;
   // IDF(t) = log(1 + pages / df(t)) (findings.md), df floored at 1; 0 while there are no pages.
   [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;

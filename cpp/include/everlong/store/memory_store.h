@@ -92,6 +92,7 @@ struct StoreStats {
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
   int64_t dead_bytes = 0;  // of the segments; what Compact would give back, and a block that a file with holes may cost
   int64_t host_bytes = 0;  // payload in RAM now
+  int64_t index_bytes = 0;  // what SetIndexBytes said
 };
 
 // What a scrub found.
@@ -107,10 +108,14 @@ struct VerifyReport {
   std::vector<int64_t> dropped;  // blocks that a repair took out
 };
 
+// The share of StoreOptions::host_bytes that stays for payload, however large the indexes are: one in so many.
+inline constexpr int64_t kLeastPayloadShare = 8;
+
 struct StoreOptions {
   int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
-  // A memory in RAM holds no more payload than this; one in a folder keeps as much of its payload in RAM as a cache
-  // tier. None: half of the memory that is free when it is opened.
+  // What a memory keeps in RAM: first what its indexes take (SetIndexBytes), and in what is left of it, or in a
+  // kLeastPayloadShare-th of it where that is more, payload: all of it for a memory in RAM, which takes no more then;
+  // as a cache tier for one in a folder. None: half of the memory that is free when it is opened.
   std::optional<int64_t> host_bytes = std::nullopt;
   // Appends that are not durable yet hold at most this much, or one block: then Submit waits.
   int64_t queue_bytes = int64_t{256} << 20;
@@ -154,6 +159,10 @@ class MemoryStore {
   // They are not checked when they are read. Durable on return, whole or not at all. kInvalidArgument unless the name
   // is 1 to 64 of a-z, 0-9, _ and ., begins with a letter or digit and does not end with .tmp.
   virtual Status PutFile(const std::string& name, std::span<const std::byte> bytes) = 0;
+
+  // How much of `host_bytes` is taken by what the caller keeps in RAM for this memory beside the payload. Payload over
+  // what is left of it leaves the cache tier at once; a memory in RAM keeps what it has and takes nothing further.
+  virtual void SetIndexBytes(int64_t bytes) = 0;
 
   // --- reading
 
