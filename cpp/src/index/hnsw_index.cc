@@ -68,14 +68,13 @@ class FilterFunctor final : public hnswlib::BaseFilterFunctor {
   const IdFilter& filter_;
 };
 
-// body(i) for all of [0, count), each taken by the thread that is free: how long one takes differs.
+// body(i) for all of [0, count), `taken` at a time by the thread that is free: how long one takes differs.
 template <class Body>
-void ForEachTaken(int64_t count, const Body& body) {
-  constexpr int64_t kTaken = 8;
+void ForEachTaken(int64_t count, int64_t taken, const Body& body) {
   std::atomic<int64_t> next = 0;
-  ParallelFor(0, count, kTaken, [&](int64_t, int64_t) {
-    for (int64_t first = 0; (first = next.fetch_add(kTaken)) < count;) {
-      for (int64_t i = first; i < std::min(first + kTaken, count); ++i) body(i);
+  ParallelFor(0, count, taken, [&](int64_t, int64_t) {
+    for (int64_t first = 0; (first = next.fetch_add(taken)) < count;) {
+      for (int64_t i = first; i < std::min(first + taken, count); ++i) body(i);
     }
   });
 }
@@ -155,7 +154,7 @@ class HnswIndex final : public VectorIndex {
     std::vector<VectorHits> hits(static_cast<size_t>(count));
     FilterFunctor functor(filter);
     std::atomic<bool> failed = false;
-    ForEachTaken(count, [&](int64_t query) {
+    ForEachTaken(count, 1, [&](int64_t query) {
       try {
         hits[static_cast<size_t>(query)] =
             SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
@@ -337,7 +336,7 @@ class HnswIndex final : public VectorIndex {
       AdviseRows();
     }
     std::atomic<bool> failed = false;
-    ForEachTaken(static_cast<int64_t>(more), [&](int64_t added) {
+    ForEachTaken(static_cast<int64_t>(more), 8, [&](int64_t added) {
       const size_t i = reused + static_cast<size_t>(added);
       try {
         graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));
