@@ -143,8 +143,10 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     rankings.push_back(std::move(ranking));
   }
 
+  // All that any part has named: hits behind the last group still widen groups.
   const std::vector<index::FusedHit> fused =
-      rankings.size() == 1 ? AsFused(rankings[0]) : index::NoisyOrFusion(rankings, candidates);
+      rankings.size() == 1 ? AsFused(rankings[0])
+                           : index::NoisyOrFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
