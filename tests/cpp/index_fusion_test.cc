@@ -38,6 +38,9 @@ TEST(NoisyOrFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
   EXPECT_EQ(fused[2].page, 20);
   EXPECT_NEAR(Missed(fused[2]), 1 - 1.0 / 62, 1e-7);
   EXPECT_EQ(fused[2].found_by, Bits({kFoundByHnsw}));
+  EXPECT_EQ(fused[0].best_rank, 1);
+  EXPECT_EQ(fused[1].best_rank, 1);
+  EXPECT_EQ(fused[2].best_rank, 2);
 }
 
 TEST(NoisyOrFusion, AProbabilityRisesWithTheShareOfTheWhole) {
@@ -161,6 +164,10 @@ TEST(MakeGroups, AHitInsideAGroupWidensItStillWhenAllGroupsAreTaken) {
   const auto groups = MakeGroups(hits, book, every, 1, 2, 10'000);
   EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
   EXPECT_EQ(groups[0].found_by, 3U);
+  std::vector<FusedHit> deep = hits;
+  deep.back().best_rank = 3;
+  EXPECT_EQ(PagesOf(MakeGroups(deep, book, every, 1, 2, 10'000)), (Grouping{{9, 10, 11}, {19, 20, 21}}))
+      << "no part has it among its first two";
   EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 2, 6 * 64)), (Grouping{{9, 10, 11}, {19, 20, 21}}))
       << "the budget holds";
 }

@@ -93,6 +93,22 @@ TEST(LexicalIndex, WholeScoreIsThatOfAPageWithEveryIdOnce) {
   EXPECT_EQ(index->WholeScore({}), 0.0F);
 }
 
+TEST(LexicalIndex, WholeScoreLeavesOutWhatSearchLeavesOut) {
+  Pages pages;
+  for (int32_t page = 0; page < 20'000; ++page) {
+    // Ids 1 and 2 are so common that to look for both costs more than a search may.
+    pages.push_back({page % 3 == 0 ? 1 : 10, page % 3 == 1 ? 2 : 11, 100 + page % 1000});
+  }
+  pages.push_back({1, 2, 99});
+  const auto index = Build(pages);
+  const std::vector<int32_t> query{1, 2, 99};
+  const auto hits = index->Search(query, 1, PageFilter(20'001, true));
+  ASSERT_TRUE(hits.ok());
+  ASSERT_EQ(hits->at(0).page, 20'000);
+  EXPECT_NEAR(index->WholeScore(query), hits->at(0).score, 1e-3);
+  EXPECT_LT(index->WholeScore(query), index->WholeScore(std::vector<int32_t>{99}) + 1);
+}
+
 TEST(LexicalIndex, RanksByBm25) {
   for (const int32_t count : {1, 2, 7, 300}) {
     const Pages pages = RandomPages(count, static_cast<uint32_t>(count));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <string>
@@ -130,8 +131,12 @@ class Fts5Index final : public LexicalIndex {
   }
 
   float WholeScore(std::span<const int32_t> token_ids) const override {
+    const std::vector<int32_t> looked_for = RarestIds(token_ids);
+    std::set<int32_t> ids(looked_for.begin(), looked_for.end());
+    std::ranges::copy_if(token_ids, std::inserter(ids, ids.end()),
+                         [this](int32_t id) { return statistics_.DocumentFrequency(id) == 0; });
     double sum = 0;
-    for (const int32_t id : std::set<int32_t>(token_ids.begin(), token_ids.end())) {
+    for (const int32_t id : ids) {
       // FTS5's inverse document frequency, which it keeps above 0.
       const auto with = static_cast<double>(statistics_.DocumentFrequency(id));
       const auto without = static_cast<double>(statistics_.pages()) - with;

@@ -21,7 +21,7 @@ class GroupBuilder {
 
   void Serve(const FusedHit& hit) {
     if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return;
-    if (full_ && !group_of_.contains(hit.page)) return;
+    if (full_ && (!group_of_.contains(hit.page) || static_cast<size_t>(hit.best_rank) > max_groups_)) return;
     int64_t cost = 0;
     const std::deque<int32_t> run = Surroundings(hit.page, cost);
     if (run.empty()) return;

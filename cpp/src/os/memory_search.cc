@@ -41,7 +41,8 @@ Status CheckRequest(const SearchRequest& request) {
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
   hits.reserve(ranking.hits.size());
-  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part});
+  int32_t rank = 0;
+  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part, ++rank});
   return hits;
 }
 
@@ -143,7 +144,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     rankings.push_back(std::move(ranking));
   }
 
-  // All that any part has named: hits behind the last group still widen groups.
+  // All that any part has named: hits behind the last group may still widen one.
   const std::vector<index::FusedHit> fused =
       rankings.size() == 1 ? AsFused(rankings[0])
                            : index::NoisyOrFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));

@@ -28,8 +28,8 @@ class LexicalIndex {
   // answer, the commonest are left out. No hits when no id occurs. kInvalidArgument on a negative id or k < 1.
   [[nodiscard]] virtual Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
                                                         const PageFilter& filter) const = 0;
-  // BM25 of a page of average length that has each of the distinct ids once; ids that no page has count too. 0 for
-  // none.
+  // BM25 of a page of average length that has once each of the distinct ids that Search looks for, and those that no
+  // page has. 0 for no ids.
   [[nodiscard]] virtual float WholeScore(std::span<const int32_t> token_ids) const = 0;
   [[nodiscard]] virtual int32_t pages() const = 0;  // ordinals given
   [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
