@@ -87,8 +87,8 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   return OkStatus();
 }
 
-void Memory::State::TellIndexBytes() const {
-  int64_t bytes = directory.bytes() + statistics.bytes() + lexical->bytes();
+void Memory::State::TellIndexBytes(int64_t more) const {
+  int64_t bytes = more + directory.bytes() + statistics.bytes() + lexical->bytes();
   if (heads) bytes += heads->bytes();
   for (const auto& block_index : {&mean_pool, &hnsw}) {
     if (*block_index != nullptr) bytes += (*block_index)->bytes();
@@ -144,6 +144,8 @@ Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::R
     built.emplace(std::move(of), layout.head_dim);
   }
   if (!missing.empty()) unsaved.insert(kHeadsFile);
+  // The payload makes room before the keys come.
+  TellIndexBytes(directory.size() * built->PageBytes(layout.page_tokens));
   // The keys of a forgotten page are gone; one token that is never scored keeps the numbering.
   const std::vector<float> no_keys(built->key_heads().size() * static_cast<size_t>(layout.head_dim));
   const auto add = [&](const ListedBlock& block, const PayloadKeys* keys) {

@@ -98,8 +98,9 @@ struct Memory::State {
   // Takes a block out of every index; `token_ids` are those it was added with. `guard` is held exclusively.
   Status RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids);
 
-  // Tells the store what the indexes hold in RAM. `guard` is held, or nobody else knows this state yet.
-  void TellIndexBytes() const;
+  // Tells the store what the indexes hold in RAM, or will hold: `more`. `guard` or `writer` is held, or nobody else
+  // knows this state yet.
+  void TellIndexBytes(int64_t more = 0) const;
 
   // Waits for the store, and takes blocks that it could not keep out of the indexes. `writer` is held.
   Status Flush();

@@ -1,5 +1,9 @@
 #include "host_tier.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -8,6 +12,15 @@ namespace {
 
 constexpr int kMaxUses = 3;
 constexpr int64_t kSmallShare = 10;  // the small queue's share is one part in so many
+// What a smaller budget freed goes back to the system in pieces of this.
+constexpr int64_t kTrimmedBytes = int64_t{32} << 20;
+
+// glibc keeps what lies between blocks in use for later ones of this process, and the tier itself wants it no more.
+void TrimHeap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
 
 }  // namespace
 
@@ -127,10 +140,18 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
 }
 
 void HostTier::SetBudget(int64_t budget) {
-  Evicted evicted;
-  const std::scoped_lock lock(mutex_);
-  budget_ = budget;
-  EvictFor(0, evicted);
+  bool trims = false;
+  {
+    Evicted evicted;
+    const std::scoped_lock lock(mutex_);
+    const int64_t before = bytes_;
+    budget_ = budget;
+    EvictFor(0, evicted);
+    untrimmed_ += before - bytes_;
+    trims = untrimmed_ >= kTrimmedBytes;
+    if (trims) untrimmed_ = 0;
+  }
+  if (trims) TrimHeap();
 }
 
 int64_t HostTier::bytes() const {

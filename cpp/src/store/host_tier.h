@@ -31,7 +31,7 @@ class HostTier {
   // Takes parts of `part_bytes` each, the first being part `first`. What is here already stays as it is.
   void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts);
   void Erase(std::span<const int64_t> blocks);
-  // What is over a smaller budget goes at once.
+  // What is over a smaller budget goes at once, and back to the system.
   void SetBudget(int64_t budget);
   [[nodiscard]] int64_t bytes() const;
 
@@ -68,6 +68,7 @@ class HostTier {
   std::unordered_set<Key, Hash> is_ghost_;
   int64_t bytes_ = 0;
   int64_t small_bytes_ = 0;
+  int64_t untrimmed_ = 0;  // freed by smaller budgets and not given back to the system yet
 };
 
 }  // namespace everlong::store

@@ -66,6 +66,10 @@ class HeadsIndex {
 
   [[nodiscard]] int32_t pages() const { return keys_.pages(); }
   [[nodiscard]] int64_t bytes() const;
+  // What a page of so many tokens takes.
+  [[nodiscard]] int64_t PageBytes(int32_t tokens) const {
+    return static_cast<int64_t>(keys_.PageWords(tokens) * sizeof(uint32_t));
+  }
 
  private:
   struct RowBlock;
