@@ -94,7 +94,7 @@ def groups_of(pages: Sequence[Any], ranking: Sequence[int]) -> list[Span]:
     groups: list[list[int]] = []
     full = False
     for page in ranking:
-        if full and not any(group[0] <= page <= group[1] for group in groups):
+        if full and not groups[0][0] <= page <= groups[0][1]:
             continue
         first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
         touching = next((group for group in groups if first <= group[1] + 1 and last >= group[0] - 1), None)

@@ -52,7 +52,6 @@ std::vector<FusedHit> NoisyOrFusion(std::span<const Ranking> rankings, int32_t k
   struct Sum {
     double evidence = 0;
     uint32_t found_by = 0;
-    int32_t best_rank = INT32_MAX;
     size_t last_ranking = SIZE_MAX;
   };
   std::unordered_map<int32_t, Sum> sums;
@@ -64,14 +63,11 @@ std::vector<FusedHit> NoisyOrFusion(std::span<const Ranking> rankings, int32_t k
       sum.last_ranking = ranking;
       sum.evidence += Evidence(rankings[ranking], rank);
       sum.found_by |= rankings[ranking].part;
-      sum.best_rank = std::min(sum.best_rank, static_cast<int32_t>(rank));
     }
   }
   std::vector<FusedHit> fused;
   fused.reserve(sums.size());
-  for (const auto& [page, sum] : sums) {
-    fused.push_back({page, static_cast<float>(sum.evidence), sum.found_by, sum.best_rank});
-  }
+  for (const auto& [page, sum] : sums) fused.push_back({page, static_cast<float>(sum.evidence), sum.found_by});
   KeepBestFirst(fused, static_cast<size_t>(std::max(k, 0)), [](const FusedHit& hit) { return hit.page; });
   return fused;
 }

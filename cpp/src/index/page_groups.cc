@@ -21,7 +21,7 @@ class GroupBuilder {
 
   void Serve(const FusedHit& hit) {
     if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return;
-    if (full_ && (!group_of_.contains(hit.page) || static_cast<size_t>(hit.best_rank) > max_groups_)) return;
+    if (full_ && !InBestGroup(hit.page)) return;
     int64_t cost = 0;
     const std::deque<int32_t> run = Surroundings(hit.page, cost);
     if (run.empty()) return;
@@ -45,6 +45,11 @@ class GroupBuilder {
   }
 
  private:
+  bool InBestGroup(int32_t page) const {
+    const auto found = group_of_.find(page);
+    return found != group_of_.end() && found->second == 0;
+  }
+
   bool Usable(int32_t page) const { return page >= 0 && filter_.Allows(page); }
 
   // Takes `page` into the run if the budget allows; what is in a group already costs nothing.

@@ -41,8 +41,7 @@ Status CheckRequest(const SearchRequest& request) {
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
   hits.reserve(ranking.hits.size());
-  int32_t rank = 0;
-  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part, ++rank});
+  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part});
   return hits;
 }
 
@@ -144,7 +143,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     rankings.push_back(std::move(ranking));
   }
 
-  // All that any part has named: hits behind the last group may still widen one.
+  // All that any part has named: hits behind the last group may still widen the best.
   const std::vector<index::FusedHit> fused =
       rankings.size() == 1 ? AsFused(rankings[0])
                            : index::NoisyOrFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));

@@ -32,7 +32,6 @@ struct FusedHit {
   int32_t page = 0;
   float score = 0;        // -log of the probability that no part is right about this page
   uint32_t found_by = 0;  // FoundBy bits
-  int32_t best_rank = 1;  // in any ranking, from 1
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
@@ -65,9 +64,8 @@ struct PageGroup {
 // Hits (best first) with `neighbours` pages on either side, merged where they touch; best first; at most max_groups
 // groups and never more than token_budget tokens in all. The hits are served in their order: one whose surroundings do
 // not fit in what is left of the budget gets those nearest to it that do (earlier before later), one that does not fit
-// itself is left out. From the first that would need one group too many on, only hits on pages of a group are
-// served, and of those what some part has among its first max_groups: a statement that runs on past the page of its
-// first words is widened to its end. A group is one run of
+// itself is left out. From the first that would need one group too many on, only hits on pages of the best group are
+// served: a statement that runs on past the page of its first words comes back to its end. A group is one run of
 // contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are forgotten or that the
 // filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
 std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
