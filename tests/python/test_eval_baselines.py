@@ -152,6 +152,19 @@ def test_parts_of_the_index_are_asked_alone_and_the_memory_keeps_its_own_setting
     assert reading.mm.config is before
 
 
+@pytest.mark.parametrize("name", ["everlong", "gold", "window", "full", "random"])
+def test_an_answer_ends_where_its_score_is_settled(reading: Reading, name: str) -> None:
+    # Anything is a candidate here, so the first whole word of whatever a random model says settles the score.
+    question = dataclasses.replace(asked().question, candidates=r"\S+", max_new_tokens=200)
+    wanted = dataclasses.replace(asked(), question=question)
+    baseline = baseline_of(name)
+    baseline.prepare(reading)
+    text = baseline.answer(wanted).text
+    assert question.settled(text) or len(TOKENIZER(text)["input_ids"]) >= 150
+    shorter = text[:-1]
+    assert not question.settled(shorter), "it went on after that"
+
+
 def test_the_registry_names_every_baseline_by_its_own_name() -> None:
     assert all(kind.name == name and dataclasses.is_dataclass(kind) for name, kind in BASELINES.items())
     assert {"window", "full", "bm25", "minilm", "random", "recent", "heads", "lexical", "gold"} <= BASELINES.keys()

@@ -7,6 +7,8 @@ import json
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from everlong.eval.tasks import SUITES, TASKS, Draw, Question, tasks_of
 
@@ -45,6 +47,32 @@ def test_an_answer_among_guesses_is_none(name: str) -> None:
         if len(wrong) >= len(right):
             guesses = " ".join([*wrong[: len(right)], *question.answers])
             assert question.score(guesses) == 0.0
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_settled_score_stays_whatever_follows(name: str, data: st.DataObject) -> None:
+    question = data.draw(st.sampled_from(questions_of(name)))
+    known = re.findall(question.candidates, text_of(question) + question.text, re.IGNORECASE)
+    piece = st.sampled_from([*question.answers, *known[:20], "The answer is", "and", "12", "1,", "New", "a-b", "."])
+    pieces = data.draw(st.lists(piece, min_size=1, max_size=30))
+    joints = data.draw(
+        st.lists(st.sampled_from([" ", "\n", ", ", "", "-"]), min_size=len(pieces), max_size=len(pieces))
+    )
+    reply = "".join(part + joint for part, joint in zip(pieces, joints, strict=True))
+    settled = [end for end in range(len(reply) + 1) if question.settled(reply[:end])]
+    if settled:
+        assert {question.score(reply[:end]) for end in range(settled[0], len(reply) + 1)} == {question.score(reply)}
+        assert settled == list(range(settled[0], len(reply) + 1))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_whole_answer_settles_and_a_cut_one_does_not(name: str) -> None:
+    for question in questions_of(name):
+        answer = " ".join(question.answers)
+        assert question.settled(f"{answer} and so on")
+        assert not question.settled(answer), "the last word may go on"
 
 
 @pytest.mark.parametrize("name", ALL)

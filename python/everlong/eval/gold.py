@@ -8,8 +8,13 @@ import torch
 
 
 @torch.inference_mode()
-def answer_from_passage(model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int) -> str:
-    """Greedy answer of plain transformers to passage and question, as one user turn where there is a chat template."""
+def answer_from_passage(
+    model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int, **generation: Any
+) -> str:
+    """Greedy answer of plain transformers to passage and question, as one user turn where there is a chat template.
+
+    Further arguments are those of `generate`.
+    """
     text = f"{passage.strip()}\n\n{question}"
     if getattr(tokenizer, "chat_template", None):
         turn = [{"role": "user", "content": text}]
@@ -21,6 +26,7 @@ def answer_from_passage(model: Any, tokenizer: Any, passage: str, question: str,
         max_new_tokens=max_new_tokens,
         do_sample=False,
         pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        **generation,
     )
     answer: str = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
     return answer

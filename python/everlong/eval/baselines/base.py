@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
+from everlong.eval.stopping import Settled
 from everlong.eval.tasks import Question
 from everlong.model import MemoryModel
 from everlong.where import EVERYWHERE, Where
@@ -64,7 +65,7 @@ class Baseline(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, asked: Asked) -> Reply:
-        """Greedy, at most as many tokens as the question allows."""
+        """Greedy, to where the score is settled, at most as many tokens as the question allows (`generation_of`)."""
 
     @abc.abstractmethod
     def held_bytes(self) -> int:
@@ -74,6 +75,11 @@ class Baseline(abc.ABC):
         """Let go of what `prepare` made."""
         for key in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             delattr(self, key)
+
+
+def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
+    """What every baseline gives `generate` for one answer."""
+    return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": [Settled(question, tokenizer)]}
 
 
 def where_of(question: Question) -> Where:

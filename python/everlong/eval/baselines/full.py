@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from everlong.attach import trained_window
-from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 
@@ -43,9 +43,9 @@ class FullAttention(Baseline):
     def answer(self, asked: Asked) -> Reply:
         question, reading = asked.question, self._reading
         tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]
-        text = continue_prompt(
-            reading.model, reading.tokenizer, self._ids + tail, copy.deepcopy(self._cache), question.max_new_tokens
-        )
+        generation = generation_of(question, reading.tokenizer)
+        cache = copy.deepcopy(self._cache)
+        text = continue_prompt(reading.model, reading.tokenizer, self._ids + tail, cache, **generation)
         return Reply(text, self._kept)
 
     def held_bytes(self) -> int:
@@ -85,16 +85,16 @@ def _prefill(model: Any, ids: Sequence[int]) -> Any:
 
 
 @torch.inference_mode()
-def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any, max_new_tokens: int) -> str:
-    """Greedy answer to `ids`, of which `cache` holds the first ones."""
+def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any, **generation: Any) -> str:
+    """Greedy answer to `ids`, of which `cache` holds the first ones; further arguments are those of `generate`."""
     rows = torch.tensor([list(ids)], device=model.device)
     output = model.generate(
         input_ids=rows,
         attention_mask=torch.ones_like(rows),
         past_key_values=cache,
-        max_new_tokens=max_new_tokens,
         do_sample=False,
         pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        **generation,
     )
     answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer

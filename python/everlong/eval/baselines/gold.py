@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.plan import Asked
 
@@ -19,7 +19,9 @@ class Gold(Baseline):
 
     def answer(self, asked: Asked) -> Reply:
         question, reading = asked.question, self._reading
-        text = answer_from_passage(reading.model, reading.tokenizer, asked.gold, question.text, question.max_new_tokens)
+        text = answer_from_passage(
+            reading.model, reading.tokenizer, asked.gold, question.text, **generation_of(question, reading.tokenizer)
+        )
         return Reply(text, asked.spans)
 
     def held_bytes(self) -> int:

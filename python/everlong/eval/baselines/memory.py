@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from everlong.config import IndexPart
-from everlong.eval.baselines.base import Baseline, Reading, Reply, where_of
+from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
 from everlong.eval.plan import Asked
 from everlong.model import MemoryModel
 
@@ -33,7 +33,8 @@ class Everlong(Baseline):
     def answer(self, asked: Asked) -> Reply:
         question = asked.question
         with configured(self._reading.mm, **self._changes) as mm:
-            answer = mm.generate(question.text, question.max_new_tokens, remember=False, where=where_of(question))
+            generation = generation_of(question, mm.tokenizer)
+            answer = mm.generate(question.text, **generation, remember=False, where=where_of(question))
         return Reply(answer.text, tuple(recall.span for recall in answer.recalled))
 
     def held_bytes(self) -> int:

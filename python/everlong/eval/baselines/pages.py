@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from everlong import _core
-from everlong.eval.baselines.base import Baseline, Reading, Reply, where_of
+from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
 from everlong.eval.baselines.memory import memory_bytes
 from everlong.eval.plan import Asked
 
@@ -31,7 +31,7 @@ class RandomPages(Baseline):
     def answer(self, asked: Asked) -> Reply:
         mm, question = self._reading.mm, asked.question
         pages = self.pages(asked)
-        answer = mm.generate(question.text, question.max_new_tokens, recall=pages, remember=False)
+        answer = mm.generate(question.text, **generation_of(question, mm.tokenizer), recall=pages, remember=False)
         return Reply(answer.text, tuple((page.begin, page.end) for page in pages))
 
     def held_bytes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply, chosen_texts
+from everlong.eval.baselines.base import Baseline, Reading, Reply, chosen_texts, generation_of
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
@@ -59,7 +59,8 @@ class PassageRetrieval(Baseline):
             if len(found) == self._count:
                 break
         context = "\n\n".join(passage.text.strip() for passage in reversed(found))
-        text = answer_from_passage(reading.model, reading.tokenizer, context, question.text, question.max_new_tokens)
+        generation = generation_of(question, reading.tokenizer)
+        text = answer_from_passage(reading.model, reading.tokenizer, context, question.text, **generation)
         return Reply(text, tuple((passage.begin, passage.end) for passage in found))
 
     def held_bytes(self) -> int:

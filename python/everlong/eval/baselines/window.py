@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply
+from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
 from everlong.eval.plan import Asked
 
 
@@ -19,7 +19,8 @@ class Window(Baseline):
     def answer(self, asked: Asked) -> Reply:
         mm = self._reading.mm
         begin, end = mm.frame.os.rolling
-        text = mm.generate(asked.question.text, asked.question.max_new_tokens, recall=False, remember=False).text
+        generation = generation_of(asked.question, mm.tokenizer)
+        text = mm.generate(asked.question.text, **generation, recall=False, remember=False).text
         return Reply(text, ((begin, end),))
 
     def held_bytes(self) -> int:

@@ -8,6 +8,8 @@ from typing import ClassVar, Protocol
 
 from everlong.eval.tasks.draw import Draw
 
+_WHOLE_WORDS = re.compile(r".*\s", re.DOTALL)
+
 
 @dataclasses.dataclass(frozen=True)
 class Document:
@@ -21,7 +23,8 @@ class Document:
 class Question:
     text: str
     answers: tuple[str, ...]
-    candidates: str  # regular expression: what in a reply is taken for an answer
+    # Regular expression: what in a reply is taken for an answer. No match becomes another by what follows a space.
+    candidates: str
     max_new_tokens: int
     statements: tuple[str, ...] = ()  # planted in the books in this order, a paragraph each
     distractors: tuple[str, ...] = ()  # planted too, and never asked for
@@ -40,10 +43,17 @@ class Question:
         So an answer among guesses is none. A candidate that the question names itself is passed over: repeating the
         question is no answer.
         """
-        named = set(_candidates(self.candidates, self.text))
-        given = [found for found in _candidates(self.candidates, reply) if found not in named]
-        first = set(given[: len(self.answers)])
+        first = set(self._given(reply)[: len(self.answers)])
         return len(first & {_plain(answer) for answer in self.answers}) / len(self.answers)
+
+    def settled(self, reply: str) -> bool:
+        """Whether the score of a reply that begins so is known, whatever follows: its first n candidates are whole."""
+        words = _WHOLE_WORDS.match(reply)
+        return words is not None and len(self._given(words.group(0))) >= len(self.answers)
+
+    def _given(self, reply: str) -> list[str]:
+        named = set(_candidates(self.candidates, self.text))
+        return [found for found in _candidates(self.candidates, reply) if found not in named]
 
 
 class Task(Protocol):
