@@ -47,7 +47,7 @@ def parts() -> tuple[Part, ...]:
 
 def asked(sources: tuple[str, ...] = ()) -> Asked:
     begin = len(TEXTS[0]) + len(TEXTS[1])
-    question = Question("What is the colour of the zeppelin?", ("vermilion",), r"\w+", 5, sources=sources)
+    question = Question("What is the colour of the zeppelin?", ("vermilion",), "vermilion", 5, sources=sources)
     return Asked("id/1", "task", 3_000, question, ((begin, begin + len(NEEDLE)),), f"It is said. {NEEDLE}")
 
 
