@@ -22,7 +22,7 @@ CPP_BELOW = {
 CPP_LIBRARIES = {
     "base": set(),
     "kv": set(),
-    "store": {"sqlite3.h", "nlohmann"},
+    "store": {"sqlite3.h", "nlohmann", "malloc.h"},
     "index": {"sqlite3.h", "hnswlib"},
     "os": set(),
 }
