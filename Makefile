@@ -18,7 +18,7 @@ CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'n
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan asan-python fuzz kernels docs clean
+.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan tsan asan-python fuzz kernels docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -76,6 +76,11 @@ asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer an
 	cmake --preset asan --log-level=WARNING
 	cmake --build --preset asan
 	ctest --preset asan
+
+tsan: $(VENV)/requirements.stamp  ## GoogleTest suites under ThreadSanitizer
+	cmake --preset tsan --log-level=WARNING
+	cmake --build --preset tsan
+	ctest --preset tsan
 
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh

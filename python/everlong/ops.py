@@ -13,6 +13,7 @@ GIL; two calls may run at once on different tensors. They have no gradient.
 from __future__ import annotations
 
 import torch
+from torch.library import register_fake
 
 from everlong import _native  # noqa: F401  importing it loads the operators
 
@@ -276,11 +277,11 @@ def _fake_decode_kv(
 
 
 # Shapes and types without data, for torch.compile and meta tensors.
-torch.library.register_fake("everlong::derotate_kv", _fake_derotate_kv)
-torch.library.register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
-torch.library.register_fake("everlong::shift_kv_", _fake_shift_kv_)
-torch.library.register_fake("everlong::archive_kv", _fake_archive_kv)
-torch.library.register_fake("everlong::archive_kv.out", _fake_archive_kv_out)
-torch.library.register_fake("everlong::restore_kv", _fake_restore_kv)
-torch.library.register_fake("everlong::encode_kv", _fake_encode_kv)
-torch.library.register_fake("everlong::decode_kv", _fake_decode_kv)
+register_fake("everlong::derotate_kv", _fake_derotate_kv)
+register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
+register_fake("everlong::shift_kv_", _fake_shift_kv_)
+register_fake("everlong::archive_kv", _fake_archive_kv)
+register_fake("everlong::archive_kv.out", _fake_archive_kv_out)
+register_fake("everlong::restore_kv", _fake_restore_kv)
+register_fake("everlong::encode_kv", _fake_encode_kv)
+register_fake("everlong::decode_kv", _fake_decode_kv)

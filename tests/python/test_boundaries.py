@@ -128,7 +128,7 @@ def test_a_signal_by_call() -> None:
         mm.signal("retrieve")
         assert sum(event["what"] == "restore" for event in mm.frame.os.trace()) == restored + 1
         with pytest.raises(ValueError, match="expected"):
-            mm.signal("nap")  # type: ignore[arg-type]
+            mm.signal("nap")  # type: ignore[arg-type]  # no signal of that name
 
 
 def test_periodic_recall_by_the_newest_tokens() -> None:

@@ -36,7 +36,7 @@ std::vector<CoveredBlock> Memory::State::CoveredBlocks() const {
 std::optional<SavedIndex> Memory::State::Saved(const std::string& name) const {
   const std::optional<std::filesystem::path> folder = store->folder();
   if (!folder) return std::nullopt;
-  return SavedIndex(*folder / "index", name);
+  return SavedIndex(*folder / kIndexFolder, name);
 }
 
 void Memory::State::Say(const std::string& name, const Status& why) {
@@ -157,15 +157,13 @@ Status Memory::State::SaveIndexes() {
 }
 
 void Memory::State::CarrySavedIndexes(const std::filesystem::path& folder) const {
-  const std::optional<std::filesystem::path> from = store->folder();
-  if (!from) return;
-  for (const char* const name : {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile}) {
-    SavedIndex(*from / "index", name).CopyTo(folder / "index");
+  for (const char* const name : kSavedIndexes) {
+    if (const std::optional<SavedIndex> saved = Saved(name)) saved->CopyTo(folder / kIndexFolder);
   }
 }
 
 void Memory::State::RemoveSavedIndexes() {
-  for (const char* const name : {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile}) {
+  for (const char* const name : kSavedIndexes) {
     if (const std::optional<SavedIndex> saved = Saved(name)) saved->Remove();
   }
   MarkUnsaved();

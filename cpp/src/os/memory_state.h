@@ -1,6 +1,7 @@
 // What stands behind os::Memory: the store, the indexes over it and who may touch them when.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,11 +32,13 @@
 
 namespace everlong::os {
 
-// Names in index/.
+// Names in index/, a folder of the memory.
+inline constexpr const char* kIndexFolder = "index";
 inline constexpr const char* kHeadsFile = "heads";
 inline constexpr const char* kMeanPoolFile = "mean_pool";
 inline constexpr const char* kHnswFile = "hnsw";
 inline constexpr const char* kPageVectorsFile = "embedding";
+inline constexpr std::array kSavedIndexes = {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile};
 
 struct Memory::State {
   // Ordinals of a block's pages in the directory.

@@ -12,21 +12,24 @@ _SETTINGS = "settings"
 
 
 class AnswerFile:
-    """`settings` are its first line: a run with others is another run. Raises ValueError when they differ."""
+    """`settings` are its first line: a run with others is another run. Raises ValueError when they differ.
+
+    The attribute holds them as JSON gives them back.
+    """
 
     def __init__(self, path: pathlib.Path, settings: Mapping[str, Any]) -> None:
         self._path = path
         self.rows: list[dict[str, Any]] = []
-        plain = dict(settings)
+        self.settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = _whole_lines(path)
         if not lines:
-            self._append({_SETTINGS: plain})
+            self._append({_SETTINGS: self.settings})
             return
-        kept, plain = _flat(json.loads(lines[0]).get(_SETTINGS, {})), _flat(plain)
-        different = sorted(key for key in {*kept, *plain} if kept.get(key) != plain.get(key))
+        kept, now = _flat(json.loads(lines[0]).get(_SETTINGS, {})), _flat(self.settings)
+        different = sorted(key for key in {*kept, *now} if kept.get(key) != now.get(key))
         if different:
-            told = "; ".join(f"{key}: {kept.get(key)!r} then, {plain.get(key)!r} now" for key in different)
+            told = "; ".join(f"{key}: {kept.get(key)!r} then, {now.get(key)!r} now" for key in different)
             raise ValueError(f"{path.parent} holds a run with other settings ({told}): name another folder with --out")
         self.rows = [json.loads(line) for line in lines[1:]]
 

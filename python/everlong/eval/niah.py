@@ -302,9 +302,9 @@ class _Asking:
         """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
         which = {"model": model, **dataclasses.asdict(self.config)}
         memory = {key: str(value) for key, value in memory.items() if key != "host_bytes"}  # decides no answer
-        self.gold = AnswerFile(folder / f"gold-{_digest(which)}.jsonl", _plain(which))
+        self.gold = AnswerFile(folder / f"gold-{_digest(which)}.jsonl", which)
         which["memory"] = memory
-        self.answers = AnswerFile(folder / f"answers-{_digest(which)}.jsonl", _plain(which))
+        self.answers = AnswerFile(folder / f"answers-{_digest(which)}.jsonl", which)
 
     def at(self, mm: MemoryModel, number: int) -> None:
         """Ask what is to be asked at checkpoint `number` of a memory that has been read so far."""
@@ -346,12 +346,6 @@ class _Asking:
         if self.gold:
             self.gold.add(question=fact.question, reply=reply)
         return reply
-
-
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
 
 
 def _digest(settings: dict[str, Any]) -> str:

@@ -33,9 +33,7 @@ class Score:
         return cls(len(scores), math.fsum(scores) / len(scores), low, high)
 
 
-def summarise(
-    answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: Sequence[Task], settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: Sequence[Task]) -> dict[str, Any]:
     """Scores by baseline, task and length, what each baseline costs, and every question with every reply."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}  # baseline, question id
     for row in answers.find(kind="answer"):
@@ -57,7 +55,7 @@ def summarise(
     read = answers.find(kind="read")
     return {
         "kind": "suite",
-        "settings": dict(settings),
+        "settings": answers.settings,
         "tokens": plan.tokens,
         "reading": {
             "tokens": sum(row["tokens"] for row in read),

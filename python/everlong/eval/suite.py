@@ -8,7 +8,6 @@ stopped, and so do the questions: every answer is a line of `answers.jsonl` as s
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import time
@@ -110,14 +109,13 @@ def run_suite(
         "seed": config.seed,
         "memory": None if memory_config is None else dataclasses.asdict(memory_config),
     }
-    settings = json.loads(json.dumps(settings))  # as a report gives them back
     answers = AnswerFile(out / "answers.jsonl", settings)
     check_room(network, memory_config, plan.tokens, out)
     _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
     for length in config.lengths:
         questions = [asked for asked in plan.questions if asked.length == length]
         _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
-    return summarise(answers, plan, [spec for spec, _ in rivals], tasks, settings)
+    return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
 
 
 def _spec(baseline: str | Baseline) -> str:

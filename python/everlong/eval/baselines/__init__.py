@@ -43,7 +43,7 @@ def baseline_of(spec: str) -> Baseline:
         raise ValueError(f"no baseline {name!r}; there are {', '.join(BASELINES)}")
     kind = BASELINES[name]
     hints = typing.get_type_hints(kind)
-    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # every baseline is a dataclass
     given: dict[str, Any] = {}
     for setting in filter(None, settings.split(",")):
         key, _, value = setting.partition("=")

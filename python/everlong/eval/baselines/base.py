@@ -73,7 +73,7 @@ class Baseline(abc.ABC):
 
     def release(self) -> None:
         """Let go of what `prepare` made."""
-        for key in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
+        for key in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]  # every baseline is a dataclass
             delattr(self, key)
 
 
