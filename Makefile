@@ -18,7 +18,7 @@ CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'n
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python bench lint tidy format asan tsan asan-python fuzz kernels docs clean
+.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -52,8 +52,7 @@ test-cpp: $(VENV)/requirements.stamp
 test-python: setup
 	python -m pytest
 
-bench: setup  ## every benchmark of benchmarks/, tables and JSON
-	set -e; for benchmark in benchmarks/*.py; do python "$$benchmark"; done
+include benchmarks/figures.mk
 
 lint: setup  ## ruff, mypy --strict, clang-format
 	ruff check

@@ -1,12 +1,11 @@
-"""Searching an archive: attention heads, words and vectors, each beside the plainest other way, in one run.
+"""Searching an archive by attention heads and by words, beside the plainest other way, in one run.
 
-    python benchmarks/index.py [--tokens 10000 100000 1000000] [--vectors 10000 100000] [--json] [--plot FILE.png]
+    python benchmarks/index.py [--tokens 10000 100000 1000000] [--json] [--plot FILE.png]
 
 heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
 same bytes and beside torch (a matmul a KV head, softmax, sums over pages). lexical: BM25 of the same question over
 token ids drawn by Zipf's law. Above two million tokens the same keys come again and again, and torch, whose matrix of
-scores would not fit, is left out. hnsw: 128 random numbers a vector, beside the Python package hnswlib (extra `bench`)
-with the same parameters, threads and queries; recall@5 against the exact index. Medians of the rounds.
+scores would not fit, is left out. Medians of the rounds.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ import torch
 
 from everlong import _core
 from everlong.demo import cpu_name
-from everlong.index import FlatIndex, HnswIndex
 
 KV_HEADS, DIM, PAGE, BLOCK = 2, 64, 64, 4096
 HEADS = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (0, 4, 1)]  # (layer, query head, KV head)
 QUESTION = 16
 DISTINCT = 2_000_000  # tokens with keys of their own
 VOCABULARY = 49_152
-DIMENSION, LINKS, EF_CONSTRUCTION, EF, K = 128, 16, 200, 64, 5
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -113,45 +110,6 @@ def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
     return result
 
 
-def measure_vectors(count: int, rounds: int) -> dict[str, Any]:
-    rng = np.random.default_rng(1)
-    vectors = rng.standard_normal((count, DIMENSION), dtype=np.float32)
-    queries = rng.standard_normal((1000, DIMENSION), dtype=np.float32)
-    ids = np.arange(count)
-    result: dict[str, Any] = {"vectors": count, "threads": torch.get_num_threads()}
-    flat = FlatIndex(DIMENSION, "l2")
-    flat.add(ids, vectors)
-    exact = flat.search(queries[:200], K).ids
-    result["flat_qps"] = len(queries) / seconds(lambda: flat.search(queries, K), 1)
-
-    def recall(found: np.ndarray[Any, Any]) -> float:
-        return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, exact, strict=True)]))
-
-    graph = HnswIndex(DIMENSION, "l2", links=LINKS, ef_construction=EF_CONSTRUCTION, ef=EF, exact_below=0)
-    started = time.perf_counter()
-    graph.add(ids, vectors)
-    result["build"] = time.perf_counter() - started
-    result["qps"] = len(queries) / seconds(lambda: graph.search(queries, K), rounds)
-    result["recall"] = recall(graph.search(queries[:200], K).ids)
-    one_percent = np.zeros(count, dtype=np.bool_)
-    one_percent[::100] = True
-    result["qps_1_percent"] = len(queries) / seconds(lambda: graph.search(queries, K, one_percent), 1)
-    try:
-        import hnswlib
-    except ImportError:
-        return result
-    anchor = hnswlib.Index(space="l2", dim=DIMENSION)
-    anchor.init_index(max_elements=count, M=LINKS, ef_construction=EF_CONSTRUCTION)
-    anchor.set_num_threads(torch.get_num_threads())
-    started = time.perf_counter()
-    anchor.add_items(vectors, ids)
-    result["anchor_build"] = time.perf_counter() - started
-    anchor.set_ef(EF)
-    result["anchor_qps"] = len(queries) / seconds(lambda: anchor.knn_query(queries, K), rounds)
-    result["anchor_recall"] = recall(anchor.knn_query(queries[:200], K)[0].astype(np.int64))
-    return result
-
-
 def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
     """Time over tokens, both in powers of ten."""
     import matplotlib.pyplot as plt
@@ -175,8 +133,7 @@ def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
 
 def print_report(report: dict[str, Any]) -> None:
     print(f"{report['cpu']}, torch {report['torch']}, {report['threads']} threads")
-    if report["archives"]:
-        print(f"\n{'tokens':>11} {'heads':>9} {'read':>9} {'ratio':>6} {'torch':>9} {'faster':>7} {'lexical':>9}")
+    print(f"\n{'tokens':>11} {'heads':>9} {'read':>9} {'ratio':>6} {'torch':>9} {'faster':>7} {'lexical':>9}")
     for row in report["archives"]:
         times = {name: f"{row[name] * 1e3:.2f} ms" for name in ("heads", "read", "torch", "lexical") if name in row}
         faster = f"{row['torch'] / row['heads']:.2f}x" if "torch" in row else ""
@@ -184,26 +141,11 @@ def print_report(report: dict[str, Any]) -> None:
             f"{row['tokens']:11,} {times['heads']:>9} {times['read']:>9} {row['heads'] / row['read']:6.2f} "
             f"{times.get('torch', ''):>9} {faster:>7} {times['lexical']:>9}"
         )
-    for row in report["vectors"]:
-        print(
-            f"\n{row['vectors']:,} vectors of {DIMENSION}: flat {row['flat_qps']:,.0f} queries/s; hnsw built in "
-            f"{row['build']:.1f} s, {row['qps']:,.0f} queries/s, recall@{K} {row['recall']:.3f}; with 1 % allowed "
-            f"{row['qps_1_percent']:,.0f} queries/s"
-        )
-        if "anchor_qps" in row:
-            print(
-                f"hnswlib's package: built in {row['anchor_build']:.1f} s, {row['anchor_qps']:,.0f} queries/s, recall "
-                f"{row['anchor_recall']:.3f}; everlong's speed over its: build "
-                f"{row['anchor_build'] / row['build']:.2f}, search {row['qps'] / row['anchor_qps']:.2f}"
-            )
-        else:
-            print("hnswlib's package is not installed (extra `bench`): no anchor")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--vectors", type=int, nargs="*", default=[10_000, 100_000])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=pathlib.Path, help="draw the scans' times over tokens (extra `plot`)")
@@ -213,7 +155,6 @@ def main() -> None:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "archives": [measure_tokens(tokens, options.rounds) for tokens in options.tokens],
-        "vectors": [measure_vectors(count, options.rounds) for count in options.vectors],
     }
     if options.plot is not None:
         plot_archives(report, options.plot)

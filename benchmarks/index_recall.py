@@ -1,6 +1,6 @@
 """Does the index find the group that holds the answer? Every part of it and their fusion, on the same questions.
 
-    python benchmarks/index_recall.py WORK [--tokens 131072 393216] [--corpus BOOKS]
+    python benchmarks/index_recall.py WORK [--tokens 131072 393216] [--corpus BOOKS] [--set NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
 Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.eval.paraphrases) in the first --tokens of a
@@ -22,6 +22,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -164,7 +165,11 @@ def calibrated(model: Any, tokenizer: Any, book: Book) -> everlong.IndexProfile:
 
 
 def at_every_length(
-    work: pathlib.Path, lengths: Sequence[int], corpus: pathlib.Path | None, done: Collection[str]
+    work: pathlib.Path,
+    lengths: Sequence[int],
+    corpus: pathlib.Path | None,
+    settings: Sequence[str],
+    done: Collection[str],
 ) -> Iterator[dict[str, Any]]:
     """Read, and ask at every length that is not done."""
     model, tokenizer = load("smollm2")
@@ -179,6 +184,7 @@ def at_every_length(
     if not (work / "cache").exists():
         calibrated(model, tokenizer, kept)
     config = dataclasses.replace(everlong.MemoryConfig(), index=("heads", "lexical", "embedding"))
+    config = config.with_settings(settings)
     with everlong.MemoryModel(model, tokenizer, work / "haystack.everlong", config) as mm:
         hidden = HiddenStates(mm, work / "hidden.f16", haystack.tokens + 4096)
         begins = work / "begins.json"  # where in the stream every part was begun
@@ -195,7 +201,7 @@ def at_every_length(
                 report = mm.read(part.text, source=f"{number} {part.source}")
                 hidden.on = False
                 speed = report.tokens / report.seconds
-                print(f"{part.source}: {mm.stream_tokens:,} tokens, {speed:.0f} a second", flush=True)
+                print(f"{part.source}: {mm.stream_tokens:,} tokens, {speed:.0f} a second", file=sys.stderr, flush=True)
             if str(length) in done:
                 continue
             of_stream = [starts[needle.part] - haystack.parts[needle.part].begin for needle in haystack.needles]
@@ -292,6 +298,7 @@ def main() -> None:
     parser.add_argument("work", type=pathlib.Path, help="folder for memory and results")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 393_216])
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
+    parser.add_argument("--set", action="append", default=[], help="a setting of MemoryConfig to read with: name=value")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
     parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")
     parser.add_argument("--development", action="store_true", help="with --memory: ask the development set instead")
@@ -303,13 +310,13 @@ def main() -> None:
     def keep(one: dict[str, Any]) -> None:
         results[str(one["length"])] = one
         file.write_text(json.dumps(results))
-        print_table([results[key] for key in sorted(results, key=int)])
 
     if options.memory is not None:
         keep(of_memory(options.work, options.memory, options.report, options.development))
     else:
-        for one in at_every_length(options.work, options.tokens, options.corpus, results):
+        for one in at_every_length(options.work, options.tokens, options.corpus, options.set, results):
             keep(one)
+    print_table([results[key] for key in sorted(results, key=int)])
 
 
 if __name__ == "__main__":

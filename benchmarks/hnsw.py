@@ -1,0 +1,191 @@
+"""HnswIndex beside the Python package hnswlib (extra `bench`) and beside exact search, in one run.
+
+    python benchmarks/hnsw.py [--vectors 100000] [--memory FOLDER] [--links 16] [--ef-construction 200] [--json]
+
+Vectors of 128 random numbers, or with --memory as many un-rotated keys of the model that read it, layer by layer; the
+queries are vectors of the same kind that are not in the index. `ef` is doubled until the package finds --recall of the
+five nearest, and both then search with it: same parameters, threads, vectors and queries. What is nearest, numpy says
+in fp64. Then HnswIndex alone: 50 % and 1 % of the vectors allowed (up to 10,000 are scanned exactly), and again when
+half of them are gone. Best of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import everlong
+from everlong.demo import cpu_name
+from everlong.index import HnswIndex
+
+K, QUERIES, ROUNDS = 5, 200, 3
+DIMENSION = 128
+MOST_EF = 16_384
+Vectors = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """How a graph did: seconds to build, queries a second, share of the K nearest that it found."""
+
+    build: float
+    qps: float
+    recall: float
+
+
+def best_seconds(work: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def random_vectors(count: int) -> Vectors:
+    return np.random.default_rng(1).standard_normal((count, DIMENSION), dtype=np.float32)
+
+
+def keys_of(folder: pathlib.Path, count: int) -> Vectors:
+    """Keys [count, D] of a memory, all KV heads of one layer after the other."""
+    parts: list[Vectors] = []
+    have = 0
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        core = memory.core
+        pages = [page for page in core.pages() if page.begin > 0]  # no sinks
+        for layer in range(core.manifest.layers):
+            for page in pages:
+                keys = core.read_keys(page, layer)
+                parts.append(keys.reshape(-1, keys.shape[-1]))
+                have += len(parts[-1])
+                if have >= count:
+                    return np.concatenate(parts)[:count]
+    raise SystemExit(f"{folder} has {have:,} keys, {count:,} are asked for: name a larger memory or fewer --vectors")
+
+
+def nearest(vectors: Vectors, queries: Vectors, allowed: Mask | None = None) -> Ids:
+    """Ids [queries, K] of the nearest by squared distance, in fp64."""
+    wide = queries.astype(np.float64)
+    best = np.full((len(queries), K), np.inf)
+    ids = np.full((len(queries), K), -1)
+    for first in range(0, len(vectors), 65_536):
+        some = vectors[first : first + 65_536].astype(np.float64)
+        squares = (some**2).sum(1) - 2 * wide @ some.T  # and the query's own, which orders nothing
+        if allowed is not None:
+            squares[:, ~allowed[first : first + len(some)]] = np.inf
+        both = np.concatenate([best, squares], axis=1)
+        named = np.concatenate([ids, np.broadcast_to(np.arange(first, first + len(some)), squares.shape)], axis=1)
+        order = np.argsort(both, axis=1)[:, :K]
+        best, ids = np.take_along_axis(both, order, 1), np.take_along_axis(named, order, 1)
+    return ids
+
+
+def recall(found: Ids, truth: Ids) -> float:
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]))
+
+
+def package(vectors: Vectors, queries: Vectors, truth: Ids, options: argparse.Namespace) -> tuple[Graph, int]:
+    """The package's graph, and the ef that it needs."""
+    import hnswlib
+
+    graph = hnswlib.Index(space="l2", dim=vectors.shape[1])
+    graph.init_index(max_elements=len(vectors), M=options.links, ef_construction=options.ef_construction)
+    graph.set_num_threads(torch.get_num_threads())
+    started = time.perf_counter()
+    graph.add_items(vectors, np.arange(len(vectors)))
+    build = time.perf_counter() - started
+    ef = 64
+    while True:
+        graph.set_ef(ef)
+        found = recall(graph.knn_query(queries, K)[0].astype(np.int64), truth)
+        if found >= options.recall or ef >= MOST_EF:
+            break
+        ef *= 2
+    return Graph(build, len(queries) / best_seconds(lambda: graph.knn_query(queries, K)), found), ef
+
+
+def measure(vectors: Vectors, options: argparse.Namespace) -> dict[str, Any]:
+    vectors, queries = vectors[QUERIES:], np.ascontiguousarray(vectors[:QUERIES])
+    truth = nearest(vectors, queries)
+    result: dict[str, Any] = {"vectors": len(vectors), "dimension": vectors.shape[1]}
+    anchor, ef = package(vectors, queries, truth, options)
+    result |= {"ef": ef, "package": dataclasses.asdict(anchor)}
+
+    graph = HnswIndex(
+        vectors.shape[1], "l2", links=options.links, ef_construction=options.ef_construction, ef=ef, exact_below=10_000
+    )
+    started = time.perf_counter()
+    graph.add(np.arange(len(vectors)), vectors)
+    build = time.perf_counter() - started
+
+    def asked(allowed: Mask | None, truth: Ids) -> Graph:
+        seconds = best_seconds(lambda: graph.search(queries, K, allowed))
+        return Graph(build, len(queries) / seconds, recall(graph.search(queries, K, allowed).ids, truth))
+
+    result["everlong"] = dataclasses.asdict(asked(None, truth))
+    for share in (0.5, 0.01):
+        allowed = np.random.default_rng(2).random(len(vectors)) < share
+        result[f"allowed {share:.0%}"] = dataclasses.asdict(asked(allowed, nearest(vectors, queries, allowed)))
+    gone = np.random.default_rng(3).permutation(len(vectors))[: len(vectors) // 2]
+    graph.remove(gone)
+    left = np.ones(len(vectors), dtype=np.bool_)
+    left[gone] = False
+    result["half gone"] = dataclasses.asdict(asked(None, nearest(vectors, queries, left)))
+    return result
+
+
+def print_report(report: dict[str, Any]) -> None:
+    row = report["result"]
+    print(f"{report['cpu']}, {report['threads']} threads; {report['of']}")
+    print(
+        f"{row['vectors']:,} vectors of {row['dimension']}, M {report['links']}, ef_construction "
+        f"{report['ef_construction']}, ef {row['ef']}\n"
+    )
+    print(f"{'':14} {'build':>9} {'queries/s':>10} {'recall@' + str(K):>9}")
+    for name in ("package", "everlong", "allowed 50%", "allowed 1%", "half gone"):
+        one = row[name]
+        built = f"{one['build']:.1f} s" if name in ("package", "everlong") else ""
+        print(f"{name:14} {built:>9} {one['qps']:10,.0f} {one['recall']:9.4f}")
+    ours, theirs = row["everlong"], row["package"]
+    print(
+        f"\neverlong's speed over the package's: build {theirs['build'] / ours['build']:.2f}, "
+        f"search {ours['qps'] / theirs['qps']:.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=int, default=100_000)
+    parser.add_argument("--memory", type=pathlib.Path, help="a memory folder: its keys instead of random numbers")
+    parser.add_argument("--links", type=int, default=16)
+    parser.add_argument("--ef-construction", type=int, default=200)
+    parser.add_argument("--recall", type=float, default=0.99, help=f"of the {K} nearest, which decides ef")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    wanted = options.vectors + QUERIES
+    vectors = keys_of(options.memory, wanted) if options.memory else random_vectors(wanted)
+    vectors = vectors[np.random.default_rng(4).permutation(wanted)]
+    report = {
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "of": f"keys of {options.memory.name}" if options.memory else "random numbers",
+        "links": options.links,
+        "ef_construction": options.ef_construction,
+        "result": measure(vectors, options),
+    }
+    print(json.dumps(report, indent=2)) if options.json else print_report(report)
+
+
+if __name__ == "__main__":
+    main()
