@@ -3,8 +3,9 @@
     python benchmarks/index.py [--tokens 10000 100000 1000000] [--json] [--plot FILE.png]
 
 heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
-same bytes and beside torch (a matmul a KV head, softmax, sums over pages). lexical: BM25 of the same question over
-token ids drawn by Zipf's law. Above two million tokens the same keys come again and again, and torch, whose matrix of
+same bytes and beside torch (a matmul a KV head, softmax, sums over pages). Where an archive is so large that the heads
+go by two levels, `two levels` is what they then take. lexical: BM25 of the same question over token ids drawn by Zipf's
+law. Above two million tokens the same keys come again and again, and torch, whose matrix of
 scores would not fit, is left out. Medians of the rounds.
 """
 
@@ -29,6 +30,7 @@ HEADS = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (0, 4, 1)]  # (layer, query
 QUESTION = 16
 DISTINCT = 2_000_000  # tokens with keys of their own
 VOCABULARY = 49_152
+COARSE_FROM = 131_072  # pages (cpp/include/everlong/index/heads_index.h)
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -106,6 +108,11 @@ def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
         assert by_heads().groups[0].begin == best * PAGE, "the scan and torch in fp32 find different pages"
         with torch.inference_mode():
             result["torch"] = seconds(lambda: scan_by_torch(keys, torch.from_numpy(q), weights), rounds)
+    if len(memory.pages()) >= COARSE_FROM:
+        result["two levels"] = result["heads"]
+        memory.set_retrieval_heads([])  # the old index goes before the new one comes
+        memory.set_retrieval_heads(HEADS, len(memory.pages()) + 1)
+        result["heads"] = seconds(by_heads, rounds)
     result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
     return result
 
@@ -116,13 +123,16 @@ def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
 
     shown = {
         "heads": "heads: exact scan",
+        "two levels": "heads by two levels",
         "torch": "the same by torch",
         "read": "a plain read of its bytes",
         "lexical": "lexical: BM25",
     }
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for (name, label), marker in zip(shown.items(), "osv^", strict=True):
+    for (name, label), marker in zip(shown.items(), "oDsv^", strict=True):
         rows = [row for row in report["archives"] if name in row]
+        if not rows:
+            continue
         axes.plot([row["tokens"] for row in rows], [row[name] * 1e3 for row in rows], marker=marker, label=label)
     axes.set(xscale="log", yscale="log", xlabel="tokens in the archive", ylabel="milliseconds a question")
     axes.set_title(f"A question of {QUESTION} tokens, {report['threads']} threads", fontsize=11)
@@ -133,13 +143,14 @@ def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
 
 def print_report(report: dict[str, Any]) -> None:
     print(f"{report['cpu']}, torch {report['torch']}, {report['threads']} threads")
-    print(f"\n{'tokens':>11} {'heads':>9} {'read':>9} {'ratio':>6} {'torch':>9} {'faster':>7} {'lexical':>9}")
+    widths = {"tokens": 11, "heads": 9, "read": 9, "ratio": 6, "torch": 9, "faster": 7, "lexical": 9, "two levels": 11}
+    print("\n" + " ".join(f"{name:>{width}}" for name, width in widths.items()))
     for row in report["archives"]:
-        times = {name: f"{row[name] * 1e3:.2f} ms" for name in ("heads", "read", "torch", "lexical") if name in row}
+        times = {name: f"{row[name] * 1e3:.2f} ms" for name in row if name not in ("tokens", "key_bytes")}
         faster = f"{row['torch'] / row['heads']:.2f}x" if "torch" in row else ""
         print(
             f"{row['tokens']:11,} {times['heads']:>9} {times['read']:>9} {row['heads'] / row['read']:6.2f} "
-            f"{times.get('torch', ''):>9} {faster:>7} {times['lexical']:>9}"
+            f"{times.get('torch', ''):>9} {faster:>7} {times['lexical']:>9} {times.get('two levels', ''):>11}"
         )
 
 

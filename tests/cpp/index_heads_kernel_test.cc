@@ -43,7 +43,9 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
         float maxima[kBlockRows];
         float sums[kBlockRows];
         kernel().page_maxima(page, rows, maxima);
+        float peaks[kBlockRows];
         kernel().page_sums(page, rows, references, sums);
+        kernel().page_peaks(page, rows, references, peaks);
         for (int32_t row = 0; row < kBlockRows; ++row) {
           double largest = -std::numeric_limits<double>::infinity();
           double sum = 0;
@@ -58,6 +60,8 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
           }
           EXPECT_NEAR(maxima[row], largest, 1e-5 + 1e-5 * std::abs(largest));
           EXPECT_NEAR(sums[row], sum, 2e-5 * sum);
+          const double peak = std::exp2(largest - references[row]);
+          EXPECT_NEAR(peaks[row], peak, 2e-5 * peak);
         }
       }
     }

@@ -29,8 +29,8 @@ struct Case {
   std::vector<float> weights;
   PageFilter filter;
 
-  [[nodiscard]] HeadsIndex Build() const {
-    HeadsIndex index(heads, dim);
+  [[nodiscard]] HeadsIndex Build(int32_t coarse_from = kCoarseFrom) const {
+    HeadsIndex index(heads, dim, coarse_from);
     for (size_t page = 0; page < pages.size(); ++page) {
       EXPECT_TRUE(index.Add(pages[page], tokens[page], sinks[page]).ok());
     }
@@ -287,6 +287,103 @@ TEST(HeadsIndex, RefusesWhatItCannotScore) {
   EXPECT_EQ(index.Add(with(keys, 100, -kInfinity), 64, 0).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(index.Add(with(keys, 100, std::numeric_limits<float>::max()), 64, 0).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(index.pages(), 3);
+}
+
+// Keys that differ along `directions` axes of no particular place, and hardly (`rest`) along all others, around a mean.
+void FlattenKeys(Case& made, int32_t directions, float rest, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  const auto dim = static_cast<size_t>(made.dim);
+  std::vector<float> basis(static_cast<size_t>(made.key_heads * directions) * dim);
+  std::ranges::generate(basis, [&] { return normal(random) / std::sqrt(static_cast<float>(dim)); });
+  std::vector<float> mean(dim);
+  std::ranges::generate(mean, [&] { return 2 * normal(random); });
+  for (size_t page = 0; page < made.pages.size(); ++page) {
+    const auto tokens = static_cast<size_t>(made.tokens[page]);
+    for (size_t at = 0; at < static_cast<size_t>(made.key_heads) * tokens; ++at) {
+      float* const key = made.pages[page].data() + at * dim;
+      for (size_t i = 0; i < dim; ++i) key[i] = mean[i] + rest * normal(random);
+      const float* axis = basis.data() + at / tokens * static_cast<size_t>(directions) * dim;
+      for (int32_t direction = 0; direction < directions; ++direction, axis += dim) {
+        const float along = 2 * normal(random);
+        for (size_t i = 0; i < dim; ++i) key[i] += along * axis[i];
+      }
+    }
+  }
+}
+
+// The exact ranking of a case, for comparing with a search by two levels.
+std::vector<int32_t> BestPages(const Case& made, size_t count) {
+  const std::vector<double> mass = made.Reference();
+  std::vector<int32_t> pages(mass.size());
+  std::iota(pages.begin(), pages.end(), 0);
+  std::ranges::stable_sort(
+      pages, [&](int32_t a, int32_t b) { return mass[static_cast<size_t>(a)] > mass[static_cast<size_t>(b)]; });
+  pages.resize(count);
+  return pages;
+}
+
+TEST(HeadsIndex, TwoLevelsFindWhatOneDoes) {
+  // 64 dimensions keep 24 axes: keys that differ along 20 lose little.
+  Case made = MakeCase({.heads = kGroupedHeads, .pages = 2000, .page_tokens = 8, .question = 6, .sharpness = 3.0F}, 30);
+  FlattenKeys(made, 20, 0.02F, 31);
+  for (size_t page = 0; page < made.pages.size(); page += 7) made.filter.Set(static_cast<int32_t>(page), false);
+  const auto hits = made.Build(100).Search(made.q, made.weights, 24, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  const std::vector<double> reference = made.Reference();
+  for (const int32_t page : BestPages(made, 16)) {
+    const auto hit = std::ranges::find(*hits, page, &Hit::page);
+    ASSERT_NE(hit, hits->end()) << "page " << page;
+    // What the pages that were left out have of the softmax is an estimate.
+    EXPECT_NEAR(hit->score, reference[static_cast<size_t>(page)], 0.1 * reference[static_cast<size_t>(page)]);
+  }
+}
+
+TEST(HeadsIndex, TwoLevelsRankASingleRowAsOneDoes) {
+  Case made = MakeCase({.heads = kOneHead, .pages = 2000, .page_tokens = 8, .question = 1, .sharpness = 3.0F}, 35);
+  FlattenKeys(made, 20, 0.02F, 36);
+  const auto hits = made.Build(100).Search(made.q, made.weights, 16, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  std::vector<int32_t> pages;
+  for (const Hit& hit : *hits) pages.push_back(hit.page);
+  EXPECT_EQ(pages, BestPages(made, 16));
+}
+
+TEST(HeadsIndex, TwoLevelsAreNotForFewPages) {
+  Case made = MakeCase({.heads = kGroupedHeads, .pages = 300, .page_tokens = 8, .question = 6}, 32);
+  for (int32_t page = 150; page < 300; ++page) made.filter.Set(page, false);
+  const HeadsIndex one = made.Build();
+  const HeadsIndex two = made.Build(200);
+  EXPECT_GT(two.bytes(), one.bytes());
+  const auto exact = one.Search(made.q, made.weights, 300, made.filter);
+  const auto hits = two.Search(made.q, made.weights, 300, made.filter);
+  ASSERT_EQ(hits->size(), 150U);
+  for (size_t rank = 0; rank < hits->size(); ++rank) {
+    EXPECT_EQ((*hits)[rank].page, (*exact)[rank].page);
+    EXPECT_EQ((*hits)[rank].score, (*exact)[rank].score);
+  }
+}
+
+TEST(HeadsIndex, TwoLevelsOfAnyShape) {
+  uint32_t seed = 33;
+  for (const int32_t dim : {1, 2, 3, 7, 20, 128}) {
+    Case made = MakeCase({.heads = kGroupedHeads, .dim = dim, .pages = 200, .page_tokens = 5, .question = 2}, ++seed);
+    for (size_t page = 0; page < made.pages.size(); page += 3) made.sinks[page] = made.tokens[page];
+    const auto hits = made.Build(60).Search(made.q, made.weights, 200, made.filter);
+    ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+    EXPECT_EQ(hits->size(), 64U);  // the fewest that are scored exactly
+    for (const Hit& hit : *hits) EXPECT_NE(hit.page % 3, 0);
+  }
+}
+
+TEST(HeadsIndex, KeysTooLongForTheirAxesAreScoredExactly) {
+  Case made = MakeCase({.heads = kOneHead, .dim = 8, .pages = 200, .page_tokens = 4, .question = 1}, 41);
+  made.pages[70][3] = 1e30F;
+  std::ranges::fill(made.q, 1e-20F);
+  const auto hits = made.Build(50).Search(made.q, made.weights, 200, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  ASSERT_FALSE(hits->empty());
+  EXPECT_EQ((*hits)[0].page, 70);
 }
 
 TEST(HeadsIndex, BytesAreThoseOfTheKeys) {

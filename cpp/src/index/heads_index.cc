@@ -3,26 +3,24 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <numbers>
-#include <numeric>
 #include <string>
 #include <string_view>
 
 #include "best_first.h"
-#include "everlong/base/parallel_for.h"
 #include "everlong/index/index_file.h"
+#include "heads_scan.h"
 
 namespace everlong::index {
 namespace {
 
-// Pages are scored and their statistics combined in chunks of this many, whatever the number of threads: the order of
-// every floating-point sum is then fixed.
-constexpr int64_t kChunkPages = 64;
 // A pass keeps a sum for every page and row; longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
-// So far above its reference a score may lie: 2^80, added up over any archive, is far from the end of fp32.
-constexpr double kMostAbove = 80;
+// The share of the pages that the coarse level leaves to be scored exactly, and the fewest.
+constexpr size_t kSurvivorShare = 20;
+constexpr size_t kFewestSurvivors = 64;
+// Longer keys have no coarse level: what they are along its axes might be no number any more.
+constexpr double kLongestCoarse = 1e18;
 
 constexpr std::string_view kMagic = "everlong heads 1\n";
 struct Header {
@@ -51,19 +49,13 @@ std::vector<HeadsIndex::KeyHead> DistinctKeyHeads(const std::vector<RetrievalHea
 
 }  // namespace
 
-// Query rows that share a key head, in the layout of the kernel.
-struct HeadsIndex::RowBlock {
-  int32_t key_head = 0;
-  QueryRows rows;                  // times log2(e) / sqrt(D)
-  float weights[kBlockRows] = {};  // 0 for rows that fill the block up
-  double bounds[kBlockRows] = {};  // no score of a row is larger
-};
-
-HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim)
+HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, int32_t coarse_from)
     : heads_(std::move(heads)),
       key_heads_(DistinctKeyHeads(heads_)),
       head_dim_(head_dim),
-      keys_(static_cast<int32_t>(key_heads_.size()), head_dim) {
+      coarse_from_(coarse_from),
+      keys_(static_cast<int32_t>(key_heads_.size()), head_dim),
+      coarse_(static_cast<int32_t>(key_heads_.size()), head_dim) {
   for (const RetrievalHead& head : heads_) {
     const auto found = std::ranges::find(key_heads_, KeyHead{head.layer, head.kv_head});
     head_to_key_.push_back(static_cast<int32_t>(found - key_heads_.begin()));
@@ -83,7 +75,16 @@ Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink
   }
   EVERLONG_RETURN_IF_ERROR(keys_.Add(keys, tokens));
   page_sinks_.push_back(sink_tokens);
+  FollowCoarse();
   return OkStatus();
+}
+
+void HeadsIndex::FollowCoarse() {
+  if (pages() < coarse_from_ || std::ranges::any_of(keys_.longest(), [](double of) { return of > kLongestCoarse; })) {
+    return;
+  }
+  if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_);
+  coarse_.Follow(keys_);
 }
 
 Status HeadsIndex::CheckQuery(std::span<const float> q, std::span<const float> weights) const {
@@ -101,11 +102,13 @@ Status HeadsIndex::CheckQuery(std::span<const float> q, std::span<const float> w
   return OkStatus();
 }
 
-Status HeadsIndex::MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
-                                 std::vector<RowBlock>& blocks) const {
+Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q,
+                                                        std::span<const float> weights) const {
+  std::vector<RowBlock> blocks;
   const auto dim = static_cast<size_t>(head_dim_);
   const double scale = std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_));
   std::vector<float> scaled(dim);
+  std::vector<float> along_axes(static_cast<size_t>(CoarseKeys::DimsOf(head_dim_)));
   for (int32_t key_head = 0; key_head < static_cast<int32_t>(key_heads_.size()); ++key_head) {
     int32_t row = kBlockRows;
     for (size_t head = 0; head < heads_.size(); ++head) {
@@ -113,7 +116,7 @@ Status HeadsIndex::MakeRowBlocks(std::span<const float> q, std::span<const float
       for (size_t token = 0; token < weights.size(); ++token) {
         if (weights[token] == 0) continue;
         if (row == kBlockRows) {
-          blocks.push_back({key_head, QueryRows(head_dim_)});
+          blocks.push_back({key_head, QueryRows(head_dim_), QueryRows(CoarseKeys::DimsOf(head_dim_))});
           row = 0;
         }
         RowBlock& block = blocks.back();
@@ -130,115 +133,91 @@ Status HeadsIndex::MakeRowBlocks(std::span<const float> q, std::span<const float
           return InvalidArgumentError("q of question token " + std::to_string(token) + " overflows its scores");
         }
         block.rows.Set(row, scaled);
+        if (coarse_.learned()) {
+          coarse_.Project(key_head, scaled, along_axes);
+          block.coarse_rows.Set(row, along_axes);
+        }
         block.bounds[row] = bound;
         block.weights[row++] = weights[token];
       }
     }
   }
-  return OkStatus();
+  return blocks;
 }
 
-PageKeys HeadsIndex::KeysOf(int32_t page, int32_t key_head) const {
-  return {keys_.keys(page, key_head), keys_.tiles(page), PairsOf(head_dim_), page_sinks_[static_cast<size_t>(page)],
-          keys_.tokens(page)};
-}
-
-std::vector<float> HeadsIndex::Maxima(std::span<const RowBlock> blocks, std::span<const int32_t> pages) const {
-  const HeadsKernel& kernel = BestHeadsKernel();
-  const size_t rows = blocks.size() * kBlockRows;
-  const auto count = std::ssize(pages);
-  const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
-  std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
-  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    float maxima[kBlockRows];
-    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
-      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
-        for (size_t block = 0; block < blocks.size(); ++block) {
-          kernel.page_maxima(KeysOf(pages[static_cast<size_t>(at)], blocks[block].key_head), blocks[block].rows,
-                             maxima);
-          float* const out = of_chunk + block * kBlockRows;
-          for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
-        }
-      }
-    }
-  });
-  std::vector<float> largest(of_chunks.begin(), of_chunks.begin() + static_cast<std::ptrdiff_t>(rows));
-  for (size_t at = rows; at < of_chunks.size(); ++at) largest[at % rows] = std::max(largest[at % rows], of_chunks[at]);
-  return largest;
-}
-
-std::vector<float> HeadsIndex::References(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const {
-  // A score that there is: the largest is no smaller, so it is not lost, and by its bound seldom too far above.
-  std::vector<float> references = Maxima(blocks, scored.first(std::min<size_t>(scored.size(), kChunkPages)));
-  for (size_t block = 0; block < blocks.size(); ++block) {
-    for (size_t row = 0; row < kBlockRows; ++row) {
-      if (blocks[block].bounds[row] - references[block * kBlockRows + row] > kMostAbove) return Maxima(blocks, scored);
-    }
+std::vector<int32_t> HeadsIndex::ScoredPages(const PageFilter& filter) const {
+  std::vector<int32_t> scored;
+  for (int32_t page = 0; page < pages(); ++page) {
+    if (filter.Allows(page) && page_sinks_[static_cast<size_t>(page)] < keys_.tokens(page)) scored.push_back(page);
   }
-  return references;
+  return scored;
 }
 
-void HeadsIndex::AddMass(std::span<const RowBlock> blocks, std::span<const int32_t> scored,
-                         std::span<float> mass) const {
-  const HeadsKernel& kernel = BestHeadsKernel();
-  const auto pages = std::ssize(scored);
-  const int64_t chunks = (pages + kChunkPages - 1) / kChunkPages;
-  const size_t rows = blocks.size() * kBlockRows;
-  const std::vector<float> references = References(blocks, scored);
-  // [scored pages][rows] and [chunks][rows].
-  const auto sums = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(pages) * rows);
-  std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
-  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
-      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, pages); ++at) {
-        const int32_t page = scored[static_cast<size_t>(at)];
-        float* const of_page = sums.get() + static_cast<size_t>(at) * rows;
-        for (size_t block = 0; block < blocks.size(); ++block) {
-          kernel.page_sums(KeysOf(page, blocks[block].key_head), blocks[block].rows,
-                           references.data() + block * kBlockRows, of_page + block * kBlockRows);
-        }
-        for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];
-      }
-    }
-  });
+ScannedKeys HeadsIndex::KeysAt(Level level) const {
+  if (level == Level::kExact) return {keys_, head_dim_, level, page_sinks_};
+  return {coarse_.tiles(), CoarseKeys::DimsOf(head_dim_), level, page_sinks_};
+}
 
-  std::vector<float> factors(rows);  // weight / sum over the archive
-  for (size_t row = 0; row < rows; ++row) {
-    double total = 0;
-    for (size_t at = row; at < chunk_sums.size(); at += rows) total += chunk_sums[at];
-    factors[row] = static_cast<float>(blocks[row / kBlockRows].weights[row % kBlockRows] / total);
+std::vector<std::span<const RowBlock>> HeadsIndex::Passes(std::span<const RowBlock> blocks, size_t pages) {
+  const auto bytes_a_block = static_cast<int64_t>(pages * kBlockRows * sizeof(float));
+  const auto blocks_a_pass = static_cast<size_t>(std::max<int64_t>(1, kWorkspaceBytes / bytes_a_block));
+  std::vector<std::span<const RowBlock>> passes;
+  for (size_t first = 0; first < blocks.size(); first += blocks_a_pass) {
+    passes.push_back(blocks.subspan(first, std::min(blocks_a_pass, blocks.size() - first)));
   }
-  ParallelFor(0, pages, kChunkPages, [&](int64_t first, int64_t last) {
-    for (int64_t at = first; at < last; ++at) {
-      const float* const of_page = sums.get() + static_cast<size_t>(at) * rows;
-      // As many sums as there are rows in a block, so that they are vectors.
-      float shares[kBlockRows] = {};
-      for (size_t block = 0; block < rows; block += kBlockRows) {
-        for (size_t row = 0; row < kBlockRows; ++row) shares[row] += of_page[block + row] * factors[block + row];
-      }
-      mass[static_cast<size_t>(scored[static_cast<size_t>(at)])] += std::accumulate(shares, shares + kBlockRows, 0.0F);
-    }
-  });
+  return passes;
 }
 
 Result<std::vector<float>> HeadsIndex::Mass(std::span<const float> q, std::span<const float> weights,
                                             const PageFilter& filter) const {
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
-  std::vector<RowBlock> blocks;
-  EVERLONG_RETURN_IF_ERROR(MakeRowBlocks(q, weights, blocks));
-  std::vector<int32_t> scored;
-  for (int32_t page = 0; page < pages(); ++page) {
-    if (filter.Allows(page) && page_sinks_[static_cast<size_t>(page)] < keys_.tokens(page)) scored.push_back(page);
-  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights));
+  return MassOf(blocks, ScoredPages(filter));
+}
+
+std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const {
   std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
   if (scored.empty()) return mass;
-  const int64_t bytes_a_block = static_cast<int64_t>(scored.size()) * kBlockRows * static_cast<int64_t>(sizeof(float));
-  const auto blocks_a_pass = static_cast<size_t>(std::max<int64_t>(1, kWorkspaceBytes / bytes_a_block));
-  for (size_t first = 0; first < blocks.size(); first += blocks_a_pass) {
-    const size_t count = std::min(blocks_a_pass, blocks.size() - first);
-    AddMass(std::span<const RowBlock>(blocks).subspan(first, count), scored, mass);
+  const ScannedKeys keys = KeysAt(Level::kExact);
+  for (const std::span<const RowBlock> pass : Passes(blocks, scored.size())) {
+    const HeadsScan scan(keys, pass, scored, ReferencesOf(keys, pass, scored));
+    scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
+  }
+  return mass;
+}
+
+std::vector<float> HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks,
+                                               std::span<const int32_t> scored) const {
+  const ScannedKeys coarse = KeysAt(Level::kCoarse);
+  const auto passes = Passes(blocks, scored.size());
+  std::vector<std::vector<float>> references;
+  std::vector<std::vector<double>> totals;
+  std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
+  for (const std::span<const RowBlock> pass : passes) {
+    references.push_back(ReferencesOf(coarse, pass, scored));
+    const HeadsScan scan(coarse, pass, scored, references.back());
+    scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
+    totals.emplace_back(scan.totals().begin(), scan.totals().end());
+  }
+  std::vector<Hit> hits;
+  for (const int32_t page : scored) hits.push_back({page, mass[static_cast<size_t>(page)]});
+  KeepBestFirst(hits, std::max(scored.size() / kSurvivorShare, kFewestSurvivors),
+                [](const Hit& hit) { return hit.page; });
+  std::vector<int32_t> survivors;
+  for (const Hit& hit : hits) survivors.push_back(hit.page);
+  std::ranges::sort(survivors);
+
+  std::ranges::fill(mass, 0.0F);
+  const ScannedKeys exact = KeysAt(Level::kExact);
+  for (size_t at = 0; at < passes.size(); ++at) {
+    // What a row's softmax has outside the survivors is known from the coarse level alone.
+    std::vector<double> shares(totals[at].size());
+    const HeadsScan again(coarse, passes[at], survivors, references[at]);
+    for (size_t row = 0; row < shares.size(); ++row) {
+      if (again.totals()[row] > 0) shares[row] = again.totals()[row] / totals[at][row];
+    }
+    const HeadsScan scan(exact, passes[at], survivors, ReferencesOf(exact, passes[at], survivors));
+    scan.AddMass(shares, mass);
   }
   return mass;
 }
@@ -246,7 +225,12 @@ Result<std::vector<float>> HeadsIndex::Mass(std::span<const float> q, std::span<
 Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                             const PageFilter& filter) const {
   if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<float> mass, Mass(q, weights, filter));
+  EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights));
+  const std::vector<int32_t> scored = ScoredPages(filter);
+  const bool coarsely =
+      coarse_.tiles().pages() == pages() && std::ssize(scored) >= coarse_from_ && scored.size() > kFewestSurvivors;
+  const std::vector<float> mass = coarsely ? MassOfSurvivors(blocks, scored) : MassOf(blocks, scored);
   std::vector<Hit> hits;
   for (int32_t page = 0; page < pages(); ++page) {
     if (mass[static_cast<size_t>(page)] > 0) hits.push_back({page, mass[static_cast<size_t>(page)]});
@@ -267,7 +251,7 @@ Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32
 }
 
 Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads,
-                                    int32_t head_dim, std::span<const uint8_t> kept) {
+                                    int32_t head_dim, std::span<const uint8_t> kept, int32_t coarse_from) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
@@ -277,7 +261,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   std::vector<RetrievalHead> saved(heads.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
   if (saved != heads) return corrupt("of other heads");
-  HeadsIndex index(std::move(heads), head_dim);
+  HeadsIndex index(std::move(heads), head_dim, coarse_from);
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0; })) return corrupt("a key is NaN");
@@ -298,11 +282,12 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   }
   if (reader.left() != 0) return corrupt("more than it says");
   index.keys_.SetLongest(longest);
+  index.FollowCoarse();
   return index;
 }
 
 int64_t HeadsIndex::bytes() const {
-  return keys_.bytes() + static_cast<int64_t>(page_sinks_.capacity() * sizeof(int32_t));
+  return keys_.bytes() + coarse_.bytes() + static_cast<int64_t>(page_sinks_.capacity() * sizeof(int32_t));
 }
 
 }  // namespace everlong::index

@@ -80,6 +80,19 @@ const uint32_t* KeyTiles::keys(int32_t page, int32_t key_head) const {
          static_cast<size_t>(key_head) * static_cast<size_t>(tiles(page)) * TileSize();
 }
 
+void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) const {
+  EVERLONG_CHECK(std::ssize(out) == int64_t{tokens(page)} * head_dim_);
+  const uint32_t* const words = keys(page, key_head);
+  const auto dim = static_cast<size_t>(head_dim_);
+  for (size_t token = 0; token < out.size() / dim; ++token) {
+    const uint32_t* const tile = words + token / kTileTokens * TileSize() + token % kTileTokens;
+    for (size_t i = 0; i < dim; ++i) {
+      const uint32_t pair = tile[i / 2 * kTileTokens];
+      out[token * dim + i] = std::bit_cast<float>(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
+    }
+  }
+}
+
 int64_t KeyTiles::bytes() const {
   return static_cast<int64_t>(total_words_ * sizeof(uint32_t) + pages_.capacity() * sizeof(Page));
 }

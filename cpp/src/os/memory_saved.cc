@@ -54,7 +54,8 @@ std::optional<Coverage> Memory::State::CoverageOf(const std::string& name, const
   return std::nullopt;
 }
 
-std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vector<index::RetrievalHead>& of) {
+std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vector<index::RetrievalHead>& of,
+                                                                  int32_t coarse_from) {
   // Ordinals of pages that were forgotten since the memory was opened stay taken; a saved index knows none of those.
   const std::vector<ListedBlock> listed = ListBlocks();
   if (std::ranges::any_of(listed, &ListedBlock::forgotten)) return std::nullopt;
@@ -69,7 +70,7 @@ std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vec
     const CoveredBlock& block = coverage->blocks[i];
     kept.insert(kept.end(), static_cast<size_t>(layout.PageCount(block.end - block.begin)), coverage->kept[i]);
   }
-  Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept);
+  Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept, coarse_from);
   if (!loaded.ok()) {
     Say(kHeadsFile, loaded.status());
     return std::nullopt;

@@ -132,7 +132,8 @@ struct Memory::State {
                                                           const index::HeadsIndex* heads_index, bool with_sum) const;
 
   // The index of these heads over every page of the directory; none for no heads.
-  [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of);
+  [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of,
+                                                                    int32_t coarse_from);
 
   // --- indexes in index/: memory_saved.cc
   [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
@@ -145,7 +146,7 @@ struct Memory::State {
     index::HeadsIndex heads;
     size_t blocks = 0;
   };
-  [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of);
+  [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of, int32_t coarse_from);
   [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(IndexKind kind);
   [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
   Status SaveIndexes();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "everlong/base/status.h"
-#include "everlong/index/heads_kernel.h"
+#include "everlong/index/coarse_keys.h"
 #include "everlong/index/key_tiles.h"
 #include "everlong/index/page_filter.h"
 
@@ -23,11 +23,19 @@ struct RetrievalHead {
   bool operator==(const RetrievalHead&) const = default;
 };
 
+struct RowBlock;
+struct ScannedKeys;
+enum class Level;
+
+// From so many pages on a search goes by two levels: 8.4M tokens in pages of 64.
+inline constexpr int32_t kCoarseFrom = 131'072;
+
 // Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
-// Keys are kept in bf16: key_heads * D * 2 bytes a token, pages filled up to a multiple of 32 tokens.
+// Keys are kept in bf16: key_heads * D * 2 bytes a token, pages filled up to a multiple of 32 tokens; from
+// `coarse_from` pages on, three eighths more.
 class HeadsIndex {
  public:
-  HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim);
+  HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, int32_t coarse_from = kCoarseFrom);
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
   // The distinct (layer, kv_head) whose keys Add wants, in its order.
@@ -52,8 +60,10 @@ class HeadsIndex {
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
-  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. kInvalidArgument
-  // on k < 1 and as Mass.
+  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. Where
+  // `coarse_from` pages and more are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a
+  // twentieth of them, and these alone are scored as Mass does; what the others have of a row's softmax is then taken
+  // from the coarse scores. kInvalidArgument on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
 
@@ -62,9 +72,10 @@ class HeadsIndex {
   // What Save wrote, of those pages that `kept` [pages in the file] has not 0, in their order. kNotFound, kIoError;
   // kCorrupt when the file is damaged, cut short, of other heads, or has another number of pages.
   static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                 std::span<const uint8_t> kept);
+                                 std::span<const uint8_t> kept, int32_t coarse_from = kCoarseFrom);
 
   [[nodiscard]] int32_t pages() const { return keys_.pages(); }
+  [[nodiscard]] int32_t coarse_from() const { return coarse_from_; }
   [[nodiscard]] int64_t bytes() const;
   // What a page of so many tokens takes.
   [[nodiscard]] int64_t PageBytes(int32_t tokens) const {
@@ -72,24 +83,27 @@ class HeadsIndex {
   }
 
  private:
-  struct RowBlock;
-
   [[nodiscard]] Status CheckQuery(std::span<const float> q, std::span<const float> weights) const;
-  [[nodiscard]] Status MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
-                                     std::vector<RowBlock>& blocks) const;
-  [[nodiscard]] PageKeys KeysOf(int32_t page, int32_t key_head) const;
-  // Every row's largest score over `pages`: [blocks * kBlockRows].
-  [[nodiscard]] std::vector<float> Maxima(std::span<const RowBlock> blocks, std::span<const int32_t> pages) const;
-  // What is taken from every row's scores before 2 is raised to them, so that no sum overflows and the largest counts.
-  [[nodiscard]] std::vector<float> References(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const;
-  // Adds the mass of `blocks` to `mass` [pages()], over `scored` pages only.
-  void AddMass(std::span<const RowBlock> blocks, std::span<const int32_t> scored, std::span<float> mass) const;
+  [[nodiscard]] Result<std::vector<RowBlock>> MakeRowBlocks(std::span<const float> q,
+                                                            std::span<const float> weights) const;
+  [[nodiscard]] std::vector<int32_t> ScoredPages(const PageFilter& filter) const;
+  [[nodiscard]] ScannedKeys KeysAt(Level level) const;
+  // As many blocks at a time as the sums over `pages` pages have room for.
+  static std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, size_t pages);
+  [[nodiscard]] std::vector<float> MassOf(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const;
+  // The same by two levels: 0 for a page that the first leaves out.
+  [[nodiscard]] std::vector<float> MassOfSurvivors(std::span<const RowBlock> blocks,
+                                                   std::span<const int32_t> scored) const;
+  // Brings the coarse level up to the keys, where there is to be one.
+  void FollowCoarse();
 
   std::vector<RetrievalHead> heads_;
   std::vector<KeyHead> key_heads_;
   std::vector<int32_t> head_to_key_;  // [heads] -> index into key_heads_
   int32_t head_dim_;
+  int32_t coarse_from_;
   KeyTiles keys_;
+  CoarseKeys coarse_;                // of every page, or of none
   std::vector<int32_t> page_sinks_;  // [pages]
 };
 

@@ -41,6 +41,8 @@ struct HeadsKernel {
   // sums [kBlockRows]: of 2^(score - reference), reference [kBlockRows]; to 3e-6 relative, and nothing for a score more
   // than 126 below its reference. Scores are at most 100 above it.
   void (*page_sums)(const PageKeys& page, const QueryRows& rows, const float* reference, float* sums);
+  // peaks [kBlockRows]: 2^(a row's largest score in the page - reference), as page_sums has it.
+  void (*page_peaks)(const PageKeys& page, const QueryRows& rows, const float* reference, float* peaks);
 };
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels();

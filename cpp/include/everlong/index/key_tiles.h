@@ -40,6 +40,8 @@ class KeyTiles {
   [[nodiscard]] int32_t tiles(int32_t page) const { return (tokens(page) + kTileTokens - 1) / kTileTokens; }
   // [tiles(page)][pairs][kTileTokens], at an address divisible by 64.
   [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const;
+  // The keys of a page as they are kept: out [tokens(page), D].
+  void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
   // The length of the longest key of a key head so far.
   // Keys that come by AddWords count as they are told to.
   [[nodiscard]] std::span<const double> longest() const { return longest_; }

@@ -113,8 +113,9 @@ class Memory {
   // indexes read is not finite, or when the span begins before StreamEnd(stream).
   Result<int64_t> Append(const store::BlockDraft& draft);
 
-  // Which heads search by attention. Rebuilds the heads index from the stored payload. Empty: none.
-  Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads);
+  // Which heads search by attention, and from how many pages on by two levels (HeadsIndex::Search). Rebuilds the heads
+  // index from the stored payload. No heads: none.
+  Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, int32_t coarse_from = index::kCoarseFrom);
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
 
   // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the

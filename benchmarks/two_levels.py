@@ -1,0 +1,122 @@
+"""What the heads' second level leaves out: the same questions by one level and by two, over a memory that is there.
+
+    python benchmarks/two_levels.py MEMORY [--questions 120] [--json]
+
+MEMORY is a folder that `everlong read` or `everlong eval --keep` made; it is asked in a branch and stays as it is. The
+questions are those of drawn facts of five kinds and the 48 paraphrases, whether the memory has an answer or not: both
+rank its pages. `kept`: of the pages in the exact 16 best groups (a page, or pages beside each other), the share that
+the first level leaves to be scored. `first 4`: of those in the best four, the share that two levels have there too.
+Medians of the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+import everlong
+from everlong.demo import cpu_name
+from everlong.eval.facts import Kind, make_facts
+from everlong.eval.paraphrases import PARAPHRASES
+from everlong.models import DEFAULT_MODEL, load
+from everlong.prompt import build_prompt
+from everlong.recall import head_queries, tap_question
+
+BEST, FIRST = 16, 4
+KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")
+NEVER = 2**31 - 1
+
+
+def questions_of(count: int) -> list[str]:
+    paraphrased = [fact.question for fact in PARAPHRASES]
+    each = max(1, (count - len(paraphrased)) // len(KINDS))
+    return [fact.question for fact in make_facts(KINDS, each, seed=5)] + paraphrased
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """Pages by their first tokens: those of the best groups, of the first, and all that have a mass."""
+
+    best: set[int]
+    first: set[int]
+    scored: set[int]
+    ms: float  # of the search for the best
+
+
+def rank(core: Any, pages: int, ids: Any, queries: Any) -> Ranked:
+    def search(groups: int) -> set[int]:
+        found = core.search(
+            token_ids=ids, head_queries=queries, kinds=["heads"], neighbours=0, token_budget=1 << 40, max_groups=groups
+        )
+        return {page.begin for group in found.groups for page in group.pages}
+
+    search(BEST)
+    started = time.perf_counter()
+    best = search(BEST)
+    ms = 1e3 * (time.perf_counter() - started)
+    return Ranked(best, search(FIRST), search(pages), ms)
+
+
+def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
+    model, tokenizer = load(DEFAULT_MODEL)
+    with tempfile.TemporaryDirectory() as temporary:
+        branch = pathlib.Path(temporary) / "branch"
+        with everlong.Memory.open(folder, read_only=True) as memory:
+            memory.fork(branch).close()
+        with everlong.MemoryModel(model, tokenizer, branch) as mm:
+            assert mm.profile is not None, "this memory is too small to have been calibrated"
+            core, pages = mm.memory.core, len(mm.memory.core.pages())
+            layers = sorted({layer for layer, _, _ in mm.profile.heads})
+            asked = []
+            for question in questions_of(count):
+                prompt = build_prompt(tokenizer, question)
+                queries = tap_question(mm.frame, prompt.ids, prompt.question, layers)
+                ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+                asked.append((ids, head_queries(mm.frame, queries, mm.profile)))
+            ranked = {}
+            for levels, coarse_from in (("one", NEVER), ("two", 1)):
+                core.set_retrieval_heads(list(mm.profile.heads), coarse_from)
+                ranked[levels] = [rank(core, pages, *one) for one in asked]
+    both = list(zip(ranked["one"], ranked["two"], strict=True))
+    kept = [len(one.best & two.scored) / len(one.best) for one, two in both]
+    return {
+        "cpu": cpu_name(),
+        "pages": pages,
+        "questions": len(asked),
+        "scored exactly": max(len(two.scored) for _, two in both),
+        "kept": statistics.fmean(kept),
+        "worst kept": min(kept),
+        "first 4": statistics.fmean(len(one.first & two.first) / len(one.first) for one, two in both),
+        "ms": {levels: statistics.median(one.ms for one in rows) for levels, rows in ranked.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("memory", type=pathlib.Path)
+    parser.add_argument("--questions", type=int, default=120)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    report = measure(options.memory, options.questions)
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    print(report["cpu"])
+    print(
+        f"{report['questions']} questions over {report['pages']:,} pages, {report['scored exactly']:,} of them scored "
+        f"exactly:\nof the pages in the exact {BEST} best groups {report['kept']:.2%} kept (worst question "
+        f"{report['worst kept']:.0%}); of those in the first {FIRST}, {report['first 4']:.2%} are there too\n"
+        f"one level {report['ms']['one']:.1f} ms, two {report['ms']['two']:.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+// The second level of HeadsIndex: every key along the few directions in which the keys of its head differ most.
+//
+// A score is q . k. With orthonormal axes A [d, D], (A q) . (A k) is what the score has along those axes; the rest has
+// a part that is the same for all keys, which a softmax does not see, and a part as small as the keys differ there.
+// Axes are the eigenvectors of the largest eigenvalues of the keys' covariance (principal components).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/index/key_tiles.h"
+
+namespace everlong::index {
+
+// Same locking as HeadsIndex.
+class CoarseKeys {
+ public:
+  CoarseKeys(int32_t key_heads, int32_t head_dim);
+
+  // Directions that are kept: three eighths of D, an even number. On SmolLM2's retrieval heads (D = 64) a page's
+  // largest score along 24 directions keeps all of the exact 16 best pages among the best twentieth
+  // (docs/measured/indexes.md).
+  [[nodiscard]] static constexpr int32_t DimsOf(int32_t head_dim) {
+    return head_dim < 4 ? 2 : (head_dim * 3 / 8 + 1) / 2 * 2;
+  }
+
+  // Finds the axes from pages spread over all of `keys`, without their first sinks [pages] tokens. Once.
+  void Learn(const KeyTiles& keys, std::span<const int32_t> sinks);
+  [[nodiscard]] bool learned() const { return !axes_.empty(); }
+  // Takes in the pages of `keys` that are not here yet. After Learn.
+  void Follow(const KeyTiles& keys);
+
+  // out [DimsOf(D)]: a query [D] along the axes of a key head.
+  void Project(int32_t key_head, std::span<const float> query, std::span<float> out) const;
+  [[nodiscard]] const KeyTiles& tiles() const { return tiles_; }
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  int32_t key_heads_;
+  int32_t head_dim_;
+  std::vector<float> axes_;  // [key_heads][D][dims]
+  KeyTiles tiles_;
+};
+
+}  // namespace everlong::index

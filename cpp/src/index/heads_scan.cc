@@ -1,0 +1,117 @@
+#include "heads_scan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "everlong/base/parallel_for.h"
+
+namespace everlong::index {
+namespace {
+
+// Pages are scored and their statistics combined in chunks of this many, whatever the number of threads: the order of
+// every floating-point sum is then fixed.
+constexpr int64_t kChunkPages = 64;
+// So far above its reference a score may lie: 2^80, added up over any archive, is far from the end of fp32.
+constexpr double kMostAbove = 80;
+
+PageKeys KeysOf(const ScannedKeys& keys, int32_t page, int32_t key_head) {
+  return {keys.tiles.keys(page, key_head), keys.tiles.tiles(page), PairsOf(keys.dim),
+          keys.sinks[static_cast<size_t>(page)], keys.tiles.tokens(page)};
+}
+
+const QueryRows& RowsOf(const ScannedKeys& keys, const RowBlock& block) {
+  return keys.level == Level::kExact ? block.rows : block.coarse_rows;
+}
+
+// Every row's largest score over `pages`.
+std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages) {
+  const HeadsKernel& kernel = BestHeadsKernel();
+  const size_t rows = blocks.size() * kBlockRows;
+  const auto count = std::ssize(pages);
+  const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
+  std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
+  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
+    float maxima[kBlockRows];
+    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
+      float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
+      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
+        for (size_t block = 0; block < blocks.size(); ++block) {
+          kernel.page_maxima(KeysOf(keys, pages[static_cast<size_t>(at)], blocks[block].key_head),
+                             RowsOf(keys, blocks[block]), maxima);
+          float* const out = of_chunk + block * kBlockRows;
+          for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
+        }
+      }
+    }
+  });
+  std::vector<float> largest(of_chunks.begin(), of_chunks.begin() + static_cast<std::ptrdiff_t>(rows));
+  for (size_t at = rows; at < of_chunks.size(); ++at) largest[at % rows] = std::max(largest[at % rows], of_chunks[at]);
+  return largest;
+}
+
+}  // namespace
+
+std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks,
+                                std::span<const int32_t> pages) {
+  // A score that there is: the largest is no smaller, so it is not lost, and by its bound seldom too far above.
+  std::vector<float> references = Maxima(keys, blocks, pages.first(std::min<size_t>(pages.size(), kChunkPages)));
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    for (size_t row = 0; row < kBlockRows; ++row) {
+      if (blocks[block].bounds[row] - references[block * kBlockRows + row] > kMostAbove) {
+        return Maxima(keys, blocks, pages);
+      }
+    }
+  }
+  return references;
+}
+
+HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages,
+                     std::span<const float> references)
+    : blocks_(blocks), pages_(pages) {
+  const HeadsKernel& kernel = BestHeadsKernel();
+  const auto score = keys.level == Level::kExact ? kernel.page_sums : kernel.page_peaks;
+  const auto count = std::ssize(pages);
+  const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
+  const size_t rows = blocks.size() * kBlockRows;
+  sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count) * rows);
+  std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
+  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
+    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
+      float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
+      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
+        float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
+        for (size_t block = 0; block < blocks.size(); ++block) {
+          score(KeysOf(keys, pages[static_cast<size_t>(at)], blocks[block].key_head), RowsOf(keys, blocks[block]),
+                references.data() + block * kBlockRows, of_page + block * kBlockRows);
+        }
+        for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];
+      }
+    }
+  });
+  totals_.resize(rows);
+  for (size_t at = 0; at < chunk_sums.size(); ++at) totals_[at % rows] += chunk_sums[at];
+}
+
+void HeadsScan::AddMass(std::span<const double> shares, std::span<float> mass) const {
+  const size_t rows = totals_.size();
+  std::vector<float> factors(rows);  // weight * share / total
+  for (size_t row = 0; row < rows; ++row) {
+    const double weight = blocks_[row / kBlockRows].weights[row % kBlockRows] * shares[row];
+    factors[row] = weight == 0 ? 0.0F : static_cast<float>(weight / totals_[row]);
+  }
+  ParallelFor(0, std::ssize(pages_), kChunkPages, [&](int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; ++at) {
+      const float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
+      // As many sums as there are rows in a block, so that they are vectors.
+      float of_rows[kBlockRows] = {};
+      for (size_t block = 0; block < rows; block += kBlockRows) {
+        for (size_t row = 0; row < kBlockRows; ++row) of_rows[row] += of_page[block + row] * factors[block + row];
+      }
+      mass[static_cast<size_t>(pages_[static_cast<size_t>(at)])] +=
+          std::accumulate(of_rows, of_rows + kBlockRows, 0.0F);
+    }
+  });
+}
+
+}  // namespace everlong::index

@@ -1,0 +1,59 @@
+// One pass of HeadsIndex over some pages: what each of them has of every query row's softmax.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "everlong/index/heads_kernel.h"
+#include "everlong/index/key_tiles.h"
+
+namespace everlong::index {
+
+// Query rows that share a key head, in the layout of the kernel: times log2(e) / sqrt(D).
+struct RowBlock {
+  int32_t key_head = 0;
+  QueryRows rows;                  // of D dimensions
+  QueryRows coarse_rows;           // the same along CoarseKeys' axes; empty where there are none
+  float weights[kBlockRows] = {};  // 0 for rows that fill the block up
+  double bounds[kBlockRows] = {};  // no score of a row is larger
+};
+
+// Which keys a pass reads, and what it takes of a page.
+enum class Level {
+  kExact,   // every key: the sum of 2^score
+  kCoarse,  // every key along a few axes: 2^(the largest score)
+};
+
+struct ScannedKeys {
+  const KeyTiles& tiles;
+  int32_t dim = 0;
+  Level level = Level::kExact;
+  std::span<const int32_t> sinks;  // [pages]
+};
+
+// What is taken from every row's scores before 2 is raised to them, so that no sum overflows and the largest counts:
+// [blocks * kBlockRows].
+std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks,
+                                std::span<const int32_t> pages);
+
+// Sums relative to `references`; their order does not depend on the number of threads.
+class HeadsScan {
+ public:
+  HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages,
+            std::span<const float> references);
+
+  // Over the pages, of every row: [blocks * kBlockRows].
+  [[nodiscard]] std::span<const double> totals() const { return totals_; }
+  // Adds to `mass` [pages of the index] every row's weight by a page's part in shares[row] of its softmax.
+  void AddMass(std::span<const double> shares, std::span<float> mass) const;
+
+ private:
+  std::span<const RowBlock> blocks_;
+  std::span<const int32_t> pages_;
+  std::unique_ptr<float[]> sums_;  // [pages][rows]
+  std::vector<double> totals_;
+};
+
+}  // namespace everlong::index
