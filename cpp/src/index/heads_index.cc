@@ -17,7 +17,7 @@ namespace {
 // A pass keeps a sum for every page and row; longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // The share of the pages that the coarse level leaves to be scored exactly, and the fewest.
-constexpr size_t kSurvivorShare = 20;
+constexpr size_t kSurvivorShare = 10;
 constexpr size_t kFewestSurvivors = 64;
 // Longer keys have no coarse level: what they are along its axes might be no number any more.
 constexpr double kLongestCoarse = 1e18;

@@ -19,7 +19,7 @@ class CoarseKeys {
   CoarseKeys(int32_t key_heads, int32_t head_dim);
 
   // Directions that are kept: three eighths of D, an even number. On SmolLM2's retrieval heads (D = 64) a page's
-  // largest score along 24 directions keeps all of the exact 16 best pages among the best twentieth
+  // largest score along 24 directions keeps all of the exact 16 best pages among the best twentieth of 2,151
   // (docs/measured/indexes.md).
   [[nodiscard]] static constexpr int32_t DimsOf(int32_t head_dim) {
     return head_dim < 4 ? 2 : (head_dim * 3 / 8 + 1) / 2 * 2;

@@ -62,7 +62,7 @@ class HeadsIndex {
 
   // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. Where
   // `coarse_from` pages and more are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a
-  // twentieth of them, and these alone are scored as Mass does; what the others have of a row's softmax is then taken
+  // tenth of them, and these alone are scored as Mass does; what the others have of a row's softmax is then taken
   // from the coarse scores. kInvalidArgument on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
