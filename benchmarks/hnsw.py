@@ -1,6 +1,6 @@
 """HnswIndex beside the Python package hnswlib (extra `bench`) and beside exact search, in one run.
 
-    python benchmarks/hnsw.py [--vectors 100000] [--memory FOLDER] [--links 16] [--ef-construction 200] [--ef EF] [--json]
+    python benchmarks/hnsw.py [--vectors 100000] [--memory FOLDER] [--links 16] [--ef EF] [--json]
 
 Vectors of 128 random numbers, or with --memory as many un-rotated keys of the model that read it, layer by layer; the
 queries are vectors of the same kind that are not in the index. `ef` is doubled until the package finds --recall of the

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -133,9 +134,10 @@ def markdown(report: Mapping[str, Any]) -> str:
 def print_suite(report: Mapping[str, Any], console: Console) -> None:
     """The same tables for a terminal."""
     for title, headings, rows in _tables(report):
-        table = Table(title=title)
+        table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
         for number, heading in enumerate(headings):
-            table.add_column(heading, justify="right" if number else "left")
+            # A heading that is too long for a narrow terminal goes on below; what a row is about stays whole.
+            table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=not number)
         for row in rows:
             table.add_row(*row)
         console.print(table)
@@ -152,7 +154,8 @@ def _tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[li
             rows.append([task, *(f"{100 * mean:.0f}" for mean in means)])
         totals = [baseline["by_length"][length] for baseline in baselines.values()]
         rows.append(["all tasks", *(f"{100 * total['mean']:.0f}" for total in totals)])
-        rows.append(["95 % interval", *(f"{100 * total['low']:.0f}-{100 * total['high']:.0f}" for total in totals)])
+        for bound, name in (("low", "95 %: from"), ("high", "95 %: to")):
+            rows.append([name, *(f"{100 * total[bound]:.0f}" for total in totals)])
         yield f"Right answers in {int(length):,} tokens (%)", ["task", *baselines], rows
     headings = [
         "baseline",
