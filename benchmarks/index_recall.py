@@ -62,22 +62,21 @@ class Question:
 class HiddenStates:
     """Keeps the hidden states [tokens, width] of one layer while a text is read, in a file."""
 
-    def __init__(self, mm: everlong.MemoryModel, file: pathlib.Path, tokens: int) -> None:
-        layers = mm.model.model.layers
-        self._mm = mm
-        self.on = False
+    def __init__(self, model: Any, file: pathlib.Path, tokens: int) -> None:
+        layers = model.model.layers
+        self.reading: everlong.MemoryModel | None = None  # whose text is read just now
         self._question: list[torch.Tensor] = []
-        shape = (tokens, mm.model.config.hidden_size)
+        shape = (tokens, model.config.hidden_size)
         whole = file.exists() and file.stat().st_size == shape[0] * shape[1] * 2
         self._kept = np.memmap(file, dtype=np.float16, mode="r+" if whole else "w+", shape=shape)
         layers[len(layers) * 2 // 5].register_forward_hook(self._keep)
 
     def _keep(self, module: object, args: object, output: Any) -> None:
         hidden = (output[0] if isinstance(output, tuple) else output).detach().reshape(-1, self._kept.shape[1])
-        if not self.on:
+        if self.reading is None:
             self._question = [hidden.float()]
             return
-        first = self._mm.frame.os.stream_end
+        first = self.reading.frame.os.stream_end
         self._kept[first : first + len(hidden)] = hidden.half().numpy()
 
     def pages(self, pages: Sequence[Any]) -> torch.Tensor:
@@ -116,8 +115,12 @@ def rank_of(groups: Sequence[Span], span: Span) -> int:
 def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenStates | None) -> list[dict[str, Any]]:
     """Ranks of every method for every question, and the pages that each part of the index has first."""
     assert mm.profile is not None
-    assert mm._embedder is not None
-    mm._embedder.settle()
+    parts, fusions = PARTS, FUSIONS
+    if mm._embedder is None:
+        parts = tuple(part for part in PARTS if part != "embedding")
+        fusions = {name: kinds for name, kinds in FUSIONS.items() if "embedding" not in kinds}
+    else:
+        mm._embedder.settle()
     core, frame = mm.memory.core, mm.frame
     pages = core.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
@@ -127,12 +130,13 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
         prompt = build_prompt(mm.tokenizer, question.text)
         queries = tap_question(frame, prompt.ids, prompt.question, layers)
         ids = prompt.ids[prompt.question]
-        inputs = {
+        inputs: dict[str, Any] = {
             "token_ids": ids.numpy().astype(np.int32),
             "head_queries": head_queries(frame, queries, mm.profile),
             "mean_query": mean_query(frame, queries),
-            "page_query": mm._embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True)),
         }
+        if mm._embedder is not None:
+            inputs["page_query"] = mm._embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True))
 
         def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: int) -> Any:
             return core.search(**inputs, kinds=kinds, **limits)
@@ -141,14 +145,14 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
             found = search(kinds, max_groups=GROUPS, neighbours=NEIGHBOURS, token_budget=BUDGET)
             return [(group.begin, group.end) for group in found.groups]
 
-        groups = {name: spans(kinds) for name, kinds in FUSIONS.items()} | {part: spans([part]) for part in PARTS}
+        groups = {name: spans(kinds) for name, kinds in fusions.items()} | {part: spans([part]) for part in parts}
         drawn = [pages.index(page) for page in core.random_pages(0, 1 << 62, 2 * GROUPS, number)]
         groups["random"] = groups_of(pages, drawn)
         if hidden is not None and vectors is not None:
             order = (vectors @ hidden.question(prompt.question)).topk(min(len(pages), 4 * GROUPS)).indices
             groups["mean hidden"] = groups_of(pages, order.tolist())
         candidates = {}
-        for part in ("heads", "lexical", "embedding"):
+        for part in max(fusions.values(), key=len):
             found = search([part], max_groups=CANDIDATES, neighbours=0, token_budget=1 << 40)
             candidates[part] = [(page.begin, group.score) for group in found.groups for page in group.pages]
         ranks = {name: rank_of(found, question.span) for name, found in groups.items()}
@@ -169,6 +173,7 @@ def at_every_length(
     lengths: Sequence[int],
     corpus: pathlib.Path | None,
     settings: Sequence[str],
+    embedding_to: int,
     done: Collection[str],
 ) -> Iterator[dict[str, Any]]:
     """Read, and ask at every length that is not done."""
@@ -183,13 +188,14 @@ def at_every_length(
     haystack = build_haystack(books, tokenizer, lengths, [facts[i] for i in order], positions, seed=21)
     if not (work / "cache").exists():
         calibrated(model, tokenizer, kept)
-    config = dataclasses.replace(everlong.MemoryConfig(), index=("heads", "lexical", "embedding"))
-    config = config.with_settings(settings)
-    with everlong.MemoryModel(model, tokenizer, work / "haystack.everlong", config) as mm:
-        hidden = HiddenStates(mm, work / "hidden.f16", haystack.tokens + 4096)
-        begins = work / "begins.json"  # where in the stream every part was begun
-        starts: list[int] = json.loads(begins.read_text()) if begins.exists() else []
-        for length, parts in zip(lengths, haystack.checkpoints, strict=True):
+    config = everlong.MemoryConfig().with_settings(settings)
+    hidden = HiddenStates(model, work / "hidden.f16", haystack.tokens + 4096)
+    folder, begins = work / "haystack.everlong", work / "begins.json"
+    starts: list[int] = json.loads(begins.read_text()) if begins.exists() else []  # where every part was begun
+    for length, parts in zip(lengths, haystack.checkpoints, strict=True):
+        if str(length) in done:
+            continue
+        with everlong.MemoryModel(model, tokenizer, folder, config) as mm:
             for number in range(max(0, len(starts) - 1), parts):
                 if number == len(starts):
                     starts.append(mm.stream_tokens)
@@ -197,19 +203,22 @@ def at_every_length(
                 part = haystack.parts[number]
                 if mm.stream_tokens - starts[number] >= part.end - part.begin:
                     continue  # read before
-                hidden.on = True
+                hidden.reading = mm
                 report = mm.read(part.text, source=f"{number} {part.source}")
-                hidden.on = False
+                hidden.reading = None
                 speed = report.tokens / report.seconds
                 print(f"{part.source}: {mm.stream_tokens:,} tokens, {speed:.0f} a second", file=sys.stderr, flush=True)
-            if str(length) in done:
-                continue
-            of_stream = [starts[needle.part] - haystack.parts[needle.part].begin for needle in haystack.needles]
-            questions = [
-                Question(n.fact.question, n.fact.kind == "paraphrase", (n.begin + shift, n.end + shift))
-                for n, shift in zip(haystack.needles, of_stream, strict=True)
-            ]
+        of_stream = [starts[needle.part] - haystack.parts[needle.part].begin for needle in haystack.needles]
+        questions = [
+            Question(n.fact.question, n.fact.kind == "paraphrase", (n.begin + shift, n.end + shift))
+            for n, shift in zip(haystack.needles, of_stream, strict=True)
+        ]
+        # The encoder works after the reading: beside it, on as many cores, both would take longer.
+        if length <= embedding_to:
+            config = dataclasses.replace(config, index=("heads", "lexical", "embedding"))
+        with everlong.MemoryModel(model, tokenizer, folder, config) as mm:
             yield result(mm, length, questions, hidden)
+        config = dataclasses.replace(config, index=("heads", "lexical"))
 
 
 def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool) -> dict[str, Any]:
@@ -299,6 +308,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 393_216])
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of MemoryConfig to read with: name=value")
+    parser.add_argument("--embedding-to", type=int, default=1 << 62, help="longest haystack that the encoder reads too")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
     parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")
     parser.add_argument("--development", action="store_true", help="with --memory: ask the development set instead")
@@ -314,7 +324,9 @@ def main() -> None:
     if options.memory is not None:
         keep(of_memory(options.work, options.memory, options.report, options.development))
     else:
-        for one in at_every_length(options.work, options.tokens, options.corpus, options.set, results):
+        for one in at_every_length(
+            options.work, options.tokens, options.corpus, options.set, options.embedding_to, results
+        ):
             keep(one)
     print_table([results[key] for key in sorted(results, key=int)])
 

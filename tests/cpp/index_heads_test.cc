@@ -376,6 +376,11 @@ TEST(HeadsIndex, TwoLevelsOfAnyShape) {
   }
 }
 
+TEST(HeadsIndex, NoHeadsHaveNoSecondLevel) {
+  const Case made = MakeCase({.heads = {}, .dim = 8, .pages = 100, .page_tokens = 4, .question = 1}, 40);
+  EXPECT_TRUE(made.Build(50).Search(made.q, made.weights, 100, made.filter)->empty());
+}
+
 TEST(HeadsIndex, KeysTooLongForTheirAxesAreScoredExactly) {
   Case made = MakeCase({.heads = kOneHead, .dim = 8, .pages = 200, .page_tokens = 4, .question = 1}, 41);
   made.pages[70][3] = 1e30F;

@@ -151,6 +151,22 @@ def test_search_finds_the_page_of_the_key(memory) -> None:
         assert result.decisiveness >= 1
 
 
+def test_many_pages_are_searched_by_two_levels(memory) -> None:
+    written = fill(memory, blocks=60)
+    asked = [np.stack([4 * w.keys[layer, head, 6] for layer, _, head in HEADS])[None].copy() for w in written]
+
+    def found(block: Written, q: Any, groups: int) -> Any:
+        everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20}
+        return memory.search(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
+
+    for coarse_from, scored in ((1000, 180), (100, 64)):
+        memory.set_retrieval_heads(HEADS, coarse_from)
+        assert sum(len(group.pages) for group in found(written[0], asked[0], 1000)) == scored
+        for block, q in zip(written, asked, strict=True):
+            (group,) = found(block, q, 1)
+            assert (group.stream, group.begin) == (block.stream, block.begin + 4)
+
+
 def test_search_by_word_filter_and_mean(memory) -> None:
     written = fill(memory)
     written_ids = np.array([7777], dtype=np.int32)
@@ -244,9 +260,13 @@ def test_a_fused_score_is_a_noisy_or_of_what_the_parts_see(seed: int, asked: lis
         holding = sum(token in page.ids for page in pages)
         whole["lexical"] += max(math.log((30 - holding + 0.5) / (holding + 0.5)), 1e-6)
     missed = np.ones(30)
-    for part, slope, midpoint in (("heads", 86, 0.062), ("lexical", 17, 0.67)):
-        for number, score in scores(part).items():
-            missed[number] *= 1 - 1 / (1 + math.exp(-slope * (score / whole[part] - midpoint)))
+    for part, of_share, of_contrast, constant in (("heads", 44, 1.3, -3.7), ("lexical", 14, 8, -9)):
+        alone = scores(part)
+        for number, score in alone.items():
+            other = max((alone[another] for another in alone if another != number), default=score)
+            contrast = min(max(math.log(score / other), math.log(0.01)), math.log(100))
+            x = of_share * score / whole[part] + of_contrast * contrast + constant
+            missed[number] *= 1 - 1 / (1 + math.exp(-x))
     fused = scores("heads", "lexical")
     assert sorted(fused) == list(range(30))
     for number, score in fused.items():

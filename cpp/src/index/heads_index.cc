@@ -80,9 +80,8 @@ Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink
 }
 
 void HeadsIndex::FollowCoarse() {
-  if (pages() < coarse_from_ || std::ranges::any_of(keys_.longest(), [](double of) { return of > kLongestCoarse; })) {
-    return;
-  }
+  if (key_heads_.empty() || pages() < coarse_from_) return;
+  if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) return;
   if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_);
   coarse_.Follow(keys_);
 }

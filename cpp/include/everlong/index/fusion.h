@@ -37,15 +37,16 @@ struct FusedHit {
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
 // better rank.
 //
-// A part that sees nothing yields. (On a question in other words than the text's, the best page by words is hardly
-// better than the tenth; fusing ranks alone gives both a vote all the same.) Each part's score becomes the probability
-// that it is right about a page, and a page's score is the noisy or of the parts that name it, as -log of its
-// complement:
+// A part that sees nothing yields, and one that sees the same in many pages. (On a question in other words than the
+// text's, the best page by words is hardly better than the tenth; fusing ranks alone gives both a vote all the same.)
+// Each part's score becomes the probability that it is right about a page, and a page's score is the noisy or of the
+// parts that name it, as -log of its complement:
 //
-//   x     = slope * (score / whole - midpoint)      slope and midpoint by part
+//   x     = a * score / whole + b * log(score / the part's best score of another page) + c        a, b, c by part
 //   P     = 1 / (1 + exp(-x))
 //   fused = -log prod (1 - P) = sum log(1 + exp(x))      over the parts that name the page
 //
+// The logarithm is cut off at a hundredth and a hundredfold, and 0 where the part names one page alone.
 // P is Platt's scaling; fusing posteriors that are read off scores: Manmatha, Rath and Feng, SIGIR 2001; combinations
 // of scores against ranks: Bruch, Gai and Ingber, TOIS 2023. The constants were fitted on a development set. For
 // mean_pool and hnsw, whose scores do not tell right from wrong, P = 1 / (60 + rank): reciprocal-rank fusion (Cormack,
