@@ -152,19 +152,25 @@ def test_search_finds_the_page_of_the_key(memory) -> None:
 
 
 def test_many_pages_are_searched_by_two_levels(memory) -> None:
-    written = fill(memory, blocks=60)
+    rng = np.random.default_rng(3)
+    written = [Written(rng, 0, i * 10, 10, "") for i in range(60)]
+    for block in written:
+        block.keys[..., DIM * 3 // 8 :] *= 0.02  # they differ along the axes that the first level keeps
+        block.keys *= 5 / np.linalg.norm(block.keys, axis=-1, keepdims=True)
+        block.append_to(memory)
     asked = [np.stack([4 * w.keys[layer, head, 6] for layer, _, head in HEADS])[None].copy() for w in written]
 
     def found(block: Written, q: Any, groups: int) -> Any:
         everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20}
         return memory.search(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
 
+    best = []
     for coarse_from, scored in ((1000, 180), (100, 64)):
         memory.set_retrieval_heads(HEADS, coarse_from)
         assert sum(len(group.pages) for group in found(written[0], asked[0], 1000)) == scored
-        for block, q in zip(written, asked, strict=True):
-            (group,) = found(block, q, 1)
-            assert (group.stream, group.begin) == (block.stream, block.begin + 4)
+        groups = [found(block, q, 1)[0] for block, q in zip(written, asked, strict=True)]
+        best.append([(group.begin, group.score) for group in groups])
+    np.testing.assert_allclose(best[1], best[0], rtol=0.01)
 
 
 def test_search_by_word_filter_and_mean(memory) -> None:
