@@ -266,7 +266,7 @@ def test_a_fused_score_is_a_noisy_or_of_what_the_parts_see(seed: int, asked: lis
         holding = sum(token in page.ids for page in pages)
         whole["lexical"] += max(math.log((30 - holding + 0.5) / (holding + 0.5)), 1e-6)
     missed = np.ones(30)
-    for part, of_share, of_contrast, constant in (("heads", 44, 1.3, -3.7), ("lexical", 14, 8, -9)):
+    for part, of_share, of_contrast, constant in (("heads", 42.5, 1.4, -3.6), ("lexical", 17, 14, -11.4)):
         alone = scores(part)
         for number, score in alone.items():
             other = max((alone[another] for another in alone if another != number), default=score)
