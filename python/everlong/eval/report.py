@@ -134,7 +134,8 @@ def markdown(report: Mapping[str, Any]) -> str:
 def print_suite(report: Mapping[str, Any], console: Console) -> None:
     """The same tables for a terminal."""
     for title, headings, rows in _tables(report):
-        table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+        console.print(f"\n{title}", style="bold", highlight=False)
+        table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
         for number, heading in enumerate(headings):
             # A heading that is too long for a narrow terminal goes on below; what a row is about stays whole.
             table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=not number)
