@@ -49,7 +49,7 @@ def memory_of(tokens: int, rng: np.random.Generator) -> tuple[_core.Memory, torc
     manifest = _core.Manifest(
         weights="", rope="", tokenizer="", layers=1, kv_heads=KV_HEADS, head_dim=DIM, page_tokens=PAGE, codec="bf16"
     )
-    memory = _core.Memory.create(None, manifest, tokens * KV_HEADS * DIM * 4 + (1 << 30))
+    memory = _core.Memory.create(None, manifest, tokens * KV_HEADS * DIM * 8 + (1 << 30))  # payload and indexes
     memory.set_retrieval_heads(HEADS)
     all_keys = []
     for begin in range(0, tokens, BLOCK):
