@@ -193,12 +193,21 @@ int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t 
   return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Append(draft); }));
 }
 
-void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& heads, int32_t coarse_from) {
+index::KeyStorage ParseKeyStorage(const std::string& name) {
+  for (const index::KeyStorage storage : index::kKeyStorages) {
+    if (name == NameOf(storage)) return storage;
+  }
+  throw py::value_error("keys: \"" + name + "\", expected \"bf16\", \"int8\" or \"e4m3\"");
+}
+
+void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& heads, int32_t coarse_from,
+                       const std::string& keys) {
+  const index::HeadsOptions options{coarse_from, ParseKeyStorage(keys)};
   std::vector<index::RetrievalHead> retrieval_heads;
   retrieval_heads.reserve(heads.size());
   for (const auto& [layer, query_head, kv_head] : heads) retrieval_heads.push_back({layer, query_head, kv_head});
   RaiseIfError(
-      self.Call([&](Memory& memory) { return memory.SetRetrievalHeads(std::move(retrieval_heads), coarse_from); }));
+      self.Call([&](Memory& memory) { return memory.SetRetrievalHeads(std::move(retrieval_heads), options); }));
 }
 
 std::vector<HeadTuple> RetrievalHeads(const MemoryHandle& self) {
@@ -324,7 +333,8 @@ void BindMemory(py::module_& module) {
       .def("append", &Append, py::kw_only(), py::arg("stream"), py::arg("begin"), py::arg("end"),
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
            py::arg("payload"))
-      .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom)
+      .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
+           py::arg("keys") = "bf16")
       .def("retrieval_heads", &RetrievalHeads)
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))

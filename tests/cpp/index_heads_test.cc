@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numbers>
 #include <numeric>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,12 +32,27 @@ struct Case {
   std::vector<float> weights;
   PageFilter filter;
 
-  [[nodiscard]] HeadsIndex Build(int32_t coarse_from = kCoarseFrom) const {
-    HeadsIndex index(heads, dim, coarse_from);
+  [[nodiscard]] HeadsIndex Build(int32_t coarse_from = kCoarseFrom, KeyStorage keys = KeyStorage::kBf16) const {
+    HeadsIndex index(heads, dim, {coarse_from, keys});
     for (size_t page = 0; page < pages.size(); ++page) {
       EXPECT_TRUE(index.Add(pages[page], tokens[page], sinks[page]).ok());
     }
     return index;
+  }
+
+  // This case with its keys as they are kept (index_key_tiles_test.cc checks those).
+  [[nodiscard]] Case Kept(KeyStorage keys) const {
+    Case kept = *this;
+    KeyTiles tiles(key_heads, dim, keys);
+    for (size_t page = 0; page < pages.size(); ++page) {
+      EXPECT_TRUE(tiles.Add(pages[page], tokens[page]).ok());
+      const auto size = static_cast<size_t>(tokens[page] * dim);
+      for (int32_t head = 0; head < key_heads; ++head) {
+        tiles.Decode(static_cast<int32_t>(page), head,
+                     std::span(kept.pages[page]).subspan(static_cast<size_t>(head) * size, size));
+      }
+    }
+    return kept;
   }
 
   // The definition, token by token in fp64.
@@ -114,11 +132,11 @@ Case MakeCase(const Shape& shape, uint32_t seed) {
 }
 
 // A mass is as exact, relatively, as the scores are in fp32 absolutely.
-void ExpectMass(const Case& made, double tolerance = 2e-5) {
-  const HeadsIndex index = made.Build();
+void ExpectMass(const Case& made, double tolerance = 2e-5, KeyStorage keys = KeyStorage::kBf16) {
+  const HeadsIndex index = made.Build(kCoarseFrom, keys);
   const auto mass = index.Mass(made.q, made.weights, made.filter);
   ASSERT_TRUE(mass.ok()) << mass.status().ToString();
-  const std::vector<double> reference = made.Reference();
+  const std::vector<double> reference = made.Kept(keys).Reference();
   ASSERT_EQ(mass->size(), reference.size());
   for (size_t page = 0; page < reference.size(); ++page) {
     EXPECT_NEAR((*mass)[page], reference[page], tolerance * reference[page] + 1e-12) << "page " << page;
@@ -401,6 +419,122 @@ TEST(HeadsIndex, BytesAreThoseOfTheKeys) {
   EXPECT_LE(index.bytes(), needed + needed / 2);
 }
 
+class HeadsIndexKeysTest : public testing::TestWithParam<KeyStorage> {
+ protected:
+  // A file of this test's own.
+  [[nodiscard]] static std::filesystem::path File() {
+    return std::filesystem::path(testing::TempDir()) / ("everlong heads " + std::string(NameOf(GetParam())));
+  }
+};
+
+TEST_P(HeadsIndexKeysTest, MassIsTheDefinitionOverWhatIsKept) {
+  uint32_t seed = 60;
+  for (const auto& heads : {kOneHead, kGroupedHeads}) {
+    for (const int32_t dim : {1, 3, 5, 6, 64}) {
+      for (const int32_t page_tokens : {1, 31, 64, 70}) {
+        SCOPED_TRACE(testing::Message() << heads.size() << " heads, D " << dim << ", pages of " << page_tokens);
+        Case made = MakeCase({.heads = heads, .dim = dim, .page_tokens = page_tokens, .question = 5}, ++seed);
+        for (size_t page = 0; page < made.pages.size(); page += 2) {
+          made.sinks[page] = static_cast<int32_t>(seed) % made.tokens[page];
+        }
+        ExpectMass(made, 2e-5, GetParam());
+      }
+    }
+  }
+}
+
+TEST_P(HeadsIndexKeysTest, MassOfHugeAndTinyKeys) {
+  for (const int exponent : {-95, -40, 60, 95}) {
+    SCOPED_TRACE(exponent);
+    Case made = MakeCase({.heads = kGroupedHeads, .dim = 13, .pages = 70, .page_tokens = 40, .question = 4}, 61);
+    for (std::vector<float>& page : made.pages) {
+      for (size_t at = 0; at < page.size(); ++at) page[at] = at % 13 == 4 ? 0 : std::ldexp(page[at], exponent);
+    }
+    for (float& element : made.q) element = std::ldexp(element, -exponent);
+    ExpectMass(made, 2e-5, GetParam());
+  }
+}
+
+TEST_P(HeadsIndexKeysTest, QueriesWhoseScoresOverflowAreRefused) {
+  Case made = MakeCase({.heads = kOneHead, .dim = 8, .pages = 3, .page_tokens = 40, .question = 1}, 62);
+  made.pages[1][9] = 3e38F;
+  const HeadsIndex index = made.Build(kCoarseFrom, GetParam());
+  std::ranges::fill(made.q, 1.0F);
+  EXPECT_EQ(index.Mass(made.q, made.weights, made.filter).status().code(), StatusCode::kInvalidArgument);
+  std::ranges::fill(made.q, 1e-30F);
+  EXPECT_TRUE(index.Mass(made.q, made.weights, made.filter).ok());
+}
+
+TEST_P(HeadsIndexKeysTest, FindsThePagesThatBf16Does) {
+  Case made = MakeCase({.heads = kGroupedHeads, .pages = 600, .question = 8, .sharpness = 2.0F}, 63);
+  FlattenKeys(made, 20, 0.1F, 64);
+  const auto best = made.Build().Search(made.q, made.weights, 16, made.filter);
+  const auto found = made.Build(kCoarseFrom, GetParam()).Search(made.q, made.weights, 16, made.filter);
+  const auto same = std::ranges::count_if(
+      *found, [&](const Hit& hit) { return std::ranges::find(*best, hit.page, &Hit::page) != best->end(); });
+  EXPECT_GE(same, 14);
+  EXPECT_EQ(found->front().page, best->front().page);
+}
+
+TEST_P(HeadsIndexKeysTest, TwoLevelsFindWhatOneDoes) {
+  Case made = MakeCase({.heads = kOneHead, .pages = 1000, .page_tokens = 8, .question = 1, .sharpness = 3.0F}, 65);
+  FlattenKeys(made, 20, 0.02F, 66);
+  const auto one = made.Build(kCoarseFrom, GetParam()).Search(made.q, made.weights, 16, made.filter);
+  const auto two = made.Build(100, GetParam()).Search(made.q, made.weights, 16, made.filter);
+  ASSERT_EQ(two->size(), one->size());
+  for (size_t rank = 0; rank < one->size(); ++rank) EXPECT_EQ((*two)[rank].page, (*one)[rank].page);
+}
+
+TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 13, .pages = 40, .page_tokens = 70, .question = 4}, 67);
+  const HeadsIndex index = made.Build(kCoarseFrom, GetParam());
+  std::vector<int32_t> every(40);
+  std::iota(every.begin(), every.end(), 0);
+  ASSERT_TRUE(index.Save(File(), every).ok());
+  const std::vector<uint8_t> kept(40, 1);
+  const HeadsOptions options{kCoarseFrom, GetParam()};
+  auto loaded = HeadsIndex::Load(File(), made.heads, made.dim, kept, options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->options().keys, GetParam());
+  EXPECT_EQ(loaded->bytes(), index.bytes());
+  EXPECT_EQ(*loaded->Mass(made.q, made.weights, made.filter), *index.Mass(made.q, made.weights, made.filter));
+  ASSERT_TRUE(loaded->Add(made.pages[0], made.tokens[0], 0).ok());
+
+  // Every second page, as where blocks were forgotten.
+  std::vector<uint8_t> some(40, 0);
+  PageFilter filter(40, false);
+  for (size_t page = 0; page < some.size(); page += 2) {
+    some[page] = 1;
+    filter.Set(static_cast<int32_t>(page), true);
+  }
+  const auto fewer = HeadsIndex::Load(File(), made.heads, made.dim, some, options);
+  ASSERT_TRUE(fewer.ok()) << fewer.status().ToString();
+  const auto of_some = fewer->Mass(made.q, made.weights, PageFilter(20, true));
+  const auto of_all = index.Mass(made.q, made.weights, filter);
+  for (size_t page = 0; page < of_some->size(); ++page) EXPECT_NEAR((*of_some)[page], (*of_all)[2 * page], 1e-6);
+
+  for (const KeyStorage other : kKeyStorages) {
+    if (other == GetParam()) continue;
+    const auto refused = HeadsIndex::Load(File(), made.heads, made.dim, kept, {kCoarseFrom, other});
+    EXPECT_EQ(refused.status().code(), StatusCode::kCorrupt);
+  }
+  std::filesystem::remove(File());
+}
+
+TEST_P(HeadsIndexKeysTest, BytesFollowTheKind) {
+  HeadsIndex index(kGroupedHeads, 64, {kCoarseFrom, GetParam()});
+  const std::vector<float> keys(size_t{2} * 64 * 64, 1.0F);
+  for (int page = 0; page < 2000; ++page) ASSERT_TRUE(index.Add(keys, 64, 0).ok());
+  // 2 key heads of 64: 256 bytes a token in bf16; 128 in bytes, and scales of 8 bytes a token.
+  const int64_t token = GetParam() == KeyStorage::kBf16 ? 256 : 136;
+  EXPECT_EQ(index.PageBytes(64), token * 64);
+  EXPECT_GE(index.bytes(), token * 64 * 2000);
+  EXPECT_LE(index.bytes(), token * 64 * 2000 * 3 / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Storages, HeadsIndexKeysTest, testing::ValuesIn(kKeyStorages),
+                         [](const auto& parameter) { return std::string(NameOf(parameter.param)); });
+
 // One real thread for every two chunks, however unlike the parts are.
 void ManyThreads(int64_t begin, int64_t end, int64_t, const void* context, ParallelBody body) {
   std::vector<std::thread> threads;
@@ -422,10 +556,12 @@ class HookedThreads {
 
 TEST(HeadsIndex, ResultDoesNotDependOnThreads) {
   const Case made = MakeCase({.heads = kGroupedHeads, .dim = 32, .pages = 333, .page_tokens = 40, .question = 9}, 18);
-  const HeadsIndex index = made.Build();
-  const auto serial = index.Mass(made.q, made.weights, made.filter);
-  const HookedThreads hooked;
-  EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), *serial);
+  for (const KeyStorage keys : kKeyStorages) {
+    const HeadsIndex index = made.Build(kCoarseFrom, keys);
+    const auto serial = index.Mass(made.q, made.weights, made.filter);
+    const HookedThreads hooked;
+    EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), *serial);
+  }
 }
 
 TEST(HeadsIndex, SearchesRunBesideEachOther) {

@@ -12,6 +12,7 @@
 #include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/kv/element.h"
+#include "int8.h"
 #include "vector_scan.h"
 
 namespace everlong::index {
@@ -57,12 +58,9 @@ float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte*
       }
       return 1;
     case VectorStorage::kInt8: {
-      const float scale = kv::GroupScale(LargestMagnitude(values), 127.0F);
+      const float scale = kv::GroupScale(LargestMagnitude(values), kInt8Max);
       const float inverse = 1 / scale;
-      for (size_t i = 0; i < values.size(); ++i) {
-        const float code = std::clamp(std::nearbyint(values[i] * inverse), -127.0F, 127.0F);
-        out[i] = static_cast<std::byte>(static_cast<int8_t>(code));
-      }
+      for (size_t i = 0; i < values.size(); ++i) out[i] = static_cast<std::byte>(FloatToInt8(values[i] * inverse));
       return scale;
     }
     case VectorStorage::kE4M3: {

@@ -22,7 +22,11 @@ constexpr size_t kFewestSurvivors = 64;
 // Longer keys have no coarse level: what they are along its axes might be no number any more.
 constexpr double kLongestCoarse = 1e18;
 
-constexpr std::string_view kMagic = "everlong heads 1\n";
+std::string MagicOf(KeyStorage keys) {
+  std::string magic("everlong heads ");
+  if (keys != KeyStorage::kBf16) magic.append(NameOf(keys)).append(" ");
+  return magic.append("1\n");
+}
 struct Header {
   int32_t head_dim = 0;
   int32_t heads = 0;
@@ -49,12 +53,12 @@ std::vector<HeadsIndex::KeyHead> DistinctKeyHeads(const std::vector<RetrievalHea
 
 }  // namespace
 
-HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, int32_t coarse_from)
+HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options)
     : heads_(std::move(heads)),
       key_heads_(DistinctKeyHeads(heads_)),
       head_dim_(head_dim),
-      coarse_from_(coarse_from),
-      keys_(static_cast<int32_t>(key_heads_.size()), head_dim),
+      coarse_from_(options.coarse_from),
+      keys_(static_cast<int32_t>(key_heads_.size()), head_dim, options.keys),
       coarse_(static_cast<int32_t>(key_heads_.size()), head_dim) {
   for (const RetrievalHead& head : heads_) {
     const auto found = std::ranges::find(key_heads_, KeyHead{head.layer, head.kv_head});
@@ -239,7 +243,7 @@ Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<
 }
 
 Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32_t> kept) const {
-  EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
   writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept)});
   writer.WriteAll(std::span(heads_));
   writer.WriteAll(keys_.longest());
@@ -250,8 +254,8 @@ Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32
 }
 
 Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads,
-                                    int32_t head_dim, std::span<const uint8_t> kept, int32_t coarse_from) {
-  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
+                                    int32_t head_dim, std::span<const uint8_t> kept, HeadsOptions options) {
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
@@ -260,7 +264,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   std::vector<RetrievalHead> saved(heads.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
   if (saved != heads) return corrupt("of other heads");
-  HeadsIndex index(std::move(heads), head_dim, coarse_from);
+  HeadsIndex index(std::move(heads), head_dim, options);
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0; })) return corrupt("a key is NaN");

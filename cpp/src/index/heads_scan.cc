@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/parallel_for.h"
 
 namespace everlong::index {
@@ -15,10 +16,40 @@ constexpr int64_t kChunkPages = 64;
 // So far above its reference a score may lie: 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
 
-PageKeys KeysOf(const ScannedKeys& keys, int32_t page, int32_t key_head) {
-  return {keys.tiles.keys(page, key_head), keys.tiles.tiles(page), PairsOf(keys.dim),
-          keys.sinks[static_cast<size_t>(page)], keys.tiles.tokens(page)};
-}
+// The keys of a page as the kernels read them. Those in bytes are expanded: once for all blocks of a key head, which
+// come one after the other.
+class PageReader {
+ public:
+  explicit PageReader(const ScannedKeys& keys) : keys_(keys) {}
+
+  PageKeys Read(int32_t page, int32_t key_head) {
+    const KeyTiles& tiles = keys_.tiles;
+    const uint32_t* words = tiles.keys(page, key_head);
+    if (tiles.storage() != KeyStorage::kBf16) {
+      if (page != page_ || key_head != key_head_) Expand(page, key_head);
+      words = expanded_.data();
+    }
+    return {words, tiles.tiles(page), PairsOf(keys_.dim), keys_.sinks[static_cast<size_t>(page)], tiles.tokens(page)};
+  }
+
+ private:
+  void Expand(int32_t page, int32_t key_head) {
+    const KeyTiles& tiles = keys_.tiles;
+    const int32_t pairs = PairsOf(keys_.dim);
+    const auto words = static_cast<size_t>(tiles.tiles(page) * pairs) * kTileTokens;
+    if (expanded_.size() < words) expanded_.resize(words);
+    const HeadsKernel& kernel = BestHeadsKernel();
+    const auto expand = tiles.storage() == KeyStorage::kInt8 ? kernel.expand_int8 : kernel.expand_e4m3;
+    expand({tiles.scales(page, key_head), tiles.keys(page, key_head), tiles.tiles(page), pairs}, expanded_.data());
+    page_ = page;
+    key_head_ = key_head;
+  }
+
+  const ScannedKeys& keys_;
+  CacheLineVector<uint32_t> expanded_;  // of page_ and key_head_
+  int32_t page_ = -1;
+  int32_t key_head_ = -1;
+};
 
 const QueryRows& RowsOf(const ScannedKeys& keys, const RowBlock& block) {
   return keys.level == Level::kExact ? block.rows : block.coarse_rows;
@@ -32,12 +63,13 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
   const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
   std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
+    PageReader reader(keys);
     float maxima[kBlockRows];
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
       for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
         for (size_t block = 0; block < blocks.size(); ++block) {
-          kernel.page_maxima(KeysOf(keys, pages[static_cast<size_t>(at)], blocks[block].key_head),
+          kernel.page_maxima(reader.Read(pages[static_cast<size_t>(at)], blocks[block].key_head),
                              RowsOf(keys, blocks[block]), maxima);
           float* const out = of_chunk + block * kBlockRows;
           for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
@@ -77,12 +109,13 @@ HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, 
   sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count) * rows);
   std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
+    PageReader reader(keys);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
       for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
         float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
         for (size_t block = 0; block < blocks.size(); ++block) {
-          score(KeysOf(keys, pages[static_cast<size_t>(at)], blocks[block].key_head), RowsOf(keys, blocks[block]),
+          score(reader.Read(pages[static_cast<size_t>(at)], blocks[block].key_head), RowsOf(keys, blocks[block]),
                 references.data() + block * kBlockRows, of_page + block * kBlockRows);
         }
         for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "bfloat16.h"
+#include "key_codes.h"
 
 namespace everlong::index {
 namespace {
@@ -16,8 +16,20 @@ constexpr size_t kLargestSlabWords = size_t{1} << 21;
 
 }  // namespace
 
-KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim)
-    : key_heads_(key_heads), head_dim_(head_dim), longest_(static_cast<size_t>(key_heads), 0.0) {
+std::string_view NameOf(KeyStorage storage) {
+  switch (storage) {
+    case KeyStorage::kBf16:
+      return "bf16";
+    case KeyStorage::kInt8:
+      return "int8";
+    case KeyStorage::kE4M3:
+      return "e4m3";
+  }
+  return "";
+}
+
+KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
+    : key_heads_(key_heads), head_dim_(head_dim), storage_(storage), longest_(static_cast<size_t>(key_heads), 0.0) {
   EVERLONG_CHECK(key_heads >= 0 && head_dim > 0);
 }
 
@@ -35,33 +47,43 @@ uint32_t* KeyTiles::Reserve(size_t words) {
 
 Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1);
-  EVERLONG_CHECK(keys.size() ==
-                 static_cast<size_t>(key_heads_) * static_cast<size_t>(tokens) * static_cast<size_t>(head_dim_));
+  const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(head_dim_);
+  EVERLONG_CHECK(keys.size() == static_cast<size_t>(key_heads_) * head_size);
   const auto bad = std::ranges::find_if_not(keys, FiniteAsBf16);
   if (bad != keys.end()) return InvalidArgumentError("key is " + std::to_string(*bad) + ", expected a finite bf16");
-  if (key_heads_ == 0) {
-    pages_.push_back({nullptr, tokens});
-    return OkStatus();
+  uint32_t* const words = key_heads_ == 0 ? nullptr : Reserve(PageWords(tokens));
+  std::fill_n(words, PageWords(tokens), 0U);
+  for (size_t head = 0; head < longest_.size(); ++head) {
+    const double longest = Encode(keys.subspan(head * head_size, head_size), words + head * HeadWords(tokens));
+    longest_[head] = std::max(longest_[head], longest);
   }
-  const size_t tiles = (static_cast<size_t>(tokens) + kTileTokens - 1) / kTileTokens;
-  uint32_t* const page = Reserve(static_cast<size_t>(key_heads_) * tiles * TileSize());
-  std::fill_n(page, static_cast<size_t>(key_heads_) * tiles * TileSize(), 0U);
-  const float* key = keys.data();
-  for (size_t head = 0; head < static_cast<size_t>(key_heads_); ++head) {
-    for (size_t token = 0; token < static_cast<size_t>(tokens); ++token) {
-      uint32_t* const tile = page + (head * tiles + token / kTileTokens) * TileSize();
-      double square = 0;
-      for (size_t i = 0; i < static_cast<size_t>(head_dim_); ++i, ++key) {
-        const uint32_t bf16 = ToBf16(*key);
-        tile[i / 2 * kTileTokens + token % kTileTokens] |= bf16 << (i % 2 * 16);
-        const double value = std::bit_cast<float>(bf16 << 16);
-        square += value * value;
-      }
-      longest_[head] = std::max(longest_[head], std::sqrt(square));
-    }
-  }
-  pages_.push_back({page, tokens});
+  pages_.push_back({words, tokens});
   return OkStatus();
+}
+
+double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
+  const auto dim = static_cast<size_t>(head_dim_);
+  std::vector<float> scales(dim, 0.0F);
+  for (size_t at = 0; at < keys.size(); ++at) scales[at % dim] = std::max(scales[at % dim], std::abs(keys[at]));
+  for (float& scale : scales) scale = ScaleOf(storage_, scale);
+  if (storage_ != KeyStorage::kBf16) {
+    std::ranges::transform(scales, words, [](float scale) { return std::bit_cast<uint32_t>(scale); });
+  }
+  uint32_t* const tiles = words + ScaleWords();
+  double longest = 0;
+  for (size_t token = 0; token < keys.size() / dim; ++token) {
+    uint32_t* const tile = tiles + token / kTileTokens * TileSize() + token % kTileTokens;
+    double square = 0;
+    for (size_t i = 0; i < dim; ++i) {
+      const uint32_t code = EncodeKey(storage_, keys[token * dim + i], 1 / scales[i]);
+      const auto [row, shift] = PlaceOf(storage_, i);
+      tile[row * kTileTokens] |= code << shift;
+      const double value = DecodeKey(storage_, code, scales[i]);
+      square += value * value;
+    }
+    longest = std::max(longest, std::sqrt(square));
+  }
+  return longest;
 }
 
 void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {
@@ -72,23 +94,21 @@ void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {
 }
 
 std::span<const uint32_t> KeyTiles::words(int32_t page) const {
-  return {pages_[static_cast<size_t>(page)].keys, PageWords(tokens(page))};
-}
-
-const uint32_t* KeyTiles::keys(int32_t page, int32_t key_head) const {
-  return pages_[static_cast<size_t>(page)].keys +
-         static_cast<size_t>(key_head) * static_cast<size_t>(tiles(page)) * TileSize();
+  return {pages_[static_cast<size_t>(page)].words, PageWords(tokens(page))};
 }
 
 void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) const {
   EVERLONG_CHECK(std::ssize(out) == int64_t{tokens(page)} * head_dim_);
   const uint32_t* const words = keys(page, key_head);
+  const uint32_t* const scale_bits = scales(page, key_head);
   const auto dim = static_cast<size_t>(head_dim_);
+  const uint32_t mask = storage_ == KeyStorage::kBf16 ? 0xFFFFU : 0xFFU;
   for (size_t token = 0; token < out.size() / dim; ++token) {
     const uint32_t* const tile = words + token / kTileTokens * TileSize() + token % kTileTokens;
     for (size_t i = 0; i < dim; ++i) {
-      const uint32_t pair = tile[i / 2 * kTileTokens];
-      out[token * dim + i] = std::bit_cast<float>(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
+      const float scale = storage_ == KeyStorage::kBf16 ? 1.0F : std::bit_cast<float>(scale_bits[i]);
+      const auto [row, shift] = PlaceOf(storage_, i);
+      out[token * dim + i] = DecodeKey(storage_, tile[row * kTileTokens] >> shift & mask, scale);
     }
   }
 }

@@ -164,12 +164,12 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   return id;
 }
 
-Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, int32_t coarse_from) {
+Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options) {
   State& s = *state_;
   const std::scoped_lock writing(s.writer);
   EVERLONG_RETURN_IF_ERROR(s.broken);
   EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, s.layout));
-  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads), coarse_from));
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads), options));
   const std::unique_lock changing(s.guard);
   s.heads = std::move(built);
   s.TellIndexBytes();

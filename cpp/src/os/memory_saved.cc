@@ -10,12 +10,13 @@ namespace {
 
 using index::HeadsIndex;
 
-std::string HeadsSettings(const std::vector<index::RetrievalHead>& heads, int32_t head_dim) {
+std::string HeadsSettings(const std::vector<index::RetrievalHead>& heads, int32_t head_dim, index::KeyStorage keys) {
   std::string settings = std::to_string(head_dim);
   for (const index::RetrievalHead& head : heads) {
     settings +=
         " " + std::to_string(head.layer) + "." + std::to_string(head.query_head) + "." + std::to_string(head.kv_head);
   }
+  if (keys != index::KeyStorage::kBf16) settings.append(" ").append(NameOf(keys));
   return settings;
 }
 
@@ -55,11 +56,11 @@ std::optional<Coverage> Memory::State::CoverageOf(const std::string& name, const
 }
 
 std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vector<index::RetrievalHead>& of,
-                                                                  int32_t coarse_from) {
+                                                                  index::HeadsOptions options) {
   // Ordinals of pages that were forgotten since the memory was opened stay taken; a saved index knows none of those.
   const std::vector<ListedBlock> listed = ListBlocks();
   if (std::ranges::any_of(listed, &ListedBlock::forgotten)) return std::nullopt;
-  const std::optional<Coverage> coverage = CoverageOf(kHeadsFile, HeadsSettings(of, layout.head_dim));
+  const std::optional<Coverage> coverage = CoverageOf(kHeadsFile, HeadsSettings(of, layout.head_dim, options.keys));
   if (!coverage) return std::nullopt;
   if (coverage->gaps) {
     Say(kHeadsFile, CorruptError("it lacks blocks of this memory"));
@@ -70,7 +71,7 @@ std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vec
     const CoveredBlock& block = coverage->blocks[i];
     kept.insert(kept.end(), static_cast<size_t>(layout.PageCount(block.end - block.begin)), coverage->kept[i]);
   }
-  Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept, coarse_from);
+  Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept, options);
   if (!loaded.ok()) {
     Say(kHeadsFile, loaded.status());
     return std::nullopt;
@@ -136,7 +137,8 @@ Status Memory::State::SaveIndexes() {
     for (int32_t page = 0; page < directory.size(); ++page) {
       if (!directory.at(page).forgotten) pages.push_back(page);
     }
-    EVERLONG_RETURN_IF_ERROR(save(kHeadsFile, HeadsSettings(heads->heads(), layout.head_dim), covered,
+    EVERLONG_RETURN_IF_ERROR(save(kHeadsFile, HeadsSettings(heads->heads(), layout.head_dim, heads->options().keys),
+                                  covered,
                                   [&](const std::filesystem::path& file) { return heads->Save(file, pages); }));
   }
   const std::string dimension = std::to_string(layout.kv_heads * layout.head_dim);

@@ -128,20 +128,21 @@ Status Memory::State::LoadIndexes() {
   }
   if (page_vectors) page_vectors.emplace(LoadPageVectors(page_vectors->options()));
   if (!old_heads) return OkStatus();
-  EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(old_heads->heads(), old_heads->coarse_from()));
+  EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(old_heads->heads(), old_heads->options()));
   return OkStatus();
 }
 
-Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::RetrievalHead> of, int32_t coarse_from) {
+Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::RetrievalHead> of,
+                                                            index::HeadsOptions options) {
   std::optional<HeadsIndex> built;
   if (of.empty()) return built;
   const std::vector<ListedBlock> listed = ListBlocks();
   std::span<const ListedBlock> missing(listed);
-  if (std::optional<SavedHeads> saved = LoadHeads(of, coarse_from)) {
+  if (std::optional<SavedHeads> saved = LoadHeads(of, options)) {
     built.emplace(std::move(saved->heads));
     missing = missing.subspan(saved->blocks);
   } else {
-    built.emplace(std::move(of), layout.head_dim, coarse_from);
+    built.emplace(std::move(of), layout.head_dim, options);
   }
   if (!missing.empty()) unsaved.insert(kHeadsFile);
   // The payload makes room before the keys come.

@@ -133,7 +133,7 @@ struct Memory::State {
 
   // The index of these heads over every page of the directory; none for no heads.
   [[nodiscard]] Result<std::optional<index::HeadsIndex>> BuildHeads(std::vector<index::RetrievalHead> of,
-                                                                    int32_t coarse_from);
+                                                                    index::HeadsOptions options);
 
   // --- indexes in index/: memory_saved.cc
   [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
@@ -146,7 +146,8 @@ struct Memory::State {
     index::HeadsIndex heads;
     size_t blocks = 0;
   };
-  [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of, int32_t coarse_from);
+  [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of,
+                                                    index::HeadsOptions options);
   [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(IndexKind kind);
   [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
   Status SaveIndexes();

@@ -30,12 +30,18 @@ enum class Level;
 // From so many pages on a search goes by two levels: 8.4M tokens in pages of 64.
 inline constexpr int32_t kCoarseFrom = 131'072;
 
+struct HeadsOptions {
+  int32_t coarse_from = kCoarseFrom;
+  KeyStorage keys = KeyStorage::kBf16;
+};
+
 // Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
-// Keys are kept in bf16: key_heads * D * 2 bytes a token, pages filled up to a multiple of 32 tokens; from
-// `coarse_from` pages on, three eighths more.
+// Keys take key_heads * D * 2 bytes a token in bf16 and half of that in int8 and e4m3, which also have a scale of
+// key_heads * D * 4 bytes a page; pages are filled up to a multiple of 32 tokens. From `coarse_from` pages on, three
+// eighths of what bf16 takes more.
 class HeadsIndex {
  public:
-  HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, int32_t coarse_from = kCoarseFrom);
+  HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options = {});
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
   // The distinct (layer, kv_head) whose keys Add wants, in its order.
@@ -51,12 +57,12 @@ class HeadsIndex {
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
 
   // Mass of every page [pages()], sum over heads and question tokens of weight[t] * softmax mass; 0 for a page that is
-  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()), rounded to bf16 as
-  // the keys are; weights [tokens], >= 0. The softmax runs over the allowed pages only. Every score counts, to 2^-126
-  // of the largest; one pass over the keys (one for every few hundred query rows of a long question; two where scores
-  // may differ by more than 2^80), no [tokens x archive] matrix; the result does not depend on the number of threads.
-  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or queries so large that scores
-  // would overflow.
+  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()), rounded to bf16;
+  // keys as they are kept (KeyStorage); weights [tokens], >= 0. The softmax runs over the allowed pages only. Every
+  // score counts, to 2^-126 of the largest; one pass over the keys (one for every few hundred query rows of a long
+  // question; two where scores may differ by more than 2^80), no [tokens x archive] matrix; the result does not depend
+  // on the number of threads. kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or
+  // queries so large that scores would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
@@ -70,12 +76,13 @@ class HeadsIndex {
   // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
   // What Save wrote, of those pages that `kept` [pages in the file] has not 0, in their order. kNotFound, kIoError;
-  // kCorrupt when the file is damaged, cut short, of other heads, or has another number of pages.
+  // kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another number of
+  // pages.
   static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                 std::span<const uint8_t> kept, int32_t coarse_from = kCoarseFrom);
+                                 std::span<const uint8_t> kept, HeadsOptions options = {});
 
   [[nodiscard]] int32_t pages() const { return keys_.pages(); }
-  [[nodiscard]] int32_t coarse_from() const { return coarse_from_; }
+  [[nodiscard]] HeadsOptions options() const { return {coarse_from_, keys_.storage()}; }
   [[nodiscard]] int64_t bytes() const;
   // What a page of so many tokens takes.
   [[nodiscard]] int64_t PageBytes(int32_t tokens) const {

@@ -20,6 +20,14 @@ struct PageKeys {
   int32_t end_token = 0;
 };
 
+// Keys of a page in bytes, see key_tiles.h.
+struct ByteKeys {
+  const uint32_t* scales = nullptr;
+  const uint32_t* tiles = nullptr;  // [tile_count][quads][kTileTokens]
+  int32_t tile_count = 0;
+  int32_t pairs = 0;
+};
+
 // kBlockRows queries, rounded to bf16 (keys are): what attention in bf16 computes. Kept twice, as the kernels want it.
 class QueryRows {
  public:
@@ -43,6 +51,9 @@ struct HeadsKernel {
   void (*page_sums)(const PageKeys& page, const QueryRows& rows, const float* reference, float* sums);
   // peaks [kBlockRows]: 2^(a row's largest score in the page - reference), as page_sums has it.
   void (*page_peaks)(const PageKeys& page, const QueryRows& rows, const float* reference, float* peaks);
+  // tiles [tile_count][pairs][kTileTokens] of PageKeys: what KeyTiles::Decode has of int8 and of e4m3, to the bit.
+  void (*expand_int8)(const ByteKeys& keys, uint32_t* tiles);
+  void (*expand_e4m3)(const ByteKeys& keys, uint32_t* tiles);
 };
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels();

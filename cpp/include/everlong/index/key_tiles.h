@@ -6,43 +6,61 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "everlong/base/status.h"
 
 namespace everlong::index {
 
-// A tile is [pairs][32] words of 32 bits, one a token: the low half is dimension 2 * pair in bf16, the high half the
+// How the numbers of a key are kept. Those in bytes are codes times a scale of their page, key head and dimension: its
+// largest magnitude there over the largest code, so that a page is kept the same whatever comes before or after it.
+// What comes back is code * scale rounded to bf16, so that all kinds are scored alike. Pages of an archive in e4m3 have
+// such scales themselves (kv/payload.h): of them kE4M3 keeps what kBf16 does.
+enum class KeyStorage : uint8_t { kBf16, kInt8, kE4M3 };
+inline constexpr KeyStorage kKeyStorages[] = {KeyStorage::kBf16, KeyStorage::kInt8, KeyStorage::kE4M3};
+std::string_view NameOf(KeyStorage storage);  // "bf16", "int8", "e4m3"
+
+// A tile in bf16 is [pairs][32] words of 32 bits, one a token: the low half is dimension 2 * pair, the high half the
 // next one (0 past an odd D). That is what a dot product of bf16 pairs takes; elsewhere a shift and a mask make floats
-// of them. A page's last tile is filled with zeros.
+// of them. A tile in bytes is [quads][32] words: from the lowest byte on the dimensions 0, 2, 1 and 3 of four, so that
+// bytes 0 and 2 lie where the halves of the first pair do, and bytes 1 and 3 are the second pair. A page's last tile is
+// filled with zeros.
 inline constexpr int32_t kTileTokens = 32;
 inline constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }
+inline constexpr int32_t QuadsOf(int32_t head_dim) { return (head_dim + 3) / 4; }
 
 // Pages never move once added, and growing copies nothing. Same locking as HeadsIndex.
 class KeyTiles {
  public:
-  KeyTiles(int32_t key_heads, int32_t head_dim);
+  KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage = KeyStorage::kBf16);
+
+  [[nodiscard]] KeyStorage storage() const { return storage_; }
 
   // The next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is no finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
 
-  // The next page as keys() of another KeyTiles of this shape gave it, all its key heads one after the other.
+  // The next page as words() of another KeyTiles of this shape and storage gave it.
   void AddWords(std::span<const uint32_t> words, int32_t tokens);
-  // Every key head of a page, as AddWords takes it.
+  // Every key head of a page one after the other, each its scales and its tiles.
   [[nodiscard]] std::span<const uint32_t> words(int32_t page) const;
   // How many words a page of so many tokens has.
-  [[nodiscard]] size_t PageWords(int32_t tokens) const {
-    return static_cast<size_t>(key_heads_) * static_cast<size_t>((tokens + kTileTokens - 1) / kTileTokens) * TileSize();
-  }
+  [[nodiscard]] size_t PageWords(int32_t tokens) const { return static_cast<size_t>(key_heads_) * HeadWords(tokens); }
 
   [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
   [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[static_cast<size_t>(page)].tokens; }
-  [[nodiscard]] int32_t tiles(int32_t page) const { return (tokens(page) + kTileTokens - 1) / kTileTokens; }
-  // [tiles(page)][pairs][kTileTokens], at an address divisible by 64.
-  [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const;
+  [[nodiscard]] int32_t tiles(int32_t page) const { return TilesOf(tokens(page)); }
+  // [tiles(page)][pairs, or quads][kTileTokens], at an address divisible by 64.
+  [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const {
+    return scales(page, key_head) + ScaleWords();
+  }
+  // The bits of the fp32 scale of every dimension, for the byte kinds: [D filled up with zeros to a multiple of 16].
+  [[nodiscard]] const uint32_t* scales(int32_t page, int32_t key_head) const {
+    return pages_[static_cast<size_t>(page)].words + static_cast<size_t>(key_head) * HeadWords(tokens(page));
+  }
   // The keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
-  // The length of the longest key of a key head so far.
+  // The length of the longest key of a key head so far, as it is kept.
   // Keys that come by AddWords count as they are told to.
   [[nodiscard]] std::span<const double> longest() const { return longest_; }
   void SetLongest(std::span<const double> longest) { longest_.assign(longest.begin(), longest.end()); }
@@ -51,19 +69,33 @@ class KeyTiles {
 
  private:
   static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignedWords = kAlignment / sizeof(uint32_t);
   struct FreeAligned {
     void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t(kAlignment)); }
   };
   struct Page {
-    uint32_t* keys = nullptr;  // in a slab
+    uint32_t* words = nullptr;  // in a slab
     int32_t tokens = 0;
   };
 
-  [[nodiscard]] size_t TileSize() const { return static_cast<size_t>(PairsOf(head_dim_)) * kTileTokens; }
+  static int32_t TilesOf(int32_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
+  [[nodiscard]] size_t TileSize() const {
+    return static_cast<size_t>(storage_ == KeyStorage::kBf16 ? PairsOf(head_dim_) : QuadsOf(head_dim_)) * kTileTokens;
+  }
+  [[nodiscard]] size_t ScaleWords() const {
+    if (storage_ == KeyStorage::kBf16) return 0;
+    return (static_cast<size_t>(head_dim_) + kAlignedWords - 1) / kAlignedWords * kAlignedWords;
+  }
+  [[nodiscard]] size_t HeadWords(int32_t tokens) const {
+    return ScaleWords() + static_cast<size_t>(TilesOf(tokens)) * TileSize();
+  }
   uint32_t* Reserve(size_t words);
+  // keys [tokens, D] of one key head into its `words`, which are 0; returns the length of the longest.
+  double Encode(std::span<const float> keys, uint32_t* words) const;
 
   int32_t key_heads_;
   int32_t head_dim_;
+  KeyStorage storage_;
   std::vector<std::unique_ptr<uint32_t[], FreeAligned>> slabs_;
   size_t slab_words_ = 0;   // of the last slab
   size_t slab_used_ = 0;    // of the last slab

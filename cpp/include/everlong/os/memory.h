@@ -113,9 +113,10 @@ class Memory {
   // indexes read is not finite, or when the span begins before StreamEnd(stream).
   Result<int64_t> Append(const store::BlockDraft& draft);
 
-  // Which heads search by attention, and from how many pages on by two levels (HeadsIndex::Search). Rebuilds the heads
-  // index from the stored payload. No heads: none.
-  Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, int32_t coarse_from = index::kCoarseFrom);
+  // Which heads search by attention, how their keys are kept, and from how many pages on they search by two levels
+  // (HeadsIndex::Search). Takes up the saved heads index where it is the same, or rebuilds it from the stored payload.
+  // No heads: none.
+  Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
 
   // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the

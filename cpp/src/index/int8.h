@@ -1,0 +1,17 @@
+// Rounding to a signed byte, as vectors and keys in int8 are kept.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace everlong::index {
+
+inline constexpr float kInt8Max = 127.0F;
+
+// Nearest, ties to even; what lies beyond +-127 becomes +-127.
+inline int8_t FloatToInt8(float value) {
+  return static_cast<int8_t>(std::clamp(std::nearbyint(value), -kInt8Max, kInt8Max));
+}
+
+}  // namespace everlong::index
