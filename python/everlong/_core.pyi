@@ -167,10 +167,13 @@ class Memory:
 
         An array is copied; a staging buffer is not, and must not be touched again. Durable after the next flush.
         """
-    def set_retrieval_heads(self, heads: Sequence[tuple[int, int, int]], coarse_from: int = ...) -> None:
+    def set_retrieval_heads(
+        self, heads: Sequence[tuple[int, int, int]], coarse_from: int = ..., keys: str = "bf16"
+    ) -> None:
         """(layer, query_head, kv_head), layers counted among the archived ones.
 
-        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads_index.h).
+        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads_index.h). keys: how
+        theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_tiles.h).
         """
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def set_page_vectors(self, encoder: str, dimension: int, graph: bool = False) -> None:

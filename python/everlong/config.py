@@ -11,6 +11,7 @@ from everlong import _core
 from everlong.embedding import Encoder
 
 IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
+HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]
@@ -58,6 +59,9 @@ class MemoryConfig:
     recall_mode: RecallMode = "auto"
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
+    # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3 (`codec`), e4m3 finds
+    # what bf16 does.
+    heads_keys: HeadsKeys = "bf16"
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.

@@ -122,7 +122,7 @@ class MemoryModel:
             self._prints = prints
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
-                self.memory.core.set_retrieval_heads(self._profile.heads)
+                self.memory.core.set_retrieval_heads(self._profile.heads, keys=self.config.heads_keys)
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
             self._embedder = self._start_embedder() if "embedding" in self.config.index else None
@@ -445,7 +445,7 @@ class MemoryModel:
             self._use_profile(known)
 
     def _use_profile(self, profile: IndexProfile) -> None:
-        keep_profile(self.memory.core, profile)
+        keep_profile(self.memory.core, profile, self.config.heads_keys)
         self._profile = profile
 
     def _calibrate_if_due(self) -> None:

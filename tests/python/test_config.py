@@ -15,6 +15,7 @@ def test_settings_written_as_text() -> None:
         "index=heads,lexical",
         "host_bytes=1000",
         "page_tokens=128",
+        "heads_keys=int8",
     ]
     expected = dataclasses.replace(
         MemoryConfig(),
@@ -24,6 +25,7 @@ def test_settings_written_as_text() -> None:
         index=("heads", "lexical"),
         host_bytes=1000,
         page_tokens=128,
+        heads_keys="int8",
     )
     assert MemoryConfig().with_settings(written) == expected
     assert expected.with_settings(["host_bytes=none"]).host_bytes is None
@@ -43,6 +45,7 @@ def test_settings_written_as_text() -> None:
         ("recall_mode=both", "one of kv, text, auto"),
         ("index=heads,words", "one of heads"),
         ("page_tokens=65", "one of 64, 128"),
+        ("heads_keys=int4", "one of bf16, int8, e4m3"),
         ("policy=never", "one of prompt"),
     ],
 )

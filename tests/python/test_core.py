@@ -133,9 +133,10 @@ def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
         memory.pages_of(0, 39, 41)
 
 
-def test_search_finds_the_page_of_the_key(memory) -> None:
+@pytest.mark.parametrize("keys", ["bf16", "int8", "e4m3"])
+def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
     written = fill(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.set_retrieval_heads(HEADS, keys=keys)
     assert memory.retrieval_heads() == HEADS
     for block in written:
         q = np.stack([4 * block.keys[layer, kv_head, 6] for layer, _, kv_head in HEADS])[None]
@@ -421,6 +422,8 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
     ]:
         with pytest.raises(error):
             memory.search(token_ids=ids[:1], head_queries=queries)
+    with pytest.raises(ValueError, match='keys: "int4", expected "bf16"'):
+        memory.set_retrieval_heads(HEADS, keys="int4")
     with pytest.raises(ValueError, match="kinds"):
         memory.search(token_ids=ids[:1], kinds=["guess"])
     with pytest.raises(ValueError, match="kinds"):

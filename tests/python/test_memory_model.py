@@ -255,6 +255,27 @@ def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
         assert [recall.span for recall in mm.search(text[1000:1030])] == [recall.span for recall in found]
 
 
+def test_keys_of_the_heads_in_bytes_find_the_same(tmp_path: Path) -> None:
+    text = "".join(random_text(64, seed=i) for i in range(100))
+    in_e4m3 = dataclasses.replace(SMALL, index=("heads",), codec="e4m3")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=in_e4m3) as mm:
+        mm.read(text)
+        mm.search(text[1000:1030])
+    found, taken = {}, {}
+    for keys in ("bf16", "int8", "e4m3"):
+        config = dataclasses.replace(in_e4m3, heads_keys=keys)
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+            found[keys] = mm.search(text[1000:1030])
+            taken[keys] = mm.memory.stats().index_bytes
+    assert found["bf16"]
+    # The archive is in e4m3 itself: its keys are the same in either. In int8 they are nearly the same.
+    for keys, tolerance in (("e4m3", 1e-4), ("int8", 1e-2)):
+        assert [recall.span for recall in found[keys]] == [recall.span for recall in found["bf16"]]
+        scores = [recall.score for recall in found["bf16"]]
+        assert [recall.score for recall in found[keys]] == pytest.approx(scores, rel=tolerance)
+    assert taken["int8"] == taken["e4m3"] < taken["bf16"]
+
+
 def test_read_takes_files_and_pieces(mm, tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text("some text of a book")

@@ -235,6 +235,35 @@ def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> 
     assert hits == rebuilt(folder, tmp_path)
 
 
+@pytest.mark.parametrize("keys", ["int8", "e4m3"])
+def test_keys_kept_otherwise_make_their_own(folder: Path, tmp_path: Path, keys: str) -> None:
+    def heads(kind: str) -> list[tuple[int, int, float]]:
+        with everlong.Memory.open(folder) as memory:
+            memory.core.set_retrieval_heads(HEADS, keys=kind)
+            assert memory.core.take_messages() == []
+            return search(memory, "heads")
+
+    def stands() -> list[tuple[str, int]]:
+        return [(file.name, file.stat().st_mtime_ns) for file in sorted((folder / "index").iterdir())]
+
+    in_bf16, files_in_bf16 = heads("bf16"), stands()
+    in_bytes, files = heads(keys), stands()
+    assert files != files_in_bf16
+    assert in_bytes != in_bf16
+    scores = {begin: score for begin, _, score in in_bf16}
+    assert {begin: score for begin, _, score in in_bytes} == pytest.approx(scores, rel=0.1)
+    assert heads(keys) == in_bytes
+    assert stands() == files
+    shutil.copy(folder / "index" / "heads", tmp_path / "heads")
+    assert heads("bf16") == in_bf16
+    shutil.copy(tmp_path / "heads", folder / "index" / "heads")
+    with everlong.Memory.open(folder) as memory:
+        memory.core.set_retrieval_heads(HEADS)
+        (message,) = memory.core.take_messages()
+        assert '"heads"' in message
+        assert search(memory, "heads") == in_bf16
+
+
 def test_other_heads_and_another_encoder_make_their_own(folder: Path) -> None:
     with everlong.Memory.open(folder) as memory:
         memory.core.set_retrieval_heads(HEADS[:1])
