@@ -5,8 +5,10 @@
 heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
 same bytes and beside torch (a matmul a KV head, softmax, sums over pages). Where an archive is so large that the heads
 go by two levels, `two levels` is what they then take. lexical: BM25 of the same question over token ids drawn by Zipf's
-law. Above two million tokens the same keys come again and again, and torch, whose matrix of
-scores would not fit, is left out. Medians of the rounds.
+law. Above two million tokens the same keys come again and again, and torch, whose matrix of scores would not fit, is
+left out. Then the exact scan of keys that are kept in bf16, int8 and e4m3: what the index takes in RAM, and how many of
+the 16 pages that are best in bf16 are so there too (keys are random: no page is much better than the next). Medians of
+the rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ QUESTION = 16
 DISTINCT = 2_000_000  # tokens with keys of their own
 VOCABULARY = 49_152
 COARSE_FROM = 131_072  # pages (cpp/include/everlong/index/heads_index.h)
+NEVER = 2**31 - 1
+KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; the first is the default
+BEST = 16  # pages that are compared
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -89,6 +94,25 @@ def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) ->
     return torch.as_tensor(mass)
 
 
+def measure_keys(memory: _core.Memory, search: Callable[[int], _core.SearchResult], rounds: int) -> dict[str, Any]:
+    """What every kind of keys takes and finds, by one level; search(groups) asks by the heads."""
+    tokens = sum(page.end - page.begin for page in memory.pages())
+    best: set[int] = set()
+    measured = {}
+    for keys in KEYS:
+        memory.set_retrieval_heads([])  # the old index goes before the new one comes
+        without = memory.stats().index_bytes
+        memory.set_retrieval_heads(HEADS, NEVER, keys)
+        found = {page.begin for group in search(BEST).groups for page in group.pages}
+        best = best or found
+        measured[keys] = {
+            "token_bytes": (memory.stats().index_bytes - without) / tokens,
+            "seconds": seconds(lambda: search(1), rounds),
+            "same": len(found & best) / len(best),
+        }
+    return measured
+
+
 def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     memory, keys = memory_of(tokens, rng)
@@ -98,21 +122,22 @@ def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
     words = torch.ones(tokens * KV_HEADS * DIM // 4, dtype=torch.int64)
     result: dict[str, Any] = {"tokens": tokens, "key_bytes": words.numel() * 8}
 
-    def by_heads() -> _core.SearchResult:
-        return memory.search(token_ids=ids, head_queries=q, kinds=["heads"], max_groups=1, neighbours=0)
+    def by_heads(groups: int = 1) -> _core.SearchResult:
+        return memory.search(
+            token_ids=ids, head_queries=q, kinds=["heads"], max_groups=groups, neighbours=0, token_budget=1 << 30
+        )
 
-    result["heads"] = seconds(by_heads, rounds)
+    if len(memory.pages()) >= COARSE_FROM:
+        result["two levels"] = seconds(by_heads, rounds)
+    result["keys"] = measure_keys(memory, by_heads, rounds)
+    result["heads"] = result["keys"][KEYS[0]]["seconds"]
+    memory.set_retrieval_heads(HEADS)
     result["read"] = seconds(lambda: words.sum(), rounds)
     if keys.shape[1] == tokens:
         best = int(scan_by_torch(keys.float(), torch.from_numpy(q), weights).argmax())
         assert by_heads().groups[0].begin == best * PAGE, "the scan and torch in fp32 find different pages"
         with torch.inference_mode():
             result["torch"] = seconds(lambda: scan_by_torch(keys, torch.from_numpy(q), weights), rounds)
-    if len(memory.pages()) >= COARSE_FROM:
-        result["two levels"] = result["heads"]
-        memory.set_retrieval_heads([])  # the old index goes before the new one comes
-        memory.set_retrieval_heads(HEADS, len(memory.pages()) + 1)
-        result["heads"] = seconds(by_heads, rounds)
     result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
     return result
 
@@ -146,12 +171,19 @@ def print_report(report: dict[str, Any]) -> None:
     widths = {"tokens": 11, "heads": 9, "read": 9, "ratio": 6, "torch": 9, "faster": 7, "lexical": 9, "two levels": 11}
     print("\n" + " ".join(f"{name:>{width}}" for name, width in widths.items()))
     for row in report["archives"]:
-        times = {name: f"{row[name] * 1e3:.2f} ms" for name in row if name not in ("tokens", "key_bytes")}
+        times = {name: f"{row[name] * 1e3:.2f} ms" for name in row if name not in ("tokens", "key_bytes", "keys")}
         faster = f"{row['torch'] / row['heads']:.2f}x" if "torch" in row else ""
         print(
             f"{row['tokens']:11,} {times['heads']:>9} {times['read']:>9} {row['heads'] / row['read']:6.2f} "
             f"{times.get('torch', ''):>9} {faster:>7} {times['lexical']:>9} {times.get('two levels', ''):>11}"
         )
+    print(f"\n{'tokens':>11} {'keys':>5} {'bytes a token':>14} {'scan':>10} {f'same best {BEST}':>13}")
+    for row in report["archives"]:
+        for keys, of in row["keys"].items():
+            print(
+                f"{row['tokens']:11,} {keys:>5} {of['token_bytes']:14.1f} {of['seconds'] * 1e3:7.2f} ms "
+                f"{of['same']:12.0%}"
+            )
 
 
 def main() -> None:

@@ -12,12 +12,14 @@ Medians of the times.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -65,7 +67,19 @@ def rank(core: Any, pages: int, ids: Any, queries: Any) -> Ranked:
     return Ranked(best, search(FIRST), search(pages), ms)
 
 
-def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A memory, and questions as its heads ask them."""
+
+    core: Any
+    heads: list[tuple[int, int, int]]
+    pages: int
+    questions: list[tuple[Any, Any]]  # token ids [T], queries [T, heads, D]
+
+
+@contextlib.contextmanager
+def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
+    """A branch of the memory in `folder`, and about `count` questions to it."""
     model, tokenizer = load(DEFAULT_MODEL)
     with tempfile.TemporaryDirectory() as temporary:
         branch = pathlib.Path(temporary) / "branch"
@@ -73,7 +87,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
             memory.fork(branch).close()
         with everlong.MemoryModel(model, tokenizer, branch) as mm:
             assert mm.profile is not None, "this memory is too small to have been calibrated"
-            core, pages = mm.memory.core, len(mm.memory.core.pages())
+            core = mm.memory.core
             layers = sorted({layer for layer, _, _ in mm.profile.heads})
             asked = []
             for question in questions_of(count):
@@ -81,16 +95,21 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
                 queries = tap_question(mm.frame, prompt.ids, prompt.question, layers)
                 ids = prompt.ids[prompt.question].numpy().astype(np.int32)
                 asked.append((ids, head_queries(mm.frame, queries, mm.profile)))
-            ranked = {}
-            for levels, coarse_from in (("one", NEVER), ("two", 1)):
-                core.set_retrieval_heads(list(mm.profile.heads), coarse_from)
-                ranked[levels] = [rank(core, pages, *one) for one in asked]
+            yield Asked(core, list(mm.profile.heads), len(core.pages()), asked)
+
+
+def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
+    with asked_memory(folder, count) as asked:
+        ranked = {}
+        for levels, coarse_from in (("one", NEVER), ("two", 1)):
+            asked.core.set_retrieval_heads(asked.heads, coarse_from)
+            ranked[levels] = [rank(asked.core, asked.pages, *question) for question in asked.questions]
     both = list(zip(ranked["one"], ranked["two"], strict=True))
     kept = [len(one.best & two.scored) / len(one.best) for one, two in both]
     return {
         "cpu": cpu_name(),
-        "pages": pages,
-        "questions": len(asked),
+        "pages": asked.pages,
+        "questions": len(asked.questions),
         "scored exactly": max(len(two.scored) for _, two in both),
         "kept": statistics.fmean(kept),
         "worst kept": min(kept),
