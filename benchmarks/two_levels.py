@@ -86,16 +86,16 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
         with everlong.Memory.open(folder, read_only=True) as memory:
             memory.fork(branch).close()
         with everlong.MemoryModel(model, tokenizer, branch) as mm:
-            assert mm.profile is not None, "this memory is too small to have been calibrated"
+            profile = mm.profile or mm.calibrate()
             core = mm.memory.core
-            layers = sorted({layer for layer, _, _ in mm.profile.heads})
+            layers = sorted({layer for layer, _, _ in profile.heads})
             asked = []
             for question in questions_of(count):
                 prompt = build_prompt(tokenizer, question)
                 queries = tap_question(mm.frame, prompt.ids, prompt.question, layers)
                 ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-                asked.append((ids, head_queries(mm.frame, queries, mm.profile)))
-            yield Asked(core, list(mm.profile.heads), len(core.pages()), asked)
+                asked.append((ids, head_queries(mm.frame, queries, profile)))
+            yield Asked(core, list(profile.heads), len(core.pages()), asked)
 
 
 def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
