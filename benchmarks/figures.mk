@@ -34,6 +34,9 @@ $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
 $(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt | setup
 	python $< $(FIGURES)/index_recall/haystack.everlong > $@
 
+$(FIGURES)/heads_keys.txt: benchmarks/heads_keys.py $(FIGURES)/index_recall.txt | setup
+	python $< $(FIGURES)/index_recall/haystack.everlong > $@
+
 $(FIGURES)/demo.txt: | setup
 	mkdir -p $(@D)
 	everlong demo --tokens $(DEMO_TOKENS) --out $(FIGURES)/demo > $@
@@ -55,4 +58,4 @@ $(FIGURES)/suite.txt: | setup
 	everlong eval all --lengths $(SUITE_LENGTHS) --count 2 --out $(FIGURES)/suite --plot > $@
 
 .PHONY: bench
-bench: $(SCRIPTS:%=$(FIGURES)/%.txt) $(addprefix $(FIGURES)/,index_recall.txt two_levels.txt demo.txt needle.json ppl.json suite.txt)  ## every figure of README and docs/measured; hours
+bench: $(SCRIPTS:%=$(FIGURES)/%.txt) $(addprefix $(FIGURES)/,index_recall.txt two_levels.txt heads_keys.txt demo.txt needle.json ppl.json suite.txt)  ## every figure of README and docs/measured; hours
