@@ -27,8 +27,8 @@ std::string_view NameOf(KeyStorage storage);  // "bf16", "int8", "e4m3"
 // bytes 0 and 2 lie where the halves of the first pair do, and bytes 1 and 3 are the second pair. A page's last tile is
 // filled with zeros.
 inline constexpr int32_t kTileTokens = 32;
-inline constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }
-inline constexpr int32_t QuadsOf(int32_t head_dim) { return (head_dim + 3) / 4; }
+constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }
+constexpr int32_t QuadsOf(int32_t head_dim) { return (head_dim + 3) / 4; }
 
 // Pages never move once added, and growing copies nothing. Same locking as HeadsIndex.
 class KeyTiles {
