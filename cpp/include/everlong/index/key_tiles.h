@@ -16,7 +16,8 @@ namespace everlong::index {
 // How the numbers of a key are kept. Those in bytes are codes times a scale of their page, key head and dimension: its
 // largest magnitude there over the largest code, so that a page is kept the same whatever comes before or after it.
 // What comes back is code * scale rounded to bf16, so that all kinds are scored alike. Pages of an archive in e4m3 have
-// such scales themselves (kv/payload.h): of them kE4M3 keeps what kBf16 does.
+// such scales themselves (kv/payload.h): of them kE4M3 keeps what kBf16 does, but for a tie in rounding here and there,
+// since a scale comes back to its last bit or beside it.
 enum class KeyStorage : uint8_t { kBf16, kInt8, kE4M3 };
 inline constexpr KeyStorage kKeyStorages[] = {KeyStorage::kBf16, KeyStorage::kInt8, KeyStorage::kE4M3};
 std::string_view NameOf(KeyStorage storage);  // "bf16", "int8", "e4m3"
