@@ -84,9 +84,15 @@ class MemoryConfig:
         return frozenset(policy for policy in named if policy != "off")
 
     def __post_init__(self) -> None:
-        unknown = self.policies - {"prompt", "recent", "periodic", "signal"}
-        if unknown:
-            raise ValueError(f"policy: {sorted(unknown)}; expected prompt, recent, periodic, signal or off")
+        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode"):
+            require_choice(name, getattr(self, name), _TYPES[name])
+        for part in self.index:
+            require_choice("index", part, IndexPart)
+        for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
+            require_choice("policy", policy, Policy)
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
 
     @classmethod
     def fitting(cls, window: int) -> MemoryConfig:
@@ -114,13 +120,12 @@ class MemoryConfig:
 
         Raises ValueError for a name that there is not, or a value of another type.
         """
-        types = typing.get_type_hints(MemoryConfig)
         changed: dict[str, Any] = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
-            if not equals or name not in types:
-                raise ValueError(f"{setting!r}: expected name=value with a name of {', '.join(types)}")
-            changed[name] = _parsed(setting, value, types[name])
+            if not equals or name not in _TYPES:
+                raise ValueError(f"{setting!r}: expected name=value with a name of {', '.join(_TYPES)}")
+            changed[name] = _parsed(setting, value, _TYPES[name])
         return dataclasses.replace(self, **changed)
 
     def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
@@ -152,6 +157,27 @@ class MemoryConfig:
             periodic_every=self.periodic_every,
             protect_tokens=self.protect_tokens,
         )
+
+
+# What the Memory OS does not check.
+_LEAST = {
+    "chunk_tokens": 1,
+    "groups": 1,
+    "neighbours": 0,
+    "query_distance": 0,
+    "retrieval_heads": 1,
+    "recent_every": 1,
+    "recent_blocks": 0,
+    "periodic_every": 1,
+}
+_TYPES = typing.get_type_hints(MemoryConfig)
+
+
+def require_choice(name: str, value: Any, choices: Any) -> None:
+    """ValueError that lists what there is, unless `value` is one of the Literal type `choices`."""
+    there = typing.get_args(choices)
+    if value not in there:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(str, there))}")
 
 
 def _parsed(setting: str, value: str, kind: Any) -> Any:

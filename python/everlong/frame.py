@@ -388,7 +388,7 @@ class Frame:
         self._restore(placements, self.cache.begin)
         if self.cache.own:
             if state is not None and stands:
-                self.cache.own.load(state, self.served.device)
+                self.cache.own.load(state, self.served.device, self.served.dtype)
                 self.cache.own.turn(self.os.next_position() - stands["next_position"])
             else:
                 self._reread()

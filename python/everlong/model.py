@@ -19,7 +19,7 @@ import torch
 from everlong import _core
 from everlong.attach import attach, trained_window
 from everlong.calibrate import calibrate
-from everlong.config import MemoryConfig, Policy
+from everlong.config import MemoryConfig, Policy, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import PageEmbedder, load_encoder
 from everlong.errors import ClosedError, MemoryNotFoundError
@@ -467,6 +467,7 @@ class MemoryModel:
         "window" nothing; None as configured.
         """
         self._check_open()
+        require_choice("policy", policy or "prompt", PerplexityPolicy)
         ids = self._encode(text)
         if len(ids) < 2:
             raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
@@ -493,7 +494,11 @@ class MemoryModel:
         first = max(0, end - self.config.page_tokens)
         if first == end:
             return torch.zeros(0, dtype=torch.int64)
-        return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
+        try:
+            ids = self.memory.core.token_ids(stream, first, end)
+        except MemoryNotFoundError:  # forgotten
+            ids = np.zeros(0, dtype=np.int32)
+        return torch.from_numpy(ids.astype(np.int64))
 
     def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core

@@ -71,18 +71,24 @@ class OwnLayers:
                         out[f"{index}.{name}.{state}"] = tensor
         return {name: tensor.detach().cpu().contiguous() for name, tensor in out.items()}
 
-    def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
-        """Fill new, empty layers with what `tensors` gave."""
+    def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> None:
+        """Fill new, empty layers with what `tensors` gave.
+
+        The model may have been loaded in another dtype since then: what is made of its activations (keys and values of
+        windows, states of convolutions) becomes of this `dtype`; recurrent states keep theirs, as they are summed in.
+        """
         for index, layer in self._stateful.items():
             own = {name: t.to(device) for name, t in tensors.items() if name.startswith(f"{index}.")}
             if _is_window(layer):
                 if own:
-                    layer.lazy_initialization(own[f"{index}.keys"], own[f"{index}.values"])
-                    layer.keys, layer.values = own[f"{index}.keys"], own[f"{index}.values"]
+                    keys, values = own[f"{index}.keys"].to(dtype), own[f"{index}.values"].to(dtype)
+                    layer.lazy_initialization(keys, values)
+                    layer.keys, layer.values = keys, values
                     layer.cumulative_length = int(own[f"{index}.seen"])
                 continue
             for name, tensor in own.items():
                 _, kind, state = name.split(".")
+                tensor = tensor.to(dtype) if kind == "conv" else tensor
                 layer.lazy_initialization(**{f"{kind}_states": tensor}, state_idx=int(state))
                 getattr(layer, f"{kind}_states")[int(state)].copy_(tensor)
                 layer.has_previous_state[int(state)] = True

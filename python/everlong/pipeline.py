@@ -36,17 +36,17 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         self,
         question: str | None = None,
         questions: Sequence[str] | None = None,
-        memory: str | pathlib.Path | None = None,
-        config: MemoryConfig | None = None,
-        source: str = "context",
-        **generation: Any,
+        **given: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
-        asked = [question] if question is not None else list(questions) if questions is not None else None
-        forward: dict[str, Any] = {"memory": memory, "config": config, "source": source, "generation": generation}
-        if asked is not None:
-            forward["questions"] = asked
+        # Only what was given: a call's parameters are laid over those of the pipeline's construction.
+        forward: dict[str, Any] = {name: given.pop(name) for name in ("memory", "config", "source") if name in given}
+        if given:
+            forward["generation"] = given
+        if question is None and questions is None:
+            return {}, forward, {}
+        forward["questions"] = [question] if question is not None else list(questions or ())
         return {}, forward, {"single": question is not None}
 
     def preprocess(self, context: str) -> dict[str, str]:

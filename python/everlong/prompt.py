@@ -33,6 +33,8 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     if not isinstance(question, str):
         raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
     require_unicode(question)
+    if not question.strip():
+        raise ValueError("the question is empty")
     text = question
     if chat and getattr(tokenizer, "chat_template", None):
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]

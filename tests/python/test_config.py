@@ -52,3 +52,23 @@ def test_settings_written_as_text() -> None:
 def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MemoryConfig().with_settings([setting])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("recall_mode", "txt", "recall_mode is 'txt', expected one of kv, text, auto"),
+        ("order", "recency", "expected one of relevance, time"),
+        ("embedding_index", "HNSW", "expected one of flat, hnsw"),
+        ("codec", "fp8", "expected one of fp32, bf16, e4m3, e5m2"),
+        ("page_tokens", 65, "expected one of 64, 128"),
+        ("index", ("head",), "index is 'head', expected one of heads"),
+        ("policy", ("prompt", "never"), "policy is 'never', expected one of prompt"),
+        ("groups", 0, "groups is 0, expected at least 1"),
+        ("neighbours", -1, "neighbours is -1, expected at least 0"),
+        ("chunk_tokens", 0, "chunk_tokens is 0"),
+    ],
+)
+def test_a_value_that_there_is_not_is_said(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MemoryConfig(**{field: value})

@@ -55,8 +55,8 @@ class Knowing(Silent):
     """Knows every answer; is interrupted at its n-th, if told so, and counts what it was asked."""
 
     name: ClassVar[str] = "knowing"
-    interrupted_at: int | None = None
-    asked: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    interrupted_at: int | None = dataclasses.field(default=None, compare=False)
+    asked: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, compare=False)
 
     def answer(self, asked: Asked) -> Reply:
         if self.interrupted_at is not None and self.asked.total() == self.interrupted_at:
@@ -156,6 +156,26 @@ def test_an_interrupted_reading_goes_on(
     whole = {q["id"]: q["replies"]["everlong"]["covered"] for q in finished[1]["questions"]}
     assert {q["id"]: q["replies"]["everlong"]["covered"] for q in report["questions"]} == whole
     assert report["reading"]["tokens"] == report["tokens"] == finished[1]["tokens"]
+
+
+@dataclasses.dataclass
+class Loud(Silent):
+    """Says one word as often as it is told."""
+
+    name: ClassVar[str] = "loud"
+    times: int = 1
+
+    def answer(self, asked: Asked) -> Reply:
+        return Reply(" ".join(["word"] * self.times))
+
+
+def test_settings_of_one_baseline_stay_apart(tmp_path: Path) -> None:
+    config = SuiteConfig(suites=("passkey",), lengths=(6_000,), count=1)
+    report = run_suite(MODEL, config, [Loud(), Loud(times=3)], out=tmp_path, memory_config=MEMORY)
+    replies = report["questions"][0]["replies"]
+    assert {spec: reply["reply"] for spec, reply in replies.items()} == {"loud": "word", "loud:times=3": "word word word"}
+    with pytest.raises(ValueError, match="named twice: loud:times=3"):
+        run_suite(MODEL, config, [Loud(times=3), Loud(times=3)], out=tmp_path, memory_config=MEMORY)
 
 
 def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[str, Any]]) -> None:

@@ -319,6 +319,39 @@ def test_blocks_are_listed_by_when_they_were_read(mm) -> None:
     assert len(mm.memory.blocks(after=datetime.timedelta(days=1))) == len(mm.memory.blocks())
 
 
+def test_a_misspelt_policy_of_a_perplexity_is_told(mm) -> None:
+    with pytest.raises(ValueError, match="policy is 'prompts', expected one of window, recent, prompt, random"):
+        mm.perplexity("some text", policy="prompts")
+
+
+def test_perplexity_after_the_newest_text_was_forgotten(mm) -> None:
+    mm.read(random_text(1500), source="note")
+    mm.memory.forget(source="note")
+    assert mm.perplexity(random_text(40, seed=2), policy="prompt").tokens == 40 - 1
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("gemma3", "nested"), ("qwen3_next", "partial")])
+def test_a_memory_goes_on_in_another_dtype(tmp_path: Path, kind: str, rope: str) -> None:
+    tokenizer = byte_tokenizer()
+    config = dataclasses.replace(SMALL, index=("lexical",))
+    model = tiny_model(kind, rope)
+    model.save_pretrained(tmp_path / "model")
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as mm:
+        mm.read(random_text(700))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).eval()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as mm:
+        assert mm.stream_tokens == 700
+        mm.read(random_text(300, seed=2))
+        mm.generate("and then?", max_new_tokens=4)
+        own = mm.frame.cache.own.tensors()
+        # Recurrent states stay as exact as the layers sum them in.
+        assert all(
+            t.dtype == torch.bfloat16
+            for name, t in own.items()
+            if not name.endswith("seen") and "recurrent" not in name
+        )
+
+
 def test_wrong_use_is_told(mm) -> None:
     with pytest.raises(ValueError, match="empty"):
         mm.generate("")

@@ -37,6 +37,25 @@ def test_pipeline_keeps_a_memory(pipe, tmp_path: Path) -> None:
     assert everlong.Memory.open(tmp_path / "m", read_only=True).stats().tokens == 1500
 
 
+def test_parameters_of_the_construction_hold_for_every_call(tmp_path: Path) -> None:
+    text, question = random_text(1500), random_text(30, seed=2)
+    made = transformers.pipeline(
+        TASK,
+        model=tiny_model(),
+        tokenizer=byte_tokenizer(),
+        memory=tmp_path / "m",
+        config=SMALL,
+        source="book",
+        max_new_tokens=4,
+    )
+    first = made(text, question=question)
+    assert len(first["answer"]) <= 4
+    assert {recall.source for recall in first["recalled"]} == {"book"}
+    assert len(made("", question=question, max_new_tokens=8)["answer"]) > len(first["answer"])
+    with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
+        assert memory.stats().tokens == 1500
+
+
 def test_pipeline_needs_a_question(pipe) -> None:
     with pytest.raises(ValueError, match="question is needed"):
         pipe("text")

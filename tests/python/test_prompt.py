@@ -36,6 +36,13 @@ def test_plain_text_stays_as_it_is(chat_tokenizer) -> None:
         assert prompt.question == slice(0, 5)
 
 
+@pytest.mark.parametrize("question", ["", "  \n"])
+@pytest.mark.parametrize("chat", [True, False])
+def test_an_empty_question_is_refused(chat_tokenizer, question: str, chat: bool) -> None:
+    with pytest.raises(ValueError, match="the question is empty"):
+        build_prompt(chat_tokenizer, question, chat=chat)
+
+
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text.strip()))
 def test_span_covers_the_question_whatever_it_says(question: str) -> None:
     tokenizer = byte_tokenizer()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from typer.core import TyperGroup
 
 from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
 from everlong.eval.tasks import SUITES, TASKS
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
 
 
 class _Suites(TyperGroup):
@@ -40,6 +43,17 @@ Settings = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
 Corpus = Annotated[Path | None, typer.Option(help="More books: a folder of .txt or a tar.xz of them.")]
+
+
+def _load_configured(model: str, settings: Iterable[str]) -> tuple[tuple[Any, Any], MemoryConfig]:
+    """A model with its tokenizer, and the config that fits it with what was set."""
+    from everlong.attach import trained_window
+    from everlong.config import MemoryConfig
+    from everlong.models import load
+
+    MemoryConfig().with_settings(settings)  # what is wrong is told before a model is loaded
+    network, tokenizer = load(model)
+    return (network, tokenizer), MemoryConfig.fitting(trained_window(network)).with_settings(settings)
 
 
 @app.command()
@@ -76,7 +90,6 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
-    from everlong.config import MemoryConfig
     from everlong.eval.niah import NiahConfig, print_niah, run_niah
     from everlong.eval.settings import memory_settings, parse_lengths
 
@@ -85,10 +98,11 @@ def eval_niah(
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
+    network, memory_config = _load_configured(model, memory_settings(settings or ()))
     report = run_niah(
-        model,
+        network,
         config,
-        memory_config=MemoryConfig().with_settings(memory_settings(settings)) if settings else None,
+        memory_config=memory_config,
         corpus=corpus,
         keep=keep,
         log=errors.print,
@@ -107,15 +121,15 @@ def eval_ppl(
     as_json: Json = False,
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
-    from everlong.config import MemoryConfig
     from everlong.eval.ppl import PplConfig, print_ppl, run_ppl
     from everlong.eval.settings import memory_settings
 
+    network, memory_config = _load_configured(model, memory_settings(settings or ()))
     report = run_ppl(
-        model,
+        network,
         PplConfig(places=places, seed=seed),
         corpus=corpus,
-        memory_config=MemoryConfig().with_settings(memory_settings(settings)) if settings else None,
+        memory_config=memory_config,
         log=Console(stderr=True).print,
     )
     print_json(report.to_dict()) if as_json else print_ppl(report, Console())
@@ -182,13 +196,10 @@ def run_and_report(
     as_json: bool,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
-    from everlong.attach import trained_window
-    from everlong.config import MemoryConfig
     from everlong.eval.baselines import baseline_of
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.settings import memory_settings, parse_lengths
     from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
-    from everlong.models import load
 
     config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
     if lengths:
@@ -198,17 +209,15 @@ def run_and_report(
     chosen = baselines or (QUICK_BASELINES if quick else DEFAULT_BASELINES)
     for spec in chosen:
         baseline_of(spec)
-    memory = memory_settings(settings)
-    MemoryConfig().with_settings(memory)  # what is wrong is told before a model is loaded
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    network, tokenizer = load(model)
+    network, memory_config = _load_configured(model, memory_settings(settings))
     report = run_suite(
-        (network, tokenizer),
+        network,
         config,
         chosen,
         out=folder,
-        memory_config=MemoryConfig.fitting(trained_window(network)).with_settings(memory),
+        memory_config=memory_config,
         corpus=corpus,
         log=lambda line: console.print(line, markup=False, soft_wrap=True),
     )

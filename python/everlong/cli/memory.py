@@ -160,7 +160,8 @@ def _obey(mm: MemoryModel, line: str) -> str:
     if command == "/sources":
         return "\n".join(f"{source.name}: {source.tokens:,} tokens" for source in sources(mm.memory)) or "nothing yet"
     if command == "/forget" and name:
-        return f"{mm.memory.forget(source=name.strip())} blocks forgotten"
+        blocks = mm.memory.forget(source=name.strip())
+        return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"
     return "there is /sources, /forget NAME and /quit"
 
 

@@ -124,7 +124,7 @@ class NiahReport:
 
 
 def run_niah(
-    model: str,
+    model: str | tuple[Any, Any],
     config: NiahConfig | None = None,
     *,
     memory_config: MemoryConfig | None = None,
@@ -133,7 +133,7 @@ def run_niah(
     log: Log | None = None,
     progress: bool = False,
 ) -> NiahReport:
-    """Plant, read and ask. `model` is a name or path to load.
+    """Plant, read and ask. `model` is a name or path to load, or (model, tokenizer).
 
     The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
     With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
@@ -144,16 +144,17 @@ def run_niah(
 
     config = config if config is not None else NiahConfig()
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
-    network, tokenizer = load(model)
+    name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
+    network, tokenizer = load(model) if isinstance(model, str) else model
     haystack = plan_haystack(books, tokenizer, config)
     if keep is None:
         with MemoryModel(network, tokenizer, None, memory_config) as mm:
-            return ask_haystack(mm, haystack, config, name=model, log=log, progress=progress)
+            return ask_haystack(mm, haystack, config, name=name, log=log, progress=progress)
 
     def open_memory(folder: pathlib.Path) -> MemoryModel:
         return MemoryModel(network, tokenizer, folder, memory_config)
 
-    return ask_kept(open_memory, haystack, config, keep, name=model, log=log, progress=progress)
+    return ask_kept(open_memory, haystack, config, keep, name=name, log=log, progress=progress)
 
 
 def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> Haystack:

@@ -7,6 +7,7 @@ stopped, and so do the questions: every answer is a line of `answers.jsonl` as s
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pathlib
 import shutil
@@ -93,6 +94,9 @@ def run_suite(
     named = tuple(baselines) not in (DEFAULT_BASELINES, QUICK_BASELINES)
     tasks = list({task.name: task for name in config.suites for task in tasks_of(name)}.values())
     chosen = [(_spec(baseline), baseline) for baseline in baselines]
+    twice = [spec for spec, count in collections.Counter(spec for spec, _ in chosen).items() if count > 1]
+    if twice:
+        raise ValueError(f"baselines named twice: {', '.join(twice)}")
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
     name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
@@ -119,7 +123,15 @@ def run_suite(
 
 
 def _spec(baseline: str | Baseline) -> str:
-    return baseline if isinstance(baseline, str) else baseline.name
+    """What a baseline's answers are kept under: its name and what differs from its defaults, as `baseline_of` reads."""
+    if isinstance(baseline, str):
+        return baseline
+    fields = dataclasses.fields(baseline)  # type: ignore[arg-type]  # every baseline is a dataclass
+    # A field that does not compare (what it has counted, say) is none of its settings.
+    values = {field.name: getattr(baseline, field.name) for field in fields if field.compare}
+    defaults = {field.name: field.default for field in fields}
+    settings = [f"{name}={value}" for name, value in values.items() if value != defaults[name]]
+    return ":".join(filter(None, (baseline.name, ",".join(settings))))
 
 
 def _silent(line: str) -> None:

@@ -1,0 +1,91 @@
+"""What the encoder of the index part "embedding" costs a reading: with it and without it, in one run.
+
+    python benchmarks/embedding.py [--model smollm2] [--tokens 8192] [--rounds 3] [--threads N] [--json]
+
+Two memories read the same tokens in alternating rounds; one of them has its pages encoded by MiniLM meanwhile, in a
+thread of its own. Two ratios of medians, in tokens a second: until the reading is over, and until every page of it has
+its vectors. --threads is what torch may use; fewer than the machine has cores leaves one to spare for the encoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import everlong
+from everlong.data import shipped_books
+from everlong.demo import cpu_name
+from everlong.models import DEFAULT_MODEL, load
+
+
+def seconds_to_read(mm: everlong.MemoryModel, ids: torch.Tensor) -> tuple[float, float]:
+    """Until ids [n] are read, and until their pages have vectors."""
+    started = time.perf_counter()
+    mm.frame.extend(ids, "read")
+    read = time.perf_counter() - started
+    if mm._embedder is not None:
+        mm._embedder.settle()
+    return read, time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    model, tokenizer = load(options.model)
+    plain = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
+    encoding = dataclasses.replace(plain, index=(*plain.index, "embedding"))
+    warm_up = plain.sink_tokens + plain.rolling_tokens + plain.evict_tokens
+    ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
+    if len(ids) < warm_up + options.rounds * options.tokens:
+        raise SystemExit(f"the book has {len(ids)} tokens: fewer --rounds or --tokens")
+
+    without, read, encoded = [], [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        everlong.MemoryModel(model, tokenizer, Path(folder) / "plain.everlong", plain) as alone,
+        everlong.MemoryModel(model, tokenizer, Path(folder) / "encoding.everlong", encoding) as both,
+    ):
+        for mm in (alone, both):
+            seconds_to_read(mm, ids[:warm_up])
+        for number in range(options.rounds):
+            first = warm_up + number * options.tokens
+            piece = ids[first : first + options.tokens]
+            without.append(options.tokens / seconds_to_read(alone, piece)[0])
+            until_read, until_encoded = seconds_to_read(both, piece)
+            read.append(options.tokens / until_read)
+            encoded.append(options.tokens / until_encoded)
+    result = {
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": options.threads,
+        "tokens_per_second": statistics.median(without),
+        "beside_the_encoder": statistics.median(read),
+        "until_encoded": statistics.median(encoded),
+    }
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{result['cpu']}, {result['cores']} cores, torch {torch.__version__} on {options.threads} threads")
+    alone_speed = statistics.median(without)
+    for name, speeds in (("reading alone", without), ("beside the encoder", read), ("until all is encoded", encoded)):
+        speed = statistics.median(speeds)
+        print(f"{name:22}{speed:8,.0f} tokens/s {speed / alone_speed:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
