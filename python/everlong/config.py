@@ -59,9 +59,9 @@ class MemoryConfig:
     recall_mode: RecallMode = "auto"
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
-    # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3 (`codec`), e4m3 finds
-    # what bf16 does.
-    heads_keys: HeadsKeys = "bf16"
+    # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default `codec`,
+    # e4m3 finds what bf16 does.
+    heads_keys: HeadsKeys = "e4m3"
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
