@@ -1,0 +1,82 @@
+"""A text of any length as token ids, in the RAM of a piece of it.
+
+A fast tokenizer keeps some hundred bytes for every token of what it is given until all is done. So a long text is given
+to it in windows that overlap. Tokenizers look at a few characters around a place: where two windows have the same tokens
+at the same places for a while, both have those of the whole text, and the next window takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+WINDOW = 1 << 17  # characters
+OVERLAP = 1 << 12
+_AGREED = 64  # tokens that two windows must have in common, one after the other
+
+# id, first character and the one behind its last, of every token of a window [n, 3]; counted in the whole text
+_Tokens = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def encode(tokenizer: Any, text: str, *, window: int = WINDOW, overlap: int = OVERLAP) -> torch.Tensor:
+    """Ids [n] int64 of a text, without special tokens: those of `tokenizer(text, add_special_tokens=False)`."""
+    if len(text) <= window + overlap or not getattr(tokenizer, "is_fast", False):
+        return torch.tensor(_ids(tokenizer, text), dtype=torch.int64)
+    pieces = list(_pieces(tokenizer, text, window, overlap))
+    return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    # Models warn of texts that are longer than their window; that is what a memory is for.
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[np.ndarray[Any, np.dtype[np.int32]]]:
+    """Ids of the text, window by window."""
+    begin, end = 0, min(len(text), window + overlap)
+    taken = 0  # tokens of this window that the one before gave
+    tokens = _window(tokenizer, text, begin, end)
+    while end < len(text):
+        next_begin = _start_of_word(text, end - overlap, end)
+        next_end = min(len(text), next_begin + window + overlap)
+        following = _window(tokenizer, text, next_begin, next_end)
+        meeting = _meeting(tokens, following, taken)
+        if meeting is None:
+            # What looks further than the overlap (a letter repeated without end, say) is tokenized with all behind it.
+            yield np.asarray(_ids(tokenizer, text[begin:])[taken:], dtype=np.int32)
+            return
+        mine, theirs = meeting
+        yield tokens[taken:mine, 0].astype(np.int32)
+        begin, end, taken, tokens = next_begin, next_end, theirs, following
+    yield tokens[taken:, 0].astype(np.int32)
+
+
+def _window(tokenizer: Any, text: str, begin: int, end: int) -> _Tokens:
+    encoded = tokenizer(text[begin:end], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ids = np.asarray(encoded["input_ids"], dtype=np.int64)
+    places = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + begin
+    return np.concatenate([ids[:, None], places], axis=1)
+
+
+def _start_of_word(text: str, first: int, last: int) -> int:
+    """The first place in [first, last) where a word begins after a space; `first` where there is none."""
+    for place in range(first, last):
+        if text[place - 1].isspace() and not text[place].isspace():
+            return place
+    return first
+
+
+def _meeting(tokens: _Tokens, following: _Tokens, taken: int) -> tuple[int, int] | None:
+    """Indices in two windows of the first of _AGREED tokens that they have in common; None where there are no such."""
+    if len(following) <= _AGREED:
+        return None
+    shared = int(np.searchsorted(tokens[:, 1], following[0, 1]))
+    for mine in range(max(shared, taken), len(tokens) - _AGREED):
+        theirs = int(np.searchsorted(following[:, 1], tokens[mine, 1]))
+        if np.array_equal(tokens[mine : mine + _AGREED], following[theirs : theirs + _AGREED]):
+            return mine, theirs
+    return None

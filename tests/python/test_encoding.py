@@ -1,0 +1,106 @@
+"""Long texts are tokenized in windows, and nobody can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from everlong.data import shipped_books
+from everlong.encoding import encode
+from tiny_models import byte_tokenizer
+
+BOOK = shipped_books()[0].text[:60_000]
+WINDOW, OVERLAP = 4096, 1024
+
+
+def _trained(tokenizer: Tokenizer, trainer: Any) -> transformers.PreTrainedTokenizerFast:
+    tokenizer.train_from_iterator([BOOK], trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def _byte_level() -> transformers.PreTrainedTokenizerFast:
+    """As GPT-2, Llama 3 and SmolLM2."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _trained(tokenizer, trainers.BpeTrainer(vocab_size=2000, initial_alphabet=alphabet, show_progress=False))
+
+
+def _metaspace() -> transformers.PreTrainedTokenizerFast:
+    """As Llama 2 and Gemma: a space before the text, merges across all of it."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+    return _trained(tokenizer, trainers.BpeTrainer(vocab_size=2000, special_tokens=["<unk>"], show_progress=False))
+
+
+def _unigram() -> transformers.PreTrainedTokenizerFast:
+    """As T5 and XLM."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return _trained(
+        tokenizer,
+        trainers.UnigramTrainer(vocab_size=1000, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False),
+    )
+
+
+TOKENIZERS = {make.__name__: make for make in (byte_tokenizer, _byte_level, _metaspace, _unigram)}
+
+
+@pytest.fixture(scope="module", params=list(TOKENIZERS))
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    return TOKENIZERS[request.param]()
+
+
+def whole(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_book_in_windows_has_the_tokens_of_the_whole(tokenizer: Any) -> None:
+    assert encode(tokenizer, BOOK, window=WINDOW, overlap=OVERLAP).tolist() == whole(tokenizer, BOOK)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        " ",
+        "a" * 30_000,
+        " " * 30_000,
+        "\n\n\n" * 9_000,
+        "the " * 9_000,
+        "0123456789" * 3_000,
+        "\u00e9\u4e2d\U0001f600 " * 6_000,
+        "word" * 2_000 + " " + "other words " * 2_000,
+    ],
+    ids=lambda text: repr(text[:6]),
+)
+def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
+    assert encode(tokenizer, text, window=WINDOW, overlap=OVERLAP).tolist() == whole(tokenizer, text)
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.text(max_size=40),
+            st.integers(0, len(BOOK) - 900).map(lambda first: BOOK[first : first + 900]),
+            st.builds(lambda letter, times: letter * times, st.characters(codec="utf-8"), st.integers(1, 700)),
+        ),
+        max_size=12,
+    ),
+    window=st.integers(300, 1500),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], window: int) -> None:
+    text = "".join(pieces)
+    assert encode(tokenizer, text, window=window, overlap=OVERLAP).tolist() == whole(tokenizer, text)
