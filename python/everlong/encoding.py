@@ -1,8 +1,8 @@
 """A text of any length as token ids, in the RAM of a piece of it.
 
 A fast tokenizer keeps some hundred bytes for every token of what it is given until all is done. So a long text is given
-to it in windows that overlap. Tokenizers look at a few characters around a place: where two windows have the same tokens
-at the same places for a while, both have those of the whole text, and the next window takes over.
+to it in windows that overlap. Tokenizers look at a few characters around a place: where two windows have the same
+tokens at the same places for a while, both have those of the whole text, and the next window takes over.
 """
 
 from __future__ import annotations
