@@ -13,30 +13,28 @@ from typing import Any
 import numpy as np
 import torch
 
-WINDOW = 1 << 17  # characters
+WINDOW = 1 << 16  # characters
 OVERLAP = 1 << 12
 _AGREED = 64  # tokens that two windows must have in common, one after the other
 
-# id, first character and the one behind its last, of every token of a window [n, 3]; counted in the whole text
-_Tokens = np.ndarray[Any, np.dtype[np.int64]]
+# id, first character and the one behind its last, of every token [n, 3]
+Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def encode(tokenizer: Any, text: str, *, window: int = WINDOW, overlap: int = OVERLAP) -> torch.Tensor:
+def encode(tokenizer: Any, text: str) -> torch.Tensor:
     """Ids [n] int64 of a text, without special tokens: those of `tokenizer(text, add_special_tokens=False)`."""
-    if len(text) <= window + overlap or not getattr(tokenizer, "is_fast", False):
-        return torch.tensor(_ids(tokenizer, text), dtype=torch.int64)
-    pieces = list(_pieces(tokenizer, text, window, overlap))
-    return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+    if not getattr(tokenizer, "is_fast", False):
+        return torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=torch.int64)
+    return torch.from_numpy(encode_with_places(tokenizer, text)[:, 0].astype(np.int64))
 
 
-def _ids(tokenizer: Any, text: str) -> list[int]:
-    # Models warn of texts that are longer than their window; that is what a memory is for.
-    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
+def encode_with_places(tokenizer: Any, text: str, *, window: int = WINDOW, overlap: int = OVERLAP) -> Tokens:
+    """The same with the place of every token, [n, 3]; of a fast tokenizer."""
+    return np.concatenate(list(_pieces(tokenizer, text, window, overlap)))
 
 
-def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[np.ndarray[Any, np.dtype[np.int32]]]:
-    """Ids of the text, window by window."""
+def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[Tokens]:
+    """The tokens of the text, window by window."""
     begin, end = 0, min(len(text), window + overlap)
     taken = 0  # tokens of this window that the one before gave
     tokens = _window(tokenizer, text, begin, end)
@@ -47,19 +45,21 @@ def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[np
         meeting = _meeting(tokens, following, taken)
         if meeting is None:
             # What looks further than the overlap (a letter repeated without end, say) is tokenized with all behind it.
-            yield np.asarray(_ids(tokenizer, text[begin:])[taken:], dtype=np.int32)
+            yield _window(tokenizer, text, begin, len(text))[taken:]
             return
         mine, theirs = meeting
-        yield tokens[taken:mine, 0].astype(np.int32)
+        yield tokens[taken:mine]
         begin, end, taken, tokens = next_begin, next_end, theirs, following
-    yield tokens[taken:, 0].astype(np.int32)
+    yield tokens[taken:]
 
 
-def _window(tokenizer: Any, text: str, begin: int, end: int) -> _Tokens:
+def _window(tokenizer: Any, text: str, begin: int, end: int) -> Tokens:
+    # Models warn of texts that are longer than their window; that is what a memory is for.
     encoded = tokenizer(text[begin:end], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    ids = np.asarray(encoded["input_ids"], dtype=np.int64)
-    places = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + begin
-    return np.concatenate([ids[:, None], places], axis=1)
+    tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
+    tokens[:, 0] = encoded["input_ids"]
+    tokens[:, 1:] = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2) + begin
+    return tokens
 
 
 def _start_of_word(text: str, first: int, last: int) -> int:
@@ -70,7 +70,7 @@ def _start_of_word(text: str, first: int, last: int) -> int:
     return first
 
 
-def _meeting(tokens: _Tokens, following: _Tokens, taken: int) -> tuple[int, int] | None:
+def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] | None:
     """Indices in two windows of the first of _AGREED tokens that they have in common; None where there are no such."""
     if len(following) <= _AGREED:
         return None

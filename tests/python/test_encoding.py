@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from everlong.data import shipped_books
-from everlong.encoding import encode
+from everlong.encoding import encode, encode_with_places
 from tiny_models import byte_tokenizer
 
 BOOK = shipped_books()[0].text[:60_000]
@@ -61,12 +61,19 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     return TOKENIZERS[request.param]()
 
 
-def whole(tokenizer: Any, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
+def in_windows(tokenizer: Any, text: str, window: int = WINDOW) -> list[tuple[int, int, int]]:
+    return [tuple(token) for token in encode_with_places(tokenizer, text, window=window, overlap=OVERLAP).tolist()]
+
+
+def whole(tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return [(i, *place) for i, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
 
 
 def test_a_book_in_windows_has_the_tokens_of_the_whole(tokenizer: Any) -> None:
-    assert encode(tokenizer, BOOK, window=WINDOW, overlap=OVERLAP).tolist() == whole(tokenizer, BOOK)
+    assert in_windows(tokenizer, BOOK) == whole(tokenizer, BOOK)
+    long = BOOK * 3
+    assert encode(tokenizer, long).tolist() == tokenizer(long, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_a_book_in_windows_has_the_tokens_of_the_whole(tokenizer: Any) -> None:
     ids=lambda text: repr(text[:6]),
 )
 def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
-    assert encode(tokenizer, text, window=WINDOW, overlap=OVERLAP).tolist() == whole(tokenizer, text)
+    assert in_windows(tokenizer, text) == whole(tokenizer, text)
 
 
 @given(
@@ -103,4 +110,4 @@ def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
 @settings(max_examples=60, deadline=None)
 def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], window: int) -> None:
     text = "".join(pieces)
-    assert encode(tokenizer, text, window=window, overlap=OVERLAP).tolist() == whole(tokenizer, text)
+    assert in_windows(tokenizer, text, window) == whole(tokenizer, text)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from typing_extensions import TypeVar
 
 from everlong.data import Book
+from everlong.encoding import encode_with_places
 from everlong.eval.facts import Fact
 
 _PARAGRAPH_END = re.compile(r"\n\n+")
@@ -137,8 +138,7 @@ def build_haystack(
 
 def token_offsets(tokenizer: Any, text: str) -> npt.NDArray[np.int32]:
     """[tokens, 2]: first character and the one behind the last, of every token."""
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    return np.array(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)
+    return encode_with_places(tokenizer, text)[:, 1:].copy()
 
 
 def _seams(books: Sequence[Book], tokenizer: Any, tokens: int) -> list[_Seam]:

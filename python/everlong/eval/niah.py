@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
+from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.gold import answer_from_passage
@@ -270,8 +272,8 @@ def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) 
         end = min(part.end, tokens)
         if end <= part.begin:
             return
-        ids = mm.tokenizer(part.text, add_special_tokens=False, verbose=False)["input_ids"]
-        if core.token_ids(0, part.begin, end).tolist() != ids[: end - part.begin]:
+        ids = encode(mm.tokenizer, part.text)[: end - part.begin]
+        if not np.array_equal(core.token_ids(0, part.begin, end), ids):
             raise ValueError(
                 f"{folder} was read from another haystack (seed, lengths, kinds, books): name a new folder"
             )

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.data import Book, books_in, shipped_books
+from everlong.encoding import encode
 from everlong.eval.statistics import mean_and_stderr
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[
     chosen: list[tuple[Book, list[int], list[int]]] = []
     left = config.places
     for book in rng.sample(books, len(books)):
-        ids = tokenizer(book.text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = encode(tokenizer, book.text).tolist()
         fitting = (len(ids) - config.prefix_tokens - config.scored_tokens) // config.between_tokens + 1
         count = min(left, config.places_per_book, fitting)
         if count < 1 or len(ids) < config.prefix_tokens + config.scored_tokens:
