@@ -298,7 +298,7 @@ class MemoryModel:
 
         with self.frame.branch():
             self.frame.clear_recalled()
-            self.frame.execute(self.frame.os.begin_prompt(), keep)
+            self.frame.begin_prompt(keep)
             return self._cite(found[0] if found else self._find(prompt, where))
 
     def _answer(
@@ -327,14 +327,14 @@ class MemoryModel:
         pages: RecallPages | None = answer_recall if recall is not False else None
         self.frame.clear_recalled()
         if pages is not None:
-            self.frame.execute(self.frame.os.begin_prompt(), pages)
+            self.frame.begin_prompt(pages)
         try:
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
             for token in decode(self.frame, prompt.ids, logits, decoding, pages):
                 self._said.append(token)
                 yield token
         finally:
-            if self.frame.os.archiving and not self.memory.core.read_only:
+            if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
     def _pages_for(
@@ -356,7 +356,7 @@ class MemoryModel:
         "retrieve" needs the policy "signal", and waits while what came back last is protected.
         """
         self._check_open()
-        self.frame.execute(self.frame.os.raise_signal(signal), self._pages_for if self._said else None)
+        self.frame.raise_signal(signal, self._pages_for if self._said else None)
 
     def _find(self, prompt: Prompt, where: Where = EVERYWHERE) -> Found:
         self._calibrate_if_due()
@@ -491,9 +491,10 @@ class MemoryModel:
         end = self.frame.os.archived_until
         stream = self.frame.os.stream
         first = max(0, end - self.config.page_tokens)
-        if first == end:
+        try:
+            return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
+        except MemoryNotFoundError:  # forgotten, or refused when it was to be archived
             return torch.zeros(0, dtype=torch.int64)
-        return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
 
     def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core

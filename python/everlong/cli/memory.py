@@ -165,17 +165,13 @@ def _obey(mm: MemoryModel, line: str) -> str:
 
 
 def _answer(mm: MemoryModel, question: str, max_new_tokens: int, where: Where, *, as_json: bool) -> None:
-    from everlong.interrupts import interrupts_between_steps
-
     pieces = []
     answer = mm.stream(question, max_new_tokens=max_new_tokens, where=where)
     try:
-        with interrupts_between_steps() as step:
-            for piece in answer:
-                pieces.append(piece)
-                if not as_json:
-                    print(piece, end="", flush=True)
-                step()
+        for piece in answer:
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
     except KeyboardInterrupt:
         pass  # the answer stops here; what was said stays said
     finally:
