@@ -22,7 +22,7 @@ from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy
 from everlong.decoding import decode, prepare
 from everlong.embedding import PageEmbedder, load_encoder
-from everlong.errors import ClosedError, MemoryNotFoundError
+from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, RecallPages
 from everlong.interrupts import interrupts_between_steps
@@ -166,7 +166,8 @@ class MemoryModel:
         death of the process, goes on where it stopped when the same text is read under the same name: what the memory
         has of it is not read again. `progress` draws a bar on standard error. Raises
         ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM
-        that is full: what was archived before stays.
+        that is full: what was archived before stays, the block that was refused is not in the memory. However a reading
+        ends, what is archived of it bears its name.
         """
         self._check_open()
         pieces, name = _pieces(text)
@@ -188,11 +189,11 @@ class MemoryModel:
                     known = known[again:] if again == len(ids) else known[:0]
                     resumed += again
                     tokens += self._read_ids(ids[again:], source, step, progress=progress)
-        except KeyboardInterrupt:
             self.frame.end_of_text()
+        except BaseException:
+            with contextlib.suppress(EverlongError):  # the first error is the one to tell
+                self.frame.end_of_text()
             raise
-        else:
-            self.frame.end_of_text()
         finally:
             self.frame.source, self.frame.tags = "", ()
         self.memory.core.set_attribute(_READING, "")

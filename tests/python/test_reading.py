@@ -7,6 +7,7 @@ import io
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,22 @@ def test_another_text_or_another_name_is_read_whole() -> None:
         report = mm.read(TEXT[:1000], source="book")  # the reading of "other" came between
         assert (report.resumed_tokens, report.tokens) == (0, 1000)
         assert mm.stream_tokens == kept + 1600
+
+
+def test_a_reading_that_fails_is_filed_under_its_name(tmp_path: Path) -> None:
+    def pieces() -> Iterator[str]:
+        yield TEXT[:700]
+        raise OSError("the line went dead")
+
+    with open_model(tmp_path / "m") as mm:
+        with pytest.raises(OSError, match="went dead"):
+            mm.read(pieces(), source="book", tags=["work"])
+        assert mm.generate("abc", max_new_tokens=3).tokens == 3
+    with open_model(tmp_path / "m") as mm:
+        named = [(block.source, block.tags, block.span[1]) for block in mm.memory.blocks() if block.source]
+        assert {(source, tags) for source, tags, _ in named} == {("book", ("work",))}
+        assert named[-1][-1] == 700
+        assert mm.read(TEXT[:1000], source="book").resumed_tokens == 700
 
 
 _READER = """
