@@ -27,6 +27,7 @@ from everlong.control import RETRIEVE, control_ids
 from everlong.errors import BrokenFrameError, CapacityError
 from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
+from everlong.prompt import start_ids
 from everlong.transfer import PayloadTransfer
 
 _LOGGER = logging.getLogger("everlong")
@@ -86,6 +87,7 @@ class Frame:
         self.archived_blocks = 0
         self.on_archive: Callable[[], None] | None = None  # called after every block
         self._boundaries = TextBoundaries(tokenizer)
+        self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
@@ -116,6 +118,11 @@ class Frame:
     def detach(self) -> None:
         """Take the hook off the model, and no more."""
         self._hook.remove()
+
+    @property
+    def text_begin(self) -> int:
+        """Which token of the stream the first of the next text is."""
+        return self.os.stream_end or len(self._start)
 
     @property
     def broken(self) -> bool:
@@ -175,9 +182,12 @@ class Frame:
     ) -> torch.Tensor:
         """Put ids [n], n >= 1, at the end of the stream; return logits [1, V] of the last one, or [n, V] of all.
 
+        An empty stream begins with what the tokenizer puts before every text; `ids` are without it.
         `recall` answers the RecallActions that the policy raises on the way; without it they are passed over.
         """
         self.require_whole()
+        start = self._start if self.os.stream_end == 0 else self._start[:0]
+        ids = torch.cat([start, ids])
         limit = chunk_tokens or self.config.chunk_tokens
         rows = []
         done = 0
@@ -197,7 +207,7 @@ class Frame:
                 self.raise_signal("retrieve", recall)
             if progress is not None:
                 progress(len(chunk))
-        return torch.cat(rows) if logits else rows[-1]
+        return torch.cat(rows)[len(start) :] if logits else rows[-1]
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""

@@ -221,7 +221,7 @@ class MemoryModel:
             with contextlib.suppress(MemoryNotFoundError):  # forgotten since
                 known = torch.from_numpy(core.token_ids(os.stream, begun["begin"], os.archived_until).astype(np.int64))
         if len(known) == 0:
-            begun = {"source": source, "stream": os.stream, "begin": os.stream_end}
+            begun = {"source": source, "stream": os.stream, "begin": self.frame.text_begin}
             core.set_attribute(_READING, json.dumps(begun))
         return known
 
