@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
 import math
 import pathlib
 import time
@@ -37,6 +36,7 @@ from everlong.profile import (
 )
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
+from everlong.reading import Readings
 from everlong.recall import Found, Recall, query_layers, search, tap_question
 from everlong.where import EVERYWHERE, Where
 
@@ -44,7 +44,6 @@ from everlong.where import EVERYWHERE, Where
 MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
-_READING = "reading"  # manifest attribute: the source whose reading has begun and not ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +119,7 @@ class MemoryModel:
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config, tokenizer)
             self._prints = prints
+            self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
                 self.memory.core.set_retrieval_heads(self._profile.heads)
@@ -157,17 +157,20 @@ class MemoryModel:
         source: str = "",
         *,
         tags: Sequence[str] = (),
+        more: bool = False,
         progress: bool = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags` a
-        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the
-        death of the process, goes on where it stopped when the same text is read under the same name: what the memory
-        has of it is not read again. `progress` draws a bar on standard error. Raises
-        ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM
-        that is full: what was archived before stays, the block that was refused is not in the memory. However a reading
-        ends, what is archived of it bears its name.
+        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death of the process,
+        goes on where it stopped when the same text is read under the same name: what the memory has of it is not read
+        again. `more` says that this text is one of several, and not the last: until that one was read to its end, none
+        of them is read again. `progress` draws a bar on standard error.
+
+        Raises ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory
+        in RAM that is full: what was archived before stays, the block that was refused is not in the memory. However a
+        reading ends, what is archived of it bears its name.
         """
         self._check_open()
         pieces, name = _pieces(text)
@@ -177,26 +180,26 @@ class MemoryModel:
         self.frame.end_of_text()  # what stood before belongs to another source
         if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
             self.frame.clear_recalled()
-        known = self._begin_reading(source)
+        self._readings.begin(source, self.frame.text_begin)
+        finished = False
         blocks = self.frame.archived_blocks
         self.frame.source, self.frame.tags = source, tuple(tags)
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:
                     ids = self._encode(piece)
-                    again = _common_prefix(ids, known)
-                    # What differs ends the going on: the rest is new, whatever the memory has behind it.
-                    known = known[again:] if again == len(ids) else known[:0]
+                    again = self._readings.known(ids)
                     resumed += again
                     tokens += self._read_ids(ids[again:], source, step, progress=progress)
             self.frame.end_of_text()
+            finished = True
         except BaseException:
             with contextlib.suppress(EverlongError):  # the first error is the one to tell
                 self.frame.end_of_text()
             raise
         finally:
             self.frame.source, self.frame.tags = "", ()
-        self.memory.core.set_attribute(_READING, "")
+            self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
 
@@ -211,19 +214,6 @@ class MemoryModel:
             if len(ids) > 0:
                 self.frame.extend(ids, "read", progress=after_chunk)
         return len(ids)
-
-    def _begin_reading(self, source: str) -> torch.Tensor:
-        """Note that `source` is being read; return the ids that the memory has of an earlier, unfinished reading."""
-        core, os = self.memory.core, self.frame.os
-        begun = json.loads(core.manifest().attributes.get(_READING) or "{}")
-        known = torch.zeros(0, dtype=torch.int64)
-        if begun.get("source") == source and begun.get("stream") == os.stream and begun["begin"] < os.archived_until:
-            with contextlib.suppress(MemoryNotFoundError):  # forgotten since
-                known = torch.from_numpy(core.token_ids(os.stream, begun["begin"], os.archived_until).astype(np.int64))
-        if len(known) == 0:
-            begun = {"source": source, "stream": os.stream, "begin": self.frame.text_begin}
-            core.set_attribute(_READING, json.dumps(begun))
-        return known
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
@@ -565,10 +555,3 @@ def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     return text, ""
-
-
-def _common_prefix(ids: torch.Tensor, known: torch.Tensor) -> int:
-    """How many first elements of ids [n] and known [m] are the same."""
-    length = min(len(ids), len(known))
-    different = torch.nonzero(ids[:length] != known[:length])
-    return length if len(different) == 0 else int(different[0])

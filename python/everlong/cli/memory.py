@@ -55,8 +55,9 @@ def read(
 
     with MemoryModel.from_pretrained(model, memory=memory) as mm:
         reports = {}
-        for file in files:
-            report = mm.read(file, source=source, tags=tag or (), progress=not as_json and sys.stderr.isatty())
+        show = not as_json and sys.stderr.isatty()
+        for number, file in enumerate(files, 1):
+            report = mm.read(file, source=source, tags=tag or (), more=number < len(files), progress=show)
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
