@@ -225,7 +225,7 @@ class MemoryModel:
     def generate(
         self,
         question: str,
-        max_new_tokens: int = 64,
+        max_new_tokens: int | None = None,
         *,
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
@@ -238,7 +238,8 @@ class MemoryModel:
         `recall=False` leaves the window alone, pages put back exactly these, first to last; `remember=False` leaves no
         trace of question and answer; `chat=False` takes the question as plain text to go on from; what comes back is
         from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
-        transformers' `generate`; without them the answer is greedy. Raises ValueError for an empty question.
+        transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
+        ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
         """
         self._check_open()
         with contextlib.nullcontext() if remember else self.frame.branch():
@@ -248,7 +249,7 @@ class MemoryModel:
     def stream(
         self,
         question: str,
-        max_new_tokens: int = 64,
+        max_new_tokens: int | None = None,
         *,
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
@@ -295,7 +296,7 @@ class MemoryModel:
     def _answer(
         self,
         question: str,
-        max_new_tokens: int,
+        max_new_tokens: int | None,
         *,
         recall: bool | Sequence[_core.PageRef],
         chat: bool,
@@ -305,8 +306,9 @@ class MemoryModel:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
             raise ValueError("the question is empty")
-        generation.setdefault("do_sample", False)
-        decoding = prepare(self.model, self.tokenizer, prompt.ids, max_new_tokens=max_new_tokens, **generation)
+        if max_new_tokens is not None:
+            generation["max_new_tokens"] = max_new_tokens
+        decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
         self._last_recalled = ()
 
         self._said = prompt.ids.tolist()
@@ -316,15 +318,22 @@ class MemoryModel:
             return self._pages_for(action, prompt, where) if recall is True else chosen
 
         pages: RecallPages | None = answer_recall if recall is not False else None
-        self.frame.clear_recalled()
-        if pages is not None:
-            self.frame.begin_prompt(pages)
+        streamer = decoding.streamer
         try:
+            if streamer is not None:
+                streamer.put(prompt.ids[None])
+            self.frame.clear_recalled()
+            if pages is not None:
+                self.frame.begin_prompt(pages)
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
             for token in decode(self.frame, prompt.ids, logits, decoding, pages):
                 self._said.append(token)
+                if streamer is not None:
+                    streamer.put(torch.tensor([token]))
                 yield token
         finally:
+            if streamer is not None:
+                streamer.end()
             if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
