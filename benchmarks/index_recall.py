@@ -198,7 +198,7 @@ def at_every_length(
         with everlong.MemoryModel(model, tokenizer, folder, config) as mm:
             for number in range(max(0, len(starts) - 1), parts):
                 if number == len(starts):
-                    starts.append(mm.stream_tokens)
+                    starts.append(mm.frame.text_begin)
                     begins.write_text(json.dumps(starts))
                 part = haystack.parts[number]
                 if mm.stream_tokens - starts[number] >= part.end - part.begin:
@@ -240,11 +240,12 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, de
     )
     with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
         read = [block.span for block in mm.memory.blocks(source=source)]
-        begin = read[0][0] if read else mm.stream_tokens
+        begin = read[0][0] if read else mm.frame.text_begin
         positions = [int((place + 0.5) / len(facts) * tokens) for place in range(len(facts))]
         further = build_haystack(shipped_books()[-1:], tokenizer, [tokens], facts, positions)
         if not read:
             mm.read(further.parts[0].text, source=source)
+        shift = begin - further.parts[0].begin
         questions = []
         if not development:
             questions += [
@@ -253,7 +254,7 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, de
                 if row["span"][1] <= begin
             ]
         questions += [
-            Question(n.fact.question, n.fact.kind == "paraphrase", (begin + n.begin, begin + n.end))
+            Question(n.fact.question, n.fact.kind == "paraphrase", (shift + n.begin, shift + n.end))
             for n in further.needles
         ]
         return result(mm, begin, questions, None)

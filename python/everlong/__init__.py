@@ -3,6 +3,7 @@
 from everlong import _native, index, ops
 from everlong.config import MemoryConfig
 from everlong.errors import (
+    BrokenFrameError,
     CapacityError,
     ClosedError,
     CorruptMemoryError,
@@ -27,6 +28,7 @@ __version__ = _native.VERSION
 __all__ = [
     "Answer",
     "Block",
+    "BrokenFrameError",
     "CapacityError",
     "ClosedError",
     "CorruptMemoryError",

@@ -81,6 +81,7 @@ class Layout:
     begin: int
     end: int
     recalled: int
+    sinks: SlotSnapshot | None
     anchors: AnchorMasters
     anchor_slots: SlotSnapshot
 
@@ -241,12 +242,12 @@ class ResidentCache(Cache):
         return first_recalled
 
     def layout(self) -> Layout:
-        return Layout(self.begin, self.end, self.recalled, self.anchors, self._anchor_slots)
+        return Layout(self.begin, self.end, self.recalled, self._sinks, self.anchors, self._anchor_slots)
 
     def put_back(self, layout: Layout) -> None:
         """As `layout` was taken; what was written since is for the caller to put back."""
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
-        self.anchors, self._anchor_slots = layout.anchors, layout.anchor_slots
+        self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
 
     def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
         """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from transformers.generation import GenerationMode, StopStringCriteria
 
 from everlong.frame import Frame, RecallPages
+
+NEW_TOKENS = 64  # at most, when nothing else is said
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,25 +22,52 @@ class Decoding:
     processors: Any  # LogitsProcessorList
     stops: Any  # StoppingCriteriaList
     sample: bool
+    streamer: Any = None  # BaseStreamer: gets the prompt, every token, and the end
 
 
 def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: Any) -> Decoding:
-    """Let transformers turn its generation arguments into processors and stops, without generating."""
+    """Let transformers turn its generation arguments into processors and stops, without generating.
+
+    Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise. ValueError for what is neither greedy
+    search nor sampling.
+    """
+    if generation.get("generation_config") is None:
+        generation.setdefault("do_sample", False)
+        if generation.get("max_new_tokens") is None and generation.get("max_length") is None:
+            generation["max_new_tokens"] = NEW_TOKENS
+    if generation.pop("assistant_model", None) is not None:
+        raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
+    streamer = generation.pop("streamer", None)
+    stop_strings = _stop_strings(model, generation)
+    if stop_strings:  # transformers would ask for the tokenizer, and hands it on to its own modes alone
+        generation["stop_strings"] = None
     prepared: list[Decoding] = []
 
     def capture(
         model: Any, input_ids: Any, logits_processor: Any, stopping_criteria: Any, generation_config: Any, **_: Any
     ) -> Any:
-        if generation_config.num_beams != 1 or (generation_config.num_return_sequences or 1) != 1:
-            raise ValueError("num_beams and num_return_sequences must be 1: a memory is one stream")
-        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample)))
+        mode = generation_config.get_generation_mode()
+        if mode not in _MODES:
+            raise ValueError(f"{mode.value.replace('_', ' ')}: a memory decodes by greedy search or sampling")
+        if (generation_config.num_return_sequences or 1) != 1:
+            raise ValueError("num_return_sequences must be 1: a memory is one stream")
+        if stop_strings:
+            stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
+        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample), streamer))
         return input_ids
 
-    if "stop_strings" in generation:
-        generation["tokenizer"] = tokenizer
     ids = prompt_ids[None].to(model.device)
     model.generate(ids, attention_mask=torch.ones_like(ids), custom_generate=capture, **generation)
     return prepared[0]
+
+
+def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | None:
+    """As transformers chooses them: those of the call, else of its generation_config, else of the model's."""
+    if "stop_strings" in generation:
+        chosen: str | list[str] | None = generation["stop_strings"]
+        return chosen
+    configs = (generation.get("generation_config"), getattr(model, "generation_config", None))
+    return next((config.stop_strings for config in configs if config is not None and config.stop_strings), None)
 
 
 def decode(

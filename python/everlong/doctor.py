@@ -20,6 +20,7 @@ from everlong.data import shipped_books
 from everlong.memory import Memory
 from everlong.model import MemoryModel
 from everlong.ops import CODECS
+from everlong.prompt import start_ids
 from everlong.rope import table_tokens
 
 Verdict = Literal["exact", "approximate", "wrong"]
@@ -140,8 +141,8 @@ def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
 
 def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
     text = shipped_books()[0].text[: 12 * count]
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:count]
-    return torch.tensor(ids, dtype=torch.int64)
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor([*start_ids(tokenizer), *ids][:count], dtype=torch.int64)
 
 
 @torch.no_grad()
@@ -163,7 +164,7 @@ def _plain_in_chunks(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def _resident(model: Any, tokenizer: Any, ids: torch.Tensor) -> torch.Tensor:
     config = _whole(len(ids), "fp32")
     with MemoryModel(model, tokenizer, None, config) as mm:
-        return mm.frame.extend(ids, "read", logits=True)[-_TAIL_TOKENS:]
+        return mm.frame.extend(ids[mm.frame.text_begin :], "read", logits=True)[-_TAIL_TOKENS:]
 
 
 def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, moved: int) -> torch.Tensor:
@@ -172,7 +173,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
     # Without sinks every token comes back through the archive, and all of them move alike.
     config = _whole(len(ids), codec, sink_tokens=0)
     with MemoryModel(model, tokenizer, None, config) as writer:
-        writer.frame.extend(text, "read")
+        writer.frame.extend(text[writer.frame.text_begin :], "read")
         writer.frame.close()  # it leaves what the second frame goes on from
         memory: Memory = writer.memory
         page = config.page_tokens

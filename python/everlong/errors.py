@@ -20,7 +20,7 @@ class MemoryBusyError(EverlongError):
 
 
 class CapacityError(EverlongError):
-    """A byte or frame budget does not hold what was asked for; nothing was lost."""
+    """A byte or frame budget does not hold what was asked for; what was there before stays."""
 
 
 class MemoryNotFoundError(EverlongError, FileNotFoundError):
@@ -45,6 +45,10 @@ class MemoryIOError(EverlongError, OSError):
 
 class ClosedError(EverlongError):
     """The memory or model was closed."""
+
+
+class BrokenFrameError(EverlongError):
+    """An error cut a step of a MemoryModel's frame short; another MemoryModel over its memory goes on."""
 
 
 class UnsupportedModelError(EverlongError):

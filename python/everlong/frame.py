@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import logging
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,15 +24,30 @@ from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
-from everlong.errors import CapacityError
+from everlong.errors import BrokenFrameError, CapacityError
+from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
+from everlong.prompt import start_ids
 from everlong.transfer import PayloadTransfer
+
+_LOGGER = logging.getLogger("everlong")
 
 _STANDS = "frame"  # manifest attribute: where the frame stood at its last checkpoint
 # File of the memory: what of the frame at that time is not in the archive, the anchor zone and the state of own layers.
 _STATE = "frame.safetensors"
 Zone = Literal["front", "rolling"]  # front: all before rolling
 RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
+
+
+Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is left of the Memory OS's actions once all is archived and evicted."""
+
+    actions: Sequence[_core.Recall]
+    refusal: BaseException | None  # the first error of archiving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +62,10 @@ class _Batch:
 class Frame:
     """One stream of one model over one memory. Not thread-safe.
 
-    What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says.
+    What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says. The
+    Memory OS counts on all that it decides being done, so each step of a frame comes to its end: the first Ctrl-C waits
+    for that, and a block that the memory refuses is left out of it while the rest is done. A step that does not come to
+    its end all the same breaks the frame: every later call raises BrokenFrameError, and nothing of it is saved.
     """
 
     def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
@@ -68,12 +87,14 @@ class Frame:
         self.archived_blocks = 0
         self.on_archive: Callable[[], None] | None = None  # called after every block
         self._boundaries = TextBoundaries(tokenizer)
+        self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[Zone, SlotSnapshot] | None = None
         self._phase: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._broken = False
         self._hook = served.rotary.register_forward_hook(self._keep_phase, with_kwargs=True)
         try:
             self._resume()
@@ -82,12 +103,47 @@ class Frame:
             raise
 
     def close(self) -> None:
-        """Archive what is not archived yet, note where the frame stands, and take the hook off the model."""
+        """Archive what is not archived yet, note where the frame stands, and take the hook off the model.
+
+        Of a broken frame nothing is kept but what was archived before.
+        """
         try:
-            if not self.memory.core.read_only:
+            if self._broken:
+                _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
+            elif not self.memory.core.read_only:
                 self.checkpoint()
         finally:
-            self._hook.remove()
+            self.detach()
+
+    def detach(self) -> None:
+        """Take the hook off the model, and no more."""
+        self._hook.remove()
+
+    @property
+    def text_begin(self) -> int:
+        """Which token of the stream the first of the next text is."""
+        return self.os.stream_end or len(self._start)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a step was cut short, so that this frame is of no use any more."""
+        return self._broken
+
+    def require_whole(self) -> None:
+        if self._broken:
+            raise BrokenFrameError(
+                "an earlier error cut a step of this frame short, and what it holds is not what it should be: make "
+                "another MemoryModel over the memory; all that was archived is in it"
+            )
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """Around what has to be done whole; an exception out of it breaks the frame."""
+        self.require_whole()
+        with interrupts_between_steps():
+            self._broken = True
+            yield
+            self._broken = False
 
     @property
     def bytes(self) -> FrameBytes:
@@ -126,8 +182,12 @@ class Frame:
     ) -> torch.Tensor:
         """Put ids [n], n >= 1, at the end of the stream; return logits [1, V] of the last one, or [n, V] of all.
 
+        An empty stream begins with what the tokenizer puts before every text; `ids` are without it.
         `recall` answers the RecallActions that the policy raises on the way; without it they are passed over.
         """
+        self.require_whole()
+        start = self._start if self.os.stream_end == 0 else self._start[:0]
+        ids = torch.cat([start, ids])
         limit = chunk_tokens or self.config.chunk_tokens
         rows = []
         done = 0
@@ -136,16 +196,18 @@ class Frame:
             if room <= 0:
                 raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
             chunk = ids[done : done + min(limit, room)]
-            rows.append(self._forward(chunk, keep_all=logits))
-            self._unarchived_ids.extend(chunk.tolist())
-            boundaries = self._boundaries_of(chunk, turn=origin == "prompt" and done == 0)
+            with self._step():
+                rows.append(self._forward(chunk, keep_all=logits))
+                self._unarchived_ids.extend(chunk.tolist())
+                boundaries = self._boundaries_of(chunk, turn=origin == "prompt" and done == 0)
+                asked = self._do(self.os.observe(len(chunk), origin, boundaries))
             done += len(chunk)
-            self.execute(self.os.observe(len(chunk), origin, boundaries), recall)
+            self._bring(asked, recall)
             if origin == "generated" and self._last_id == self._retrieve_id:
-                self.execute(self.os.raise_signal("retrieve"), recall)
+                self.raise_signal("retrieve", recall)
             if progress is not None:
                 progress(len(chunk))
-        return torch.cat(rows) if logits else rows[-1]
+        return torch.cat(rows)[len(start) :] if logits else rows[-1]
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
@@ -157,12 +219,26 @@ class Frame:
 
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block; then all that was archived is durable."""
-        self.execute(self.os.end_of_text(), None)
+        self._decide(lambda: self.os.end_of_text(), None)
         if not self.memory.core.read_only:
             self.memory.core.flush()
 
+    def begin_prompt(self, recall: RecallPages | None) -> None:
+        """A question is about to be read."""
+        self._decide(lambda: self.os.begin_prompt(), recall)
+
+    def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
+        """What a control token says."""
+        self._decide(lambda: self.os.raise_signal(signal), recall)
+
     def _forward(self, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
-        return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
+        end = self.cache.end
+        try:
+            return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
+        except BaseException:
+            # What it wrote lies behind the newest slot. Only layers with a state of their own may have gone half-way.
+            self._broken = bool(self.cache.own) or self.cache.end != end
+            raise
 
     def _forward_at(self, position: int, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
         """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ..."""
@@ -191,29 +267,56 @@ class Frame:
 
     # --- executing the Memory OS
 
-    def execute(
-        self, actions: Sequence[_core.Archive | _core.Evict | _core.Recall], recall: RecallPages | None
-    ) -> None:
-        """Do what the Memory OS decided, in order; `recall` answers its RecallActions, None passes them over."""
+    def execute(self, actions: Actions, recall: RecallPages | None) -> None:
+        """Do what the Memory OS decided, in order; `recall` answers its RecallActions, None passes them over.
+
+        What the memory refuses to archive is lost to it: the rest is done, then that error is raised.
+        """
+        self._decide(lambda: actions, recall)
+
+    def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
+        """Have the Memory OS decide, and do it, as one step; what it asks back follows."""
+        with self._step():
+            asked = self._do(decision())
+        self._bring(asked, recall)
+
+    def _do(self, actions: Actions) -> _Asked:
+        """Archive and evict, in order; what is asked back comes after that."""
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
+        asked: list[_core.Recall] = []
+        refusal: BaseException | None = None
         for action in actions:
             if isinstance(action, _core.Archive):
-                self._archive(action, rolling_begin)
+                try:
+                    self._archive(action, rolling_begin)
+                except BaseException as error:
+                    _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
+                    refusal = refusal or error
             elif isinstance(action, _core.Evict):
                 if action.keeps:
                     self._keep_anchors(action, rolling_begin)
                 self._keep_before_change("rolling")
                 self.cache.evict(action.tokens, action.delta)
                 rolling_begin += action.tokens
-            elif recall is not None:
+            else:
+                asked.append(action)
+        kept = self.os.stream_end - self.os.archived_until if self.os.archiving else 0
+        del self._unarchived_ids[: len(self._unarchived_ids) - kept]
+        return _Asked(asked, refusal)
+
+    def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
+        """Answer RecallActions, or say why the step before them failed."""
+        if asked.refusal is not None:
+            raise asked.refusal
+        if recall is not None:
+            for action in asked.actions:
                 self.recall(recall(action))
-        if not self.os.archiving:
-            self._unarchived_ids.clear()
 
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         tokens = action.end - action.begin
-        ids = np.asarray(self._unarchived_ids[:tokens], dtype=np.int32)
+        first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
+        ids = np.asarray(self._unarchived_ids[first_id : first_id + tokens], dtype=np.int32)
         first_slot = self.cache.slot_of(action.begin, rolling_begin)
 
         def encode(out: torch.Tensor) -> None:
@@ -230,7 +333,6 @@ class Frame:
             token_ids=ids,
             payload=self._transfer.archive(self._block_bytes(tokens), encode),
         )
-        del self._unarchived_ids[:tokens]
         self.archived_blocks += 1
         if self.on_archive is not None:
             self.on_archive()
@@ -255,19 +357,21 @@ class Frame:
 
     def recall(self, pages: Sequence[_core.PageRef]) -> None:
         """Replace the recalled zone by these pages, first to last; where that fails, by nothing."""
-        placements = self.os.recall(pages)
-        tokens = sum(p.tokens for p in placements)
-        if not self.os.evicted:
-            return
-        self._keep_before_change("front")
-        first_slot = self.cache.open_recalled(tokens)
-        restored = self._restored_as_kv(placements)
-        try:
-            self._restore(placements[:restored], first_slot)
-            self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
-        except BaseException:
-            self.clear_recalled()
-            raise
+        with self._step():
+            placements = self.os.recall(pages)
+            tokens = sum(p.tokens for p in placements)
+            if not self.os.evicted:
+                return
+            self._keep_before_change("front")
+            first_slot = self.cache.open_recalled(tokens)
+            restored = self._restored_as_kv(placements)
+            try:
+                self._restore(placements[:restored], first_slot)
+                self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
+            except BaseException:
+                self._empty_recalled()
+                self._broken = False
+                raise
 
     def _restored_as_kv(self, placements: Sequence[_core.Placement]) -> int:
         """How many of the runs of tokens that come back, from the first on, are restored; the rest is read again."""
@@ -302,6 +406,10 @@ class Frame:
             cache.own.restore(own)
 
     def clear_recalled(self) -> None:
+        with self._step():
+            self._empty_recalled()
+
+    def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
             self._keep_before_change("front")
@@ -422,23 +530,30 @@ class Frame:
 
     @contextlib.contextmanager
     def branch(self) -> Iterator[None]:
-        """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest."""
+        """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest.
+
+        A frame that broke inside is whole again.
+        """
+        self.require_whole()
         saved_os, outer = self.os, self._saved
         layout = self.cache.layout()
         ids, last_id = list(self._unarchived_ids), self._last_id
         own = self.cache.own.snapshot()
-        self.os = saved_os.copy()
-        self.os.set_archiving(False)
-        self._saved = {}
+        changed: dict[Zone, SlotSnapshot] = {}
         try:
+            self._saved = changed
+            self.os = saved_os.copy()
+            self.os.set_archiving(False)
             yield
         finally:
-            for snapshot in self._saved.values():
-                self.cache.restore(snapshot)
-            self.cache.own.restore(own)
-            self.os, self._saved = saved_os, outer
-            self.cache.put_back(layout)
-            self._unarchived_ids, self._last_id = ids, last_id
+            self._broken = False
+            with self._step():
+                for snapshot in changed.values():
+                    self.cache.restore(snapshot)
+                self.cache.own.restore(own)
+                self.os, self._saved = saved_os, outer
+                self.cache.put_back(layout)
+                self._unarchived_ids, self._last_id = ids, last_id
 
     def _keep_before_change(self, zone: Zone) -> None:
         if self._saved is None or zone in self._saved:

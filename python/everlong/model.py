@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
 import math
 import pathlib
 import time
@@ -22,7 +21,8 @@ from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import PageEmbedder, load_encoder
-from everlong.errors import ClosedError, MemoryNotFoundError
+from everlong.encoding import encode
+from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, RecallPages
 from everlong.interrupts import interrupts_between_steps
@@ -37,6 +37,7 @@ from everlong.profile import (
 )
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
+from everlong.reading import Readings
 from everlong.recall import Found, Recall, query_layers, search, tap_question
 from everlong.where import EVERYWHERE, Where
 
@@ -44,7 +45,6 @@ from everlong.where import EVERYWHERE, Where
 MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
-_READING = "reading"  # manifest attribute: the source whose reading has begun and not ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +120,7 @@ class MemoryModel:
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config, tokenizer)
             self._prints = prints
+            self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
                 self.memory.core.set_retrieval_heads(self._profile.heads, keys=self.config.heads_keys)
@@ -157,16 +158,20 @@ class MemoryModel:
         source: str = "",
         *,
         tags: Sequence[str] = (),
+        more: bool = False,
         progress: bool = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags` a
-        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the
-        death of the process, goes on where it stopped when the same text is read under the same name: what the memory
-        has of it is not read again. `progress` draws a bar on standard error. Raises
-        ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM
-        that is full: what was archived before stays.
+        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death of the process,
+        goes on where it stopped when the same text is read under the same name: what the memory has of it is not read
+        again. `more` says that this text is one of several, and not the last: until that one was read to its end, none
+        of them is read again. `progress` draws a bar on standard error.
+
+        Raises ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory
+        in RAM that is full: what was archived before stays, the block that was refused is not in the memory. However a
+        reading ends, what is archived of it bears its name.
         """
         self._check_open()
         pieces, name = _pieces(text)
@@ -176,26 +181,26 @@ class MemoryModel:
         self.frame.end_of_text()  # what stood before belongs to another source
         if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
             self.frame.clear_recalled()
-        known = self._begin_reading(source)
+        self._readings.begin(source, self.frame.text_begin)
+        finished = False
         blocks = self.frame.archived_blocks
         self.frame.source, self.frame.tags = source, tuple(tags)
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:
                     ids = self._encode(piece)
-                    again = _common_prefix(ids, known)
-                    # What differs ends the going on: the rest is new, whatever the memory has behind it.
-                    known = known[again:] if again == len(ids) else known[:0]
+                    again = self._readings.known(ids)
                     resumed += again
                     tokens += self._read_ids(ids[again:], source, step, progress=progress)
-        except KeyboardInterrupt:
             self.frame.end_of_text()
+            finished = True
+        except BaseException:
+            with contextlib.suppress(EverlongError):  # the first error is the one to tell
+                self.frame.end_of_text()
             raise
-        else:
-            self.frame.end_of_text()
         finally:
             self.frame.source, self.frame.tags = "", ()
-        self.memory.core.set_attribute(_READING, "")
+            self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
 
@@ -211,30 +216,16 @@ class MemoryModel:
                 self.frame.extend(ids, "read", progress=after_chunk)
         return len(ids)
 
-    def _begin_reading(self, source: str) -> torch.Tensor:
-        """Note that `source` is being read; return the ids that the memory has of an earlier, unfinished reading."""
-        core, os = self.memory.core, self.frame.os
-        begun = json.loads(core.manifest().attributes.get(_READING) or "{}")
-        known = torch.zeros(0, dtype=torch.int64)
-        if begun.get("source") == source and begun.get("stream") == os.stream and begun["begin"] < os.archived_until:
-            with contextlib.suppress(MemoryNotFoundError):  # forgotten since
-                known = torch.from_numpy(core.token_ids(os.stream, begun["begin"], os.archived_until).astype(np.int64))
-        if len(known) == 0:
-            begun = {"source": source, "stream": os.stream, "begin": os.stream_end}
-            core.set_attribute(_READING, json.dumps(begun))
-        return known
-
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return torch.tensor(ids, dtype=torch.int64)
+        return encode(self.tokenizer, text)
 
     # --- asking
 
     def generate(
         self,
         question: str,
-        max_new_tokens: int = 64,
+        max_new_tokens: int | None = None,
         *,
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
@@ -247,7 +238,8 @@ class MemoryModel:
         `recall=False` leaves the window alone, pages put back exactly these, first to last; `remember=False` leaves no
         trace of question and answer; `chat=False` takes the question as plain text to go on from; what comes back is
         from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
-        transformers' `generate`; without them the answer is greedy. Raises ValueError for an empty question.
+        transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
+        ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
         """
         self._check_open()
         with contextlib.nullcontext() if remember else self.frame.branch():
@@ -257,7 +249,7 @@ class MemoryModel:
     def stream(
         self,
         question: str,
-        max_new_tokens: int = 64,
+        max_new_tokens: int | None = None,
         *,
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
@@ -298,13 +290,13 @@ class MemoryModel:
 
         with self.frame.branch():
             self.frame.clear_recalled()
-            self.frame.execute(self.frame.os.begin_prompt(), keep)
+            self.frame.begin_prompt(keep)
             return self._cite(found[0] if found else self._find(prompt, where))
 
     def _answer(
         self,
         question: str,
-        max_new_tokens: int,
+        max_new_tokens: int | None,
         *,
         recall: bool | Sequence[_core.PageRef],
         chat: bool,
@@ -314,8 +306,9 @@ class MemoryModel:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
             raise ValueError("the question is empty")
-        generation.setdefault("do_sample", False)
-        decoding = prepare(self.model, self.tokenizer, prompt.ids, max_new_tokens=max_new_tokens, **generation)
+        if max_new_tokens is not None:
+            generation["max_new_tokens"] = max_new_tokens
+        decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
         self._last_recalled = ()
 
         self._said = prompt.ids.tolist()
@@ -325,16 +318,23 @@ class MemoryModel:
             return self._pages_for(action, prompt, where) if recall is True else chosen
 
         pages: RecallPages | None = answer_recall if recall is not False else None
-        self.frame.clear_recalled()
-        if pages is not None:
-            self.frame.execute(self.frame.os.begin_prompt(), pages)
+        streamer = decoding.streamer
         try:
+            if streamer is not None:
+                streamer.put(prompt.ids[None])
+            self.frame.clear_recalled()
+            if pages is not None:
+                self.frame.begin_prompt(pages)
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
             for token in decode(self.frame, prompt.ids, logits, decoding, pages):
                 self._said.append(token)
+                if streamer is not None:
+                    streamer.put(torch.tensor([token]))
                 yield token
         finally:
-            if self.frame.os.archiving and not self.memory.core.read_only:
+            if streamer is not None:
+                streamer.end()
+            if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
     def _pages_for(
@@ -356,7 +356,7 @@ class MemoryModel:
         "retrieve" needs the policy "signal", and waits while what came back last is protected.
         """
         self._check_open()
-        self.frame.execute(self.frame.os.raise_signal(signal), self._pages_for if self._said else None)
+        self.frame.raise_signal(signal, self._pages_for if self._said else None)
 
     def _find(self, prompt: Prompt, where: Where = EVERYWHERE) -> Found:
         self._calibrate_if_due()
@@ -492,13 +492,10 @@ class MemoryModel:
         end = self.frame.os.archived_until
         stream = self.frame.os.stream
         first = max(0, end - self.config.page_tokens)
-        if first == end:
-            return torch.zeros(0, dtype=torch.int64)
         try:
-            ids = self.memory.core.token_ids(stream, first, end)
-        except MemoryNotFoundError:  # forgotten
-            ids = np.zeros(0, dtype=np.int32)
-        return torch.from_numpy(ids.astype(np.int64))
+            return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
+        except MemoryNotFoundError:  # forgotten, or refused when it was to be archived
+            return torch.zeros(0, dtype=torch.int64)
 
     def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core
@@ -568,10 +565,3 @@ def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     return text, ""
-
-
-def _common_prefix(ids: torch.Tensor, known: torch.Tensor) -> int:
-    """How many first elements of ids [n] and known [m] are the same."""
-    length = min(len(ids), len(known))
-    different = torch.nonzero(ids[:length] != known[:length])
-    return length if len(different) == 0 else int(different[0])

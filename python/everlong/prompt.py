@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,19 @@ _EARLIER_ANSWER = "(earlier answer)"
 class Prompt:
     ids: torch.Tensor  # [n] int64
     question: slice  # the tokens of the question itself, without the chat template around it
+
+
+def start_ids(tokenizer: Any) -> list[int]:
+    """What the tokenizer puts before every text, its BOS as a rule, often nothing: what a stream begins with."""
+    plain, whole = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (False, True))
+    found = (first for first in range(len(whole)) if whole[first : first + len(plain)] == plain)
+    return whole[: next(found, 0)]
+
+
+def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
+    """`ids` as a text of its own: with `start_ids` before them, unless a chat template has put them there."""
+    start = start_ids(tokenizer)
+    return list(ids) if list(ids[: len(start)]) == start else [*start, *ids]
 
 
 def require_unicode(text: str) -> None:

@@ -122,4 +122,5 @@ def tap_question(
     with frame.branch(), QueryTap(frame.served, layers) as tap:
         frame.clear_recalled()
         frame.extend(prompt_ids, "prompt")
-    return {layer: tap.queries(layer)[question].cpu() for layer in layers}
+    # An empty stream begins with tokens of its own.
+    return {layer: tap.queries(layer)[-len(prompt_ids) :][question].cpu() for layer in layers}

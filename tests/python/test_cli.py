@@ -40,6 +40,43 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
     assert any("Zq7#Kx9" in recall["text"] and recall["source"] == "book" for recall in answer["recalled"])
 
 
+# Ctrl-C while the sixth chunk is computed.
+_INTERRUPTED = """
+import signal
+from everlong.cli import main
+from everlong.frame import Frame
+forward, passed = Frame._forward, []
+def interrupted(frame, *args, **how):
+    passed.append(1)
+    if len(passed) == 6:
+        signal.raise_signal(signal.SIGINT)
+    return forward(frame, *args, **how)
+Frame._forward = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("source", [[], ["--source", "library"]])
+def test_the_same_command_reads_on_where_it_stopped(source: list[str], saved_model: Path, tmp_path: Path) -> None:
+    books = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for number, book in enumerate(books, 1):
+        book.write_text("".join(f"Line {line} of book {number}. " for line in range(60 * number)))
+    memory = tmp_path / "m.everlong"
+    command = ["read", *books, "--memory", memory, "--model", saved_model, "--json", *source]
+    arguments = [sys.executable, "-c", _INTERRUPTED, *map(str, command)]
+    cut = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert cut.returncode == 130, cut.stderr
+    asked = everlong("ask", "Line 4", "--memory", memory, "--max-new-tokens", "2", "--remember")
+    assert asked.returncode == 0, asked.stderr
+    again = everlong(*command)
+    assert again.returncode == 0, again.stderr
+    first, second = json.loads(again.stdout).values()
+    sizes = [len(book.read_text()) for book in books]
+    assert (first["tokens"], first["resumed_tokens"]) == (0, sizes[0])
+    assert second["resumed_tokens"] > 0
+    assert second["tokens"] + second["resumed_tokens"] == sizes[1]
+
+
 def test_ask_keeps_to_sources_tags_and_times(saved_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "m.everlong"
     for name, tag in [("old", "work"), ("new", "home")]:

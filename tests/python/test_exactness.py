@@ -253,6 +253,20 @@ def test_generation_is_transformers_own_while_everything_fits() -> None:
     assert pieces != ""
 
 
+def test_sinks_are_the_streams_whatever_a_branch_began_with() -> None:
+    """A perplexity on an empty memory overflows the frame: the text that is read later has sinks of its own."""
+    logits = []
+    for asked_before in (False, True):
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+            if asked_before:
+                mm.perplexity(random_text(900, seed=4), policy="window")
+            mm.read(random_text(1500))
+            with mm.frame.branch():
+                mm.frame.clear_recalled()
+                logits.append(mm.frame.extend(mm._encode(random_text(30, seed=5)), "prompt", logits=True))
+    assert torch.equal(*logits)
+
+
 def next_logits(mm: everlong.MemoryModel, text: str) -> torch.Tensor:
     with mm.frame.branch():
         return mm.frame.extend(mm._encode(text), "prompt", logits=True)

@@ -7,6 +7,7 @@ import io
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def open_model(folder: Path | None = None) -> everlong.MemoryModel:
 
 def archived(mm: everlong.MemoryModel) -> str:
     return mm._text(mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist())
+
+
+def text_of(mm: everlong.MemoryModel, source: str) -> str:
+    return "".join(mm._text(mm.memory.core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks(source))
 
 
 def answers(mm: everlong.MemoryModel) -> tuple[str, ...]:
@@ -68,9 +73,84 @@ def test_another_text_or_another_name_is_read_whole() -> None:
         kept = mm.stream_tokens
         report = mm.read(random_text(600, seed=9), source="other")
         assert (report.resumed_tokens, report.tokens) == (0, 600)
-        report = mm.read(TEXT[:1000], source="book")  # the reading of "other" came between
-        assert (report.resumed_tokens, report.tokens) == (0, 1000)
-        assert mm.stream_tokens == kept + 1600
+        report = mm.read(TEXT[1000:1500], source="book")
+        assert (report.resumed_tokens, report.tokens) == (0, 500)
+        assert mm.stream_tokens == kept + 1100
+
+
+def test_readings_go_on_whatever_came_between(tmp_path: Path) -> None:
+    """Cut short twice, with a question and another book in between; then the book is there once and in order."""
+    pieces = [TEXT[i : i + 500] for i in range(0, 3000, 500)]
+    with open_model(tmp_path / "m") as mm:
+        for after in (2, 4):
+            with pytest.raises(KeyboardInterrupt):
+                mm.read(Interrupted(pieces, after=after), source="book")
+            mm.generate(TEXT[-40:], max_new_tokens=4)
+            assert mm.read(random_text(300, seed=9), source="other").resumed_tokens == 0
+    with open_model(tmp_path / "m") as mm:
+        report = mm.read(pieces, source="book")
+        assert report.resumed_tokens >= 2000
+        assert report.resumed_tokens + report.tokens == 3000
+        assert text_of(mm, "book") == TEXT
+
+
+def read_files(mm: everlong.MemoryModel, files: list[tuple[str, str]], cut: int | None = None) -> list[tuple[int, int]]:
+    """(tokens, resumed_tokens) of each; the file of number `cut` is cut short half-way."""
+    reports = []
+    for number, (text, source) in enumerate(files):
+        half = len(text) // 2
+        pieces = Interrupted([text[:half], text[half:]], after=1) if number == cut else [text[:half], text[half:]]
+        report = mm.read(pieces, source=source, more=number + 1 < len(files))
+        reports.append((report.tokens, report.resumed_tokens))
+    return reports
+
+
+@pytest.mark.parametrize("sources", [("a", "b", "c"), ("all", "all", "all"), ("", "", "")])
+def test_several_texts_go_on_as_one_piece_of_work(sources: tuple[str, ...], tmp_path: Path) -> None:
+    texts = [TEXT[:900], TEXT[:400] + TEXT[900:1500], TEXT[1500:2000]]
+    files = list(zip(texts, sources, strict=True))
+    for opened, cut in enumerate((1, 1, 2)):
+        with open_model(tmp_path / "m") as mm:
+            with pytest.raises(KeyboardInterrupt):
+                read_files(mm, files, cut)
+            mm.generate("what" + TEXT[opened:20], max_new_tokens=4)
+    with open_model(tmp_path / "m") as mm:
+        reports = read_files(mm, files)
+        assert [tokens + resumed for tokens, resumed in reports] == [len(text) for text in texts]
+        assert [tokens for tokens, _ in reports[:2]] == [0, 0]
+        assert 0 < reports[2][0] <= 250
+        if sources[0]:
+            assert "".join(text_of(mm, source) for source in dict.fromkeys(sources)) == "".join(texts)
+        again = read_files(mm, files)  # the work was done: this is another
+        assert again == [(len(text), 0) for text in texts]
+
+
+def test_what_was_forgotten_of_unfinished_work_is_read_again() -> None:
+    files = [(TEXT[:900], "a"), (TEXT[900:1500], "b")]
+    with open_model() as mm:
+        with pytest.raises(KeyboardInterrupt):
+            read_files(mm, files, cut=1)
+        mm.memory.forget(source="a")
+        first, second = read_files(mm, files)
+        assert first == (900, 0)
+        assert second[1] >= 300
+        assert (text_of(mm, "a"), text_of(mm, "b")) == (TEXT[:900], TEXT[900:1500])
+
+
+def test_a_reading_that_fails_is_filed_under_its_name(tmp_path: Path) -> None:
+    def pieces() -> Iterator[str]:
+        yield TEXT[:700]
+        raise OSError("the line went dead")
+
+    with open_model(tmp_path / "m") as mm:
+        with pytest.raises(OSError, match="went dead"):
+            mm.read(pieces(), source="book", tags=["work"])
+        assert mm.generate("abc", max_new_tokens=3).tokens == 3
+    with open_model(tmp_path / "m") as mm:
+        named = [(block.source, block.tags, block.span[1]) for block in mm.memory.blocks() if block.source]
+        assert {(source, tags) for source, tags, _ in named} == {("book", ("work",))}
+        assert named[-1][-1] == 700
+        assert mm.read(TEXT[:1000], source="book").resumed_tokens == 700
 
 
 _READER = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from everlong import MemoryConfig
 
@@ -26,14 +26,18 @@ TINY_MEMORY = MemoryConfig(
 )
 
 
-def byte_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """One token a byte, ids 0..255, and <end> as 256."""
+def byte_tokenizer(*, begins: bool = False) -> transformers.PreTrainedTokenizerFast:
+    """One token a byte, ids 0..255, and <end> as 256; with `begins`, <begin> as 257 before every text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {symbol: index for index, symbol in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    if not begins:
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    tokenizer.add_special_tokens(["<end>", "<begin>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", 257)])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", bos_token="<begin>")
 
 
 _SHAPE = {

@@ -55,8 +55,9 @@ def read(
 
     with MemoryModel.from_pretrained(model, memory=memory) as mm:
         reports = {}
-        for file in files:
-            report = mm.read(file, source=source, tags=tag or (), progress=not as_json and sys.stderr.isatty())
+        show = not as_json and sys.stderr.isatty()
+        for number, file in enumerate(files, 1):
+            report = mm.read(file, source=source, tags=tag or (), more=number < len(files), progress=show)
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
@@ -166,17 +167,13 @@ def _obey(mm: MemoryModel, line: str) -> str:
 
 
 def _answer(mm: MemoryModel, question: str, max_new_tokens: int, where: Where, *, as_json: bool) -> None:
-    from everlong.interrupts import interrupts_between_steps
-
     pieces = []
     answer = mm.stream(question, max_new_tokens=max_new_tokens, where=where)
     try:
-        with interrupts_between_steps() as step:
-            for piece in answer:
-                pieces.append(piece)
-                if not as_json:
-                    print(piece, end="", flush=True)
-                step()
+        for piece in answer:
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
     except KeyboardInterrupt:
         pass  # the answer stops here; what was said stays said
     finally:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from everlong.prompt import with_start
+
 
 @torch.inference_mode()
 def answer_from_passage(
@@ -19,7 +21,8 @@ def answer_from_passage(
     if getattr(tokenizer, "chat_template", None):
         turn = [{"role": "user", "content": text}]
         text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"].to(model.device)
+    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([with_start(tokenizer, plain)], device=model.device)
     output = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),

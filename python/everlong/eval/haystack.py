@@ -1,7 +1,7 @@
 """A haystack: books joined to a length in tokens, with facts planted between their paragraphs.
 
-Positions are counted in tokens of the parts as they are read one after the other, so a planted fact's span can be
-compared with the spans that a memory recalls.
+Positions are counted in tokens of the stream when the parts are read one after the other into an empty memory, so a
+planted fact's span can be compared with the spans that a memory recalls.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from everlong.data import Book
 from everlong.encoding import encode_with_places
 from everlong.eval.facts import Fact
+from everlong.prompt import start_ids
 
 _PARAGRAPH_END = re.compile(r"\n\n+")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")
@@ -43,7 +44,7 @@ class Part:
 
     source: str
     text: str
-    begin: int  # tokens of the haystack before it
+    begin: int  # tokens of the stream before it
     end: int
     offsets: npt.NDArray[np.int32] = dataclasses.field(compare=False, repr=False)  # [tokens, 2] characters of each
 
@@ -195,7 +196,7 @@ def _assemble(
     def close(book: int) -> None:
         nonlocal length
         text = "".join(pieces)
-        begin = parts[-1].end if parts else 0
+        begin = parts[-1].end if parts else len(start_ids(tokenizer))
         if text.strip():
             offsets = token_offsets(tokenizer, text)
             for fact, first, last in stated:

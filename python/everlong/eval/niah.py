@@ -216,7 +216,7 @@ def ask_haystack(
     done = 0
     for number, parts in enumerate(haystack.checkpoints):
         for part in haystack.parts[done:parts]:
-            asking.begins.append(mm.stream_tokens)
+            asking.begins.append(mm.stream_tokens or part.begin)
             read_seconds += _read(mm, part, say, progress=progress)
         done = parts
         asking.at(mm, number)

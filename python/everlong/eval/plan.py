@@ -16,6 +16,7 @@ import numpy as np
 from everlong.data import Book
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, token_offsets
 from everlong.eval.tasks import Document, Draw, Question, Task
+from everlong.prompt import start_ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _assemble(
     read_at: dict[int, int] = {}
 
     def add(part: Part) -> None:
-        begin = texts[-1].end if texts else 0
+        begin = texts[-1].end if texts else len(start_ids(tokenizer))
         texts.append(dataclasses.replace(part, begin=begin, end=begin + len(part.offsets)))
 
     for first, last, events in zip((0, *haystack.checkpoints), haystack.checkpoints, order, strict=False):

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import pathlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -107,6 +107,7 @@ def run_ppl(
     from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
     from everlong.models import load
+    from everlong.prompt import start_ids
 
     config = config if config is not None else PplConfig()
     name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
@@ -131,7 +132,8 @@ def run_ppl(
             text = tokenizer.decode(ids[first : first + config.scored_tokens])
             # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
             again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-            losses["full"] = full_attention_losses(network, ids[:first], again, config.full_tokens).tolist()
+            full = full_attention_losses(network, ids[:first], again, config.full_tokens, start=start_ids(tokenizer))
+            losses["full"] = full.tolist()
             means = {key: math.fsum(nll) / len(nll) for key, nll in losses.items()}
             places.append(Place(book.name, first, **means))
             losses_of.append(losses)
@@ -217,10 +219,16 @@ def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[
 
 
 @torch.inference_mode()
-def full_attention_losses(model: Any, prefix: list[int], scored: list[int], tokens: int = 0) -> torch.Tensor:
-    """NLL [n - 1] of `scored` [n] but its first, after as much of `prefix` as `tokens` or its own window holds."""
+def full_attention_losses(
+    model: Any, prefix: list[int], scored: list[int], tokens: int = 0, *, start: Sequence[int] = ()
+) -> torch.Tensor:
+    """NLL [n - 1] of `scored` [n] but its first, after as much of `prefix` as `tokens` or its own window holds.
+
+    `start` is what the tokenizer puts before every text.
+    """
     window = tokens or model.config.get_text_config().max_position_embeddings
-    context = prefix[max(0, len(prefix) - (window - len(scored))) :] if window > len(scored) else []
+    room = max(0, window - len(start) - len(scored))
+    context = [*start, *prefix[max(0, len(prefix) - room) :]]
     ids = torch.tensor([context + scored], device=model.device)
     cache: Any = None
     rows = []

@@ -13,6 +13,7 @@ from everlong.attach import trained_window
 from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
+from everlong.prompt import with_start
 
 _QUESTION = "(question)"
 _CHUNK_TOKENS = 512
@@ -32,7 +33,8 @@ class FullAttention(Baseline):
         before, self._after = _around_question(tokenizer)
         room = (self.window or trained_window(reading.model)) - _QUESTION_ROOM - len(tokenizer(before)["input_ids"])
         self._kept, text = _without_middle(reading.texts, room)
-        self._ids: list[int] = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
+        plain = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
+        self._ids = with_start(tokenizer, plain)
         self._cache = _prefill(reading.model, self._ids)
 
     @property

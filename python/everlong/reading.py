@@ -1,0 +1,94 @@
+"""What a memory has of readings that were cut short: a reading that begins again goes on from there."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+
+from everlong import _core
+
+_ATTRIBUTE = "readings"  # of the manifest
+_MOST_JOBS = 16  # unfinished ones that are remembered: the newest
+
+# Spans of the stream, [first, end) each; the last one without an end while its text is being read.
+_Job = list[list[int]]
+
+
+class Readings:
+    """The unfinished readings of one stream, kept in the memory's manifest.
+
+    A job is a text, or several that are read one after the other; it is finished when its last one was read to its end.
+    Of a job only the spans are kept: which tokens they hold under which source is what the memory's blocks say.
+    """
+
+    def __init__(self, core: _core.Memory, stream: int) -> None:
+        self._core = core
+        self._stream = stream
+        kept = json.loads(core.manifest().attributes.get(_ATTRIBUTE) or "{}")
+        self._jobs: list[_Job] = kept.get(str(stream), [])
+        self._job: _Job | None = None  # the one at work
+        self._known: dict[str, torch.Tensor] = {}  # what it had read when it began again, by source, less what was met
+        self._source = ""
+        open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
+        for job in open_jobs:  # the process died while it read; nothing came behind that
+            job[-1].append(core.stream_end(stream))
+        if open_jobs and not core.read_only:
+            self._keep()
+
+    def begin(self, source: str, first: int) -> None:
+        """A text of that name is read from now on; what is new of it stands in the stream from token `first` on."""
+        if self._job is None:
+            self._job = []
+            self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
+        if source not in self._known:
+            held = ((job, self._held(job, source)) for job in self._jobs)
+            nothing = (self._job, torch.zeros(0, dtype=torch.int64))
+            earlier, self._known[source] = next((one for one in held if len(one[1]) > 0), nothing)
+            if earlier is not self._job:  # it goes on as a part of this one
+                self._job[:] = sorted([*earlier, *self._job])
+                self._jobs = [job for job in self._jobs if job is not earlier]
+        self._source = source
+        if self._job and self._job[-1][1:] in ([], [first]):
+            del self._job[-1][1:]
+        else:
+            self._job.append([first])
+        self._keep()
+
+    def known(self, ids: torch.Tensor) -> int:
+        """How many of the text's next ids [n] the memory has. What differs is new, and so is all behind it."""
+        known = self._known[self._source]
+        length = min(len(ids), len(known))
+        different = torch.nonzero(ids[:length] != known[:length])
+        same = length if len(different) == 0 else int(different[0])
+        self._known[self._source] = known[same:] if same == len(ids) else known[:0]
+        return same
+
+    def end(self, last: int, *, finished: bool, more: bool = False) -> None:
+        """The text ends before token `last` of the stream: `finished` as a whole, with `more` of its job to come."""
+        assert self._job is not None
+        self._job[-1].append(last)
+        if last <= self._job[-1][0]:
+            self._job.pop()
+        if finished and not more:
+            self._jobs = [job for job in self._jobs if job is not self._job]
+        if not (finished and more):
+            self._job, self._known = None, {}
+        self._keep()
+
+    def _held(self, job: _Job, source: str) -> torch.Tensor:
+        """Token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
+        pieces = [np.zeros(0, dtype=np.int32)]
+        spans = [span for span in job if len(span) == 2]
+        for block in self._core.blocks(source=source) if spans else ():
+            for first, last in spans:
+                begin, end = max(first, block.begin), min(last, block.end)
+                if block.stream == self._stream and begin < end:
+                    pieces.append(self._core.token_ids(self._stream, begin, end))
+        return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+
+    def _keep(self) -> None:
+        kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
+        kept[str(self._stream)] = [job for job in self._jobs if job]
+        self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))

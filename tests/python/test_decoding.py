@@ -1,0 +1,125 @@
+"""Generation settings mean what they mean to transformers: against the plain model.generate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import everlong
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+PROMPT = random_text(40)
+
+
+@pytest.fixture
+def mm():
+    with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), config=SMALL) as opened:
+        yield opened
+
+
+class Heard:
+    """A streamer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[list[int]] = []
+        self.ended = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        self.given.append(value.flatten().tolist())
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def plain(mm: everlong.MemoryModel, **generation: Any) -> list[int]:
+    """What transformers alone generates behind PROMPT."""
+    ids = mm._encode(PROMPT)[None]
+    with torch.no_grad():
+        out = mm.model.generate(ids, attention_mask=torch.ones_like(ids), tokenizer=mm.tokenizer, **generation)
+    return out[0, ids.shape[1] :].tolist()
+
+
+def ours(mm: everlong.MemoryModel, **generation: Any) -> list[int]:
+    heard = Heard()
+    answer = mm.generate(PROMPT, remember=False, streamer=heard, **generation)
+    tokens = [token for given in heard.given[1:] for token in given]
+    assert answer.tokens == len(tokens)
+    assert answer.text == mm._text(tokens)
+    return tokens
+
+
+@pytest.mark.parametrize("where", ["call", "config", "model"])
+def test_stop_strings_end_an_answer_where_transformers_ends_it(mm, where: str) -> None:
+    whole = mm._text(plain(mm, max_new_tokens=60, do_sample=False))
+    stops = [whole[20:23], "never this"]
+    if where == "model":
+        mm.model.generation_config.stop_strings = stops
+        settings: dict[str, Any] = {"max_new_tokens": 60, "do_sample": False}
+    elif where == "config":
+        config = transformers.GenerationConfig(max_new_tokens=60, stop_strings=stops, eos_token_id=256)
+        settings = {"generation_config": config}
+    else:
+        settings = {"max_new_tokens": 60, "do_sample": False, "stop_strings": stops}
+    expected = plain(mm, **settings)
+    assert len(expected) < 60
+    assert ours(mm, **settings) == expected
+    if where == "model":
+        assert mm.model.generation_config.stop_strings == stops
+        assert len(ours(mm, **settings, stop_strings=None)) == 60
+
+
+def test_a_generation_config_is_taken_as_it_is(mm) -> None:
+    for settings in (
+        {"max_new_tokens": 70},
+        {"max_new_tokens": 12, "do_sample": True, "temperature": 0.7, "top_k": 20},
+        {"max_length": 55, "repetition_penalty": 1.3},
+    ):
+        config = transformers.GenerationConfig(**settings, eos_token_id=None)
+        torch.manual_seed(7)
+        expected = plain(mm, generation_config=config)
+        torch.manual_seed(7)
+        assert ours(mm, generation_config=config) == expected
+    assert len(expected) == 15
+    assert len(ours(mm, generation_config=config, max_new_tokens=3)) == 3
+    assert len(ours(mm)) == len(plain(mm, max_new_tokens=64, do_sample=False))
+    assert len(ours(mm, max_length=50)) == 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_beams": 2},
+        {"num_beams": 2, "do_sample": True},
+        {"penalty_alpha": 0.6, "top_k": 4},
+        {"prompt_lookup_num_tokens": 3},
+        {"dola_layers": "low"},
+        {"num_return_sequences": 2, "do_sample": True},
+        {"generation_config": transformers.GenerationConfig(num_beams=3, max_new_tokens=4)},
+    ],
+)
+def test_other_ways_of_decoding_are_refused(mm, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"greedy search or sampling|must be 1"):
+        mm.generate(PROMPT, **settings)
+    with pytest.raises(ValueError, match="assistant_model"):
+        mm.generate(PROMPT, assistant_model=tiny_model())
+    assert mm.stream_tokens == 0
+
+
+def test_a_streamer_hears_what_transformers_would_tell_it(mm) -> None:
+    theirs, heard = Heard(), Heard()
+    expected = plain(mm, max_new_tokens=9, do_sample=False, streamer=theirs)
+    mm.generate(PROMPT, max_new_tokens=9, remember=False, streamer=heard)
+    assert (heard.given, heard.ended) == (theirs.given, theirs.ended)
+    assert heard.given[1:] == [[token] for token in expected]
+
+
+def test_a_streamer_is_told_the_end_of_an_answer_that_fails(mm, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Heard()
+    monkeypatch.setattr(mm.frame, "extend", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        mm.generate(PROMPT, remember=False, streamer=heard)
+    assert heard.ended == 1
