@@ -110,7 +110,9 @@ class MemoryModel:
             memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
         )
         self._owns_memory = not isinstance(memory, Memory)
-        try:
+        with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
+            if self._owns_memory:
+                undo.callback(self.memory.close)
             self.memory.check(prints)
             kept = self.memory.core.manifest()
             # How a memory is written was decided when it was made.
@@ -118,6 +120,7 @@ class MemoryModel:
             self.model = model
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config, tokenizer)
+            undo.callback(self.frame.detach)
             self._prints = prints
             self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
@@ -126,13 +129,11 @@ class MemoryModel:
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
             self._embedder = self._start_embedder() if "embedding" in self.config.index else None
-        except BaseException:
-            if self._owns_memory:
-                self.memory.close()
-            raise
+            undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer
+        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
 
     @classmethod
