@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from transformers.generation import GenerationMode, StopStringCriteria
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.stopping_criteria import StopStringCriteria
 
 from everlong.frame import Frame, RecallPages
 
@@ -48,7 +49,8 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: 
     ) -> Any:
         mode = generation_config.get_generation_mode()
         if mode not in _MODES:
-            raise ValueError(f"{mode.value.replace('_', ' ')}: a memory decodes by greedy search or sampling")
+            asked = mode.value.replace("_", " ")
+            raise ValueError(f"{asked}: a memory decodes by greedy search or sampling, num_beams is 1")
         if (generation_config.num_return_sequences or 1) != 1:
             raise ValueError("num_return_sequences must be 1: a memory is one stream")
         if stop_strings:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import math
 import pathlib
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, TextIO
@@ -111,7 +113,9 @@ class MemoryModel:
             memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
         )
         self._owns_memory = not isinstance(memory, Memory)
-        try:
+        with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
+            if self._owns_memory:
+                undo.callback(self.memory.close)
             self.memory.check(prints)
             kept = self.memory.core.manifest()
             # How a memory is written was decided when it was made.
@@ -119,6 +123,7 @@ class MemoryModel:
             self.model = model
             self.tokenizer = tokenizer
             self.frame = Frame(served, self.memory, self.config, tokenizer)
+            undo.callback(self.frame.detach)
             self._prints = prints
             self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
@@ -127,13 +132,11 @@ class MemoryModel:
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
             self._embedder = self._start_embedder() if "embedding" in self.config.index else None
-        except BaseException:
-            if self._owns_memory:
-                self.memory.close()
-            raise
+            undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer
+        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
 
     @classmethod
@@ -173,7 +176,7 @@ class MemoryModel:
         in RAM that is full: what was archived before stays, the block that was refused is not in the memory. However a
         reading ends, what is archived of it bears its name.
         """
-        self._check_open()
+        self._ready()
         pieces, name = _pieces(text)
         source = source or name
         started = time.monotonic()
@@ -241,9 +244,10 @@ class MemoryModel:
         transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
         ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
         """
-        self._check_open()
-        with contextlib.nullcontext() if remember else self.frame.branch():
-            tokens = list(self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation))
+        self._ready()
+        answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
+        with contextlib.nullcontext() if remember else self.frame.branch(), contextlib.closing(answer):
+            tokens = list(answer)
         return Answer(self._text(tokens), len(tokens), self._last_recalled)
 
     def stream(
@@ -257,18 +261,35 @@ class MemoryModel:
         where: Where = EVERYWHERE,
         **generation: Any,
     ) -> Generator[str]:
-        """As `generate`, but yields the answer's text piece by piece."""
+        """As `generate`, but yields the answer's text piece by piece.
+
+        One question at a time: an answer that was not taken to its end ends where another call of this MemoryModel
+        begins (but for `signal`), as if it had been closed. What was said of it by then stays said.
+        """
         self._check_open()
+
+        def pieces() -> Generator[str]:
+            self._ready()
+            self._streamed = itself
+            answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
+            with contextlib.nullcontext() if remember else self.frame.branch(), contextlib.closing(answer):
+                yield from self._spoken(answer)
+
+        streamed = pieces()
+        itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
+        return streamed
+
+    def _spoken(self, answer: Iterator[int]) -> Generator[str]:
+        """The text of the tokens, piece by piece."""
         tokens: list[int] = []
         given = ""
-        with contextlib.nullcontext() if remember else self.frame.branch():
-            for token in self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation):
-                tokens.append(token)
-                text = self._text(tokens)
-                # A character of several tokens shows as U+FFFD until its last one is there.
-                if not text.endswith("\ufffd") and len(text) > len(given):
-                    yield text[len(given) :]
-                    given = text
+        for token in answer:
+            tokens.append(token)
+            text = self._text(tokens)
+            # A character of several tokens shows as U+FFFD until its last one is there.
+            if not text.endswith("\ufffd") and len(text) > len(given):
+                yield text[len(given) :]
+                given = text
         rest = self._text(tokens)[len(given) :]
         if rest:
             yield rest
@@ -280,7 +301,7 @@ class MemoryModel:
 
     def search(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Leaves no trace."""
-        self._check_open()
+        self._ready()
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         found: list[Found] = []
 
@@ -302,7 +323,7 @@ class MemoryModel:
         chat: bool,
         where: Where,
         **generation: Any,
-    ) -> Iterator[int]:
+    ) -> Generator[int]:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         if len(prompt.ids) == 0:
             raise ValueError("the question is empty")
@@ -415,7 +436,7 @@ class MemoryModel:
 
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
         """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too."""
-        self._check_open()
+        self._ready()
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
             prompt = build_prompt(self.tokenizer, question)
@@ -466,8 +487,8 @@ class MemoryModel:
         blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as "recent" has,
         "window" nothing; None as configured.
         """
-        self._check_open()
-        require_choice("policy", policy or "prompt", PerplexityPolicy)
+        self._ready()
+        require_choice(\"policy\", policy or \"prompt\", PerplexityPolicy)
         ids = self._encode(text)
         if len(ids) < 2:
             raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
@@ -525,17 +546,29 @@ class MemoryModel:
         if self._closed:
             return
         self._closed = True
-        try:
-            self.frame.close()
-        finally:
-            if self._embedder is not None:
-                self._embedder.close()
+        with contextlib.ExitStack() as last:  # whatever fails, in this order from below
             if self._owns_memory:
-                self.memory.close()
+                last.callback(self.memory.close)
+            if self._embedder is not None:
+                last.callback(self._embedder.close)
+            last.callback(self.frame.close)
+            self._end_streamed()
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("this MemoryModel was closed")
+
+    def _ready(self) -> None:
+        """Before a call that needs the frame as the one at work."""
+        self._check_open()
+        self._end_streamed()
+        self.frame.require_whole()
+
+    def _end_streamed(self) -> None:
+        """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""
+        streamed = self._streamed()
+        if streamed is not None and inspect.getgeneratorstate(streamed) == inspect.GEN_SUSPENDED:
+            streamed.close()
 
     def __enter__(self) -> MemoryModel:
         return self

@@ -10,6 +10,7 @@ import torch
 from everlong import _core
 
 _ATTRIBUTE = "readings"  # of the manifest
+_EARLIER = "reading"  # where everlong noted the one unfinished source of a memory before it knew of jobs
 _MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
 # Spans of the stream, [first, end) each; the last one without an end while its text is being read.
@@ -26,8 +27,11 @@ class Readings:
     def __init__(self, core: _core.Memory, stream: int) -> None:
         self._core = core
         self._stream = stream
-        kept = json.loads(core.manifest().attributes.get(_ATTRIBUTE) or "{}")
-        self._jobs: list[_Job] = kept.get(str(stream), [])
+        attributes = core.manifest().attributes
+        self._jobs: list[_Job] = json.loads(attributes.get(_ATTRIBUTE) or "{}").get(str(stream), [])
+        earlier = json.loads(attributes.get(_EARLIER) or "{}")
+        if earlier.get("stream") == stream:
+            self._jobs.append([[earlier["begin"]]])
         self._job: _Job | None = None  # the one at work
         self._known: dict[str, torch.Tensor] = {}  # what it had read when it began again, by source, less what was met
         self._source = ""
@@ -36,6 +40,7 @@ class Readings:
             job[-1].append(core.stream_end(stream))
         if open_jobs and not core.read_only:
             self._keep()
+            core.set_attribute(_EARLIER, "")
 
     def begin(self, source: str, first: int) -> None:
         """A text of that name is read from now on; what is new of it stands in the stream from token `first` on."""

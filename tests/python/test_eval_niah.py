@@ -231,7 +231,7 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
     fresh = MemoryModel(model, TOKENIZER, None, TINY_MEMORY)
     at_once = ask_haystack(fresh, haystack, config)
     fresh.close()
-    # Cut short in the middle of the first length.
+    # Cut short in the middle of the first length, as everlong noted that at first.
     with open_memory(tmp_path / "reading.everlong") as mm:
         mm.read(haystack.parts[0].text[:1_000], source=haystack.parts[0].source)
         mm.memory.core.set_attribute(

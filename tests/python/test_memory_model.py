@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import gc
 import io
 import itertools
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -166,6 +168,7 @@ def test_perplexity_of_a_frame_that_holds_everything_is_the_plain_one(mm) -> Non
 
 _OTHER_PROCESS = """
 import sys
+import weakref
 sys.path.insert(0, sys.argv[2])
 import everlong
 from test_exactness import SMALL
@@ -365,3 +368,27 @@ def test_wrong_use_is_told(mm) -> None:
     mm.close()
     with pytest.raises(everlong.ClosedError):
         mm.read("a")
+
+
+def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = tiny_model()
+    made = []
+    init = everlong.frame.Frame.__init__
+
+    def noted(frame: everlong.frame.Frame, *arguments: object) -> None:
+        init(frame, *arguments)
+        made.append(weakref.ref(frame))
+
+    def fail(core: object) -> None:
+        raise RuntimeError("no profile")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(everlong.frame.Frame, "__init__", noted)
+        patched.setattr(everlong.model, "load_profile", fail)
+        with pytest.raises(RuntimeError, match="no profile"):
+            everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL)
+    assert all(not module._forward_hooks for module in model.modules())
+    gc.collect()
+    assert [frame() for frame in made] == [None]
+    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        assert mm.read("and on it goes").tokens == 14
