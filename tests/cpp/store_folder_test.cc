@@ -1,5 +1,6 @@
 // A memory in a folder: reopening, one writer and many readers, rights, full disks, what a crash leaves behind.
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -123,6 +124,53 @@ TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
   std::filesystem::remove(folder_ / "manifest.json");
   EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kCorrupt);
+}
+
+// What a person has in a folder of his is there afterwards, whether a memory could be made in it or not.
+TEST_F(StoreFolder, CreateLeavesAloneWhatIsSomebodyElses) {
+  const auto refused = [this] {
+    const Status status = MemoryStore::Create(folder_, TestManifest()).status();
+    EXPECT_EQ(status.code(), StatusCode::kAlreadyExists) << status.ToString();
+    return status.message();
+  };
+  std::filesystem::create_directories(folder_ / "files");
+  WriteFile(folder_ / "files" / "letter.txt", "dear");
+  EXPECT_NE(refused().find("/files'"), std::string::npos);
+  EXPECT_EQ(ReadFile(folder_ / "files" / "letter.txt"), "dear");
+  std::filesystem::remove_all(folder_ / "files");
+
+  for (const char* name : {"files", "segments", "LOCK", "catalog.sqlite"}) {
+    WriteFile(folder_ / name, "somebody else's");
+    EXPECT_NE(refused().find(folder_.string()), std::string::npos);
+    EXPECT_EQ(ReadFile(folder_ / name), "somebody else's");
+    std::filesystem::remove(folder_ / name);
+  }
+
+  sqlite3* database = nullptr;
+  const std::string catalog = (folder_ / "catalog.sqlite").string();
+  ASSERT_EQ(sqlite3_open(catalog.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, "CREATE TABLE books (title)", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  EXPECT_NE(refused().find(catalog), std::string::npos);
+  std::filesystem::remove(catalog);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a refusal changes nothing";
+
+  WriteFile(folder_ / "notes.txt", "mine");
+  EXPECT_NE(Create(), nullptr);
+  EXPECT_EQ(ReadFile(folder_ / "notes.txt"), "mine");
+}
+
+// Blocks without kv have no segments; with the manifest lost they are all in the catalog.
+TEST_F(StoreFolder, CreateRefusesACatalogThatHeldBlocks) {
+  TestBlock block(1, 20);
+  block.payload.clear();
+  block.page_bytes.clear();
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  const std::string manifest = ReadFile(folder_ / "manifest.json");
+  std::filesystem::remove(folder_ / "manifest.json");
+  EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  WriteFile(folder_ / "manifest.json", manifest);
+  EXPECT_EQ(Open()->Blocks()->size(), 1U);
 }
 
 TEST_F(StoreFolder, CreateTakesOverWhatACrashedCreateLeft) {

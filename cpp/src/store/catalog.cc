@@ -95,6 +95,7 @@ constexpr std::string_view kInsertSequence =
     "INSERT INTO sqlite_sequence (name, seq) SELECT 'blocks', ? WHERE NOT EXISTS "
     "(SELECT 1 FROM sqlite_sequence WHERE name = 'blocks')";
 constexpr std::string_view kSnapshot = "VACUUM INTO ?";
+constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
 constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
@@ -245,6 +246,18 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file
   EVERLONG_RETURN_IF_ERROR(catalog->Verify());
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
   return catalog;
+}
+
+bool Catalog::HoldsNothing(const std::filesystem::path& file) {
+  const auto count = [&file]() -> Result<int64_t> {
+    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t tables, SelectNumber(database, kCountTables));
+    if (tables == 0) return 0;
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database, "PRAGMA application_id"));
+    return application == kApplicationId ? SelectNumber(database, kSelectSequence) : Result<int64_t>(tables);
+  };
+  const Result<int64_t> held = count();
+  return held.ok() && *held == 0;
 }
 
 Catalog::FileState Catalog::Look(const std::filesystem::path& file) {

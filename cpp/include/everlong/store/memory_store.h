@@ -123,7 +123,8 @@ struct StoreOptions {
 
 class MemoryStore {
  public:
-  // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one).
+  // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one,
+  // or something else under a name that a memory uses).
   static Result<std::unique_ptr<MemoryStore>> Create(const std::optional<std::filesystem::path>& folder,
                                                      const Manifest& manifest, const StoreOptions& options = {});
   // An existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and host).
