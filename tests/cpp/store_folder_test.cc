@@ -306,46 +306,67 @@ TEST_F(StoreFolder, ReadsAFolderWithoutTheRightToWrite) {
   protect(false);
 }
 
-// The owner of a folder that nobody may write to opens it as unchanging; when a writer comes after all, he sees it.
-TEST_F(StoreFolder, AReaderOfAnUnchangingFolderNoticesALaterWriter) {
-  const TestBlock block(1, 40);
-  ASSERT_OK(Create()->Append(block.Draft()).status());
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0555 : 0444), 0);
-  }
-  ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
-  int ready[2];
-  int go_on[2];
-  ASSERT_EQ(::pipe(ready), 0);
-  ASSERT_EQ(::pipe(go_on), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    char byte = 0;
-    if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
-    const auto store = MemoryStore::Open(folder_, true);
-    EXPECT_OK(store.status());
-    if (store.ok()) ExpectStored(**store, block, 1);
-    if (::write(ready[1], &byte, 1) != 1 || ::read(go_on[0], &byte, 1) != 1) ::_exit(2);
-    if (store.ok()) {
-      EXPECT_EQ((*store)->Blocks()->size(), 2U);
+// The owner of a folder that nobody may write to opens it as unchanging; a writer comes after all.
+class StoreUnchangingFolder : public StoreFolder {
+ protected:
+  using Use = std::function<void(MemoryStore&)>;
+
+  // A memory of `block_`: `before` and then `after` in one reader of another process, `write` between the two, here.
+  void ReadBesideALateWriter(const Use& before, const Use& write, const Use& after) const {
+    ASSERT_OK(Create()->Append(block_.Draft()).status());
+    Allow(0555, 0444);
+    ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
+    int ready[2];
+    int go_on[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    ASSERT_EQ(::pipe(go_on), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      char byte = 0;
+      if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
+      const auto store = MemoryStore::Open(folder_, true);
+      EXPECT_OK(store.status());
+      if (store.ok()) before(**store);
+      if (::write(ready[1], &byte, 1) != 1 || ::read(go_on[0], &byte, 1) != 1) ::_exit(2);
+      if (store.ok()) after(**store);
+      ::_exit(testing::Test::HasFailure() ? 1 : 0);
     }
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    ASSERT_EQ(::chmod(root_.c_str(), 0777), 0);
+    Allow(0777, 0666);
+    write(*Open());
+    Allow(0777, 0666);
+    ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    Allow(0777, 0666);
+    for (const int fd : {ready[0], ready[1], go_on[0], go_on[1]}) ::close(fd);
   }
-  char byte = 0;
-  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0777 : 0666), 0);
+  // Rights of all that is in the folder.
+  void Allow(mode_t folders, mode_t files) const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
+      ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? folders : files), 0);
+    }
   }
-  ASSERT_OK(Open()->Append(TestBlock(2, 20).Draft()).status());
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "segments")) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), 0666), 0);
-  }
-  ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  for (const int fd : {ready[0], ready[1], go_on[0], go_on[1]}) ::close(fd);
+  static void AppendSecond(MemoryStore& store) { ASSERT_OK(store.Append(TestBlock(2, 20).Draft()).status()); }
+
+  const TestBlock block_{1, 40};
+};
+
+TEST_F(StoreUnchangingFolder, AReaderNoticesALaterWriter) {
+  ReadBesideALateWriter([&](MemoryStore& store) { ExpectStored(store, block_, 1); }, &AppendSecond,
+                        [](MemoryStore& store) { EXPECT_EQ(store.Blocks()->size(), 2U); });
+}
+
+TEST_F(StoreUnchangingFolder, WhatAReaderExportsAfterALaterWriterCanBeImported) {
+  ReadBesideALateWriter([](MemoryStore&) {}, &AppendSecond,
+                        [&](MemoryStore& store) { EXPECT_OK(store.Export(root_ / "export")); });
+  const auto imported = MemoryStore::Import(root_ / "export", std::nullopt);
+  ASSERT_OK(imported.status());
+  EXPECT_EQ((*imported)->Blocks()->size(), 2U);
 }
 
 TEST_F(StoreFolder, SkipsWhatACrashLeftBehindTheLastRecord) {

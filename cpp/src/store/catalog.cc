@@ -320,6 +320,7 @@ Status Catalog::Verify() {
 
 Result<int64_t> Catalog::NextBlockId() {
   const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
   return sequence + 1;
 }
