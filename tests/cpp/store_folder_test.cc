@@ -336,7 +336,11 @@ class StoreUnchangingFolder : public StoreFolder {
     ASSERT_EQ(::chmod(root_.c_str(), 0777), 0);
     Allow(0777, 0666);
     write(*Open());
-    Allow(0777, 0666);
+    if (unchanging_again_) {
+      Allow(0555, 0444);
+    } else {
+      Allow(0777, 0666);
+    }
     ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -354,11 +358,22 @@ class StoreUnchangingFolder : public StoreFolder {
   static void AppendSecond(MemoryStore& store) { ASSERT_OK(store.Append(TestBlock(2, 20).Draft()).status()); }
 
   const TestBlock block_{1, 40};
+  bool unchanging_again_ = false;  // once the writer has gone
 };
 
 TEST_F(StoreUnchangingFolder, AReaderNoticesALaterWriter) {
   ReadBesideALateWriter([&](MemoryStore& store) { ExpectStored(store, block_, 1); }, &AppendSecond,
                         [](MemoryStore& store) { EXPECT_EQ(store.Blocks()->size(), 2U); });
+}
+
+TEST_F(StoreUnchangingFolder, AReaderServesNoPageThatALaterWriterHasForgotten) {
+  unchanging_again_ = true;
+  ReadBesideALateWriter([&](MemoryStore& store) { ExpectStored(store, block_, 1); },
+                        [](MemoryStore& store) { ASSERT_OK(store.Forget(std::vector<int64_t>{1})); },
+                        [&](MemoryStore& store) {
+                          std::vector<std::byte> out;
+                          EXPECT_EQ(ReadBlock(store, block_, 1, out).code(), StatusCode::kNotFound);
+                        });
 }
 
 TEST_F(StoreUnchangingFolder, WhatAReaderExportsAfterALaterWriterCanBeImported) {

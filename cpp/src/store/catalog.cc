@@ -286,6 +286,8 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
+  // What the last connection's data_version_ says of the known rows means nothing to this one: each counts for itself.
+  DropKnownRows();
   return OkStatus();
 }
 
