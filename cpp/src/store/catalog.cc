@@ -432,6 +432,10 @@ Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::v
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  return SelectBlocks(filter, damage);
+}
+
+Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage) {
   std::map<int64_t, std::vector<std::string>> tags;
   {
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTags));
@@ -606,9 +610,11 @@ Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
 }
 
 Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}, damage));
   const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  // Blocks and their pages out of one state: a writer beside this reader commits whenever it likes.
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, SelectBlocks({}, damage));
   std::vector<RecordRow> records;
   const auto complain = [&](int64_t block, const std::string& what) {
     const std::string text = "catalog '" + database_.name() + "': " + what;

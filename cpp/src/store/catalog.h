@@ -118,6 +118,8 @@ class Catalog {
   Status OpenForReading();
   Status Refresh();
   Status Verify();
+  // Under mutex_, in the caller's transaction.
+  Result<std::vector<BlockInfo>> SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage);
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);
   Status InsertPages(int64_t id, std::span<const PageRow> rows);
