@@ -44,6 +44,7 @@ struct Disk {
   long at = -1;  // which call
   long calls = 0;
   std::vector<Undo> undo;
+  std::set<std::string> synced;  // every path that an fsync has made durable
   // Another thread's first call waits until `go` says so, after it has said that it is there.
   const std::thread::id main = std::this_thread::get_id();
   bool holds = false;
@@ -125,6 +126,7 @@ int Synced(int fd, const char* name) {
       errno = EIO;
       return -1;
     }
+    g_disk->synced.insert(path);
     std::erase_if(g_disk->undo, [&path](const Undo& undo) { return undo.path == path; });
   }
   return Real<int(int)>(name)(fd);
@@ -376,6 +378,19 @@ TEST_F(StoreFaults, TheProcessDiesInAWrite) { RunAll(Fault::kTearAndDie); }
 TEST_F(StoreFaults, ThePowerGoes) { RunAll(Fault::kPowerLoss); }
 // Every call, for only a few of them are the fsync in the middle of a group.
 TEST_F(StoreFaults, ACallFailsAndThePowerGoesLater) { RunAll(Fault::kFailThenPowerLoss, 1000); }
+
+// Or a crash takes a folder away whose memory has acknowledged blocks.
+TEST_F(StoreFaults, EveryNewFolderIsDurableInTheOneAboveIt) {
+  Disk disk;
+  disk.folder = std::filesystem::canonical(root_).string();
+  g_disk = &disk;
+  const Status made = MemoryStore::Create(root_ / "a" / "b" / "memory" / "", TestManifest()).status();
+  g_disk = nullptr;
+  ASSERT_OK(made);
+  for (const char* folder : {"", "/a", "/a/b", "/a/b/memory"}) {
+    EXPECT_TRUE(disk.synced.contains(disk.folder + folder)) << folder;
+  }
+}
 
 }  // namespace
 }  // namespace everlong::store

@@ -65,8 +65,11 @@ TEST_F(StoreFolder, AForgottenLastIdIsNotReusedAfterReopening) {
 
 TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
   const mode_t before = ::umask(0);
-  {
-    const auto store = Create();
+  for (const char* ending : {"", "/", "/.", "//"}) {
+    std::filesystem::remove_all(folder_);
+    auto made = MemoryStore::Create(folder_.string() + ending, TestManifest());
+    ASSERT_OK(made.status());
+    const auto store = std::move(made).value();
     ASSERT_OK(store->Append(TestBlock(1, 20).Draft()).status());
     ASSERT_OK(store->SetAttribute("a", "b"));
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
