@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -176,6 +177,26 @@ TEST(TransferEngine, WhatCannotBeGivenIsRefused) {
     EXPECT_TRUE(queue->batches.empty());
   }
   EXPECT_EQ(Acquired(engine, 1)->bytes().size(), 1U);
+}
+
+TEST(TransferEngine, WhoHoldsForLongLeavesRoomForOthers) {
+  const auto queue = std::make_shared<ManualQueue>();
+  TransferEngine engine(queue, queue, 4 * kMiB);
+  std::vector<std::shared_ptr<StagingBuffer>> held;
+  for (int i = 0; i < 5; ++i) {
+    const auto buffer = engine.TryAcquire(kMiB, 2 * kMiB);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(*buffer != nullptr, i < 2) << i;
+    if (*buffer != nullptr) held.push_back(*buffer);
+  }
+  const auto first = Acquired(engine, kMiB);
+  const auto second = Acquired(engine, kMiB);
+  EXPECT_EQ(engine.TryAcquire(1).value(), nullptr);
+  held.clear();
+  EXPECT_EQ(engine.TryAcquire(kMiB, 2 * kMiB).value(), nullptr) << "others hold as much as is kept for them";
+  EXPECT_NE(engine.TryAcquire(kMiB, kMiB).value(), nullptr);
+  EXPECT_EQ(engine.TryAcquire(1, std::numeric_limits<int64_t>::max()).value(), nullptr);
+  EXPECT_EQ(engine.TryAcquire(1, -1).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(TransferEngine, PiecesOfAnotherSizeMakeRoom) {

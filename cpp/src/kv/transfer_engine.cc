@@ -109,13 +109,16 @@ TransferEngine::~TransferEngine() {
   static_cast<void>(ended);
 }
 
-Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes) {
-  if (bytes < 0) return InvalidArgumentError("bytes is " + std::to_string(bytes) + "; expected at least 0");
+Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes, int64_t keep_free) {
+  if (bytes < 0 || keep_free < 0) {
+    return InvalidArgumentError("bytes is " + std::to_string(bytes) + ", keep_free " + std::to_string(keep_free) +
+                                "; expected at least 0");
+  }
   std::shared_ptr<StagingBuffer> buffer;
   if (bytes > pool_->limit()) return buffer;
   to_device_->ReleasePassed();
   to_host_->ReleasePassed();
-  EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes));
+  EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes, keep_free));
   if (piece.has_value()) {
     buffer = std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
   }
