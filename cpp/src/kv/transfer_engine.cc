@@ -36,13 +36,10 @@ class TransferEngine::Lane {
     return status;
   }
 
+  // Buffers go back under the lock: who finds nothing under way finds them in the pool.
   void ReleasePassed() {
-    std::vector<std::shared_ptr<const StagingBuffer>> released;  // outlives the lock: giving back locks the pool
     const std::lock_guard lock(mutex_);
-    while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) {
-      released.push_back(std::move(under_way_.front().buffer));
-      under_way_.pop_front();
-    }
+    while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) under_way_.pop_front();
   }
 
   std::optional<uint64_t> Oldest() {
@@ -68,12 +65,8 @@ class TransferEngine::Lane {
 
   // A queue works in order: what is behind `ticket` is done too.
   void Release(uint64_t ticket) {
-    std::vector<std::shared_ptr<const StagingBuffer>> released;
     const std::lock_guard lock(mutex_);
-    while (!under_way_.empty() && under_way_.front().ticket <= ticket) {
-      released.push_back(std::move(under_way_.front().buffer));
-      under_way_.pop_front();
-    }
+    while (!under_way_.empty() && under_way_.front().ticket <= ticket) under_way_.pop_front();
   }
 
   const std::shared_ptr<CopyQueue> queue_;
@@ -140,6 +133,9 @@ Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
       oldest = lane->Oldest();
     }
     if (!oldest.has_value()) {
+      // Another thread may have waited for the last of them since this one was refused.
+      EVERLONG_ASSIGN_OR_RETURN(buffer, TryAcquire(bytes));
+      if (buffer != nullptr) return buffer;
       return CapacityError("staging: " + std::to_string(bytes) + " bytes asked, " + std::to_string(pool_->taken()) +
                            " of a pool of " + std::to_string(pool_->limit()) + " are held by buffers not handed over");
     }
