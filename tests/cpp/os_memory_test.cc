@@ -449,6 +449,16 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
   second.join();
 }
 
+// Room that was made for an index which cannot be built goes back to the payload.
+TEST(OsMemoryTest, AnIndexThatFailsTakesNoRoom) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.host_bytes = 0}).value(), 29, 12);
+  DamageOnDisk(folder.path(), filled.blocks[6]);
+  const int64_t before = filled.memory->Stats()->index_bytes;
+  EXPECT_EQ(filled.memory->SetRetrievalHeads(kHeads).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(filled.memory->Stats()->index_bytes, before);
+}
+
 // A block that the disk did not take is out of the indexes again, and the stream goes on where it was.
 TEST(OsMemoryTest, ABlockThatCouldNotBeStoredIsTakenBack) {
   const TemporaryFolder folder;

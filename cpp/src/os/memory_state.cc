@@ -158,7 +158,10 @@ Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::R
     }
     return OkStatus();
   };
-  EVERLONG_RETURN_IF_ERROR(VisitKeys(missing, &*built, false, add));
+  if (const Status visited = VisitKeys(missing, &*built, false, add); !visited.ok()) {
+    TellIndexBytes();  // there is no such index: the payload has its room again
+    return visited;
+  }
   return built;
 }
 
