@@ -281,10 +281,11 @@ void ReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages, cons
 std::unique_ptr<PendingReadsHandle> StartReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages,
                                                    int32_t first_layer, int32_t layers, const py::object& out) {
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
-  auto reads = ValueOrRaise(self.Call([&](Memory& memory) {
-    return memory.StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes));
-  }));
-  return std::make_unique<PendingReadsHandle>(self.Share(), out, std::move(reads));
+  // Before they begin: close() in another thread may come before they are returned.
+  std::shared_ptr<Memory> memory = self.Share();
+  auto reads = ValueOrRaise(
+      Unlocked([&] { return memory->StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes)); }));
+  return std::make_unique<PendingReadsHandle>(std::move(memory), out, std::move(reads));
 }
 
 py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32_t layer) {

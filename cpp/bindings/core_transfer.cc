@@ -61,8 +61,8 @@ std::shared_ptr<StagingBuffer> Acquire(TransferEngine& self, int64_t bytes) {
   return ValueOrRaise(Unlocked([&] { return self.Acquire(bytes); }));
 }
 
-std::shared_ptr<StagingBuffer> TryAcquire(TransferEngine& self, int64_t bytes) {
-  return ValueOrRaise(Unlocked([&] { return self.TryAcquire(bytes); }));
+std::shared_ptr<StagingBuffer> TryAcquire(TransferEngine& self, int64_t bytes, int64_t keep_free) {
+  return ValueOrRaise(Unlocked([&] { return self.TryAcquire(bytes, keep_free); }));
 }
 
 // The buffer's memory as numpy sees it; the array keeps the buffer.
@@ -94,7 +94,7 @@ void BindTransfer(py::module_& module) {
   py::class_<TransferEngine>(module, "TransferEngine")
       .def(py::init(&MakeEngine), py::arg("device"), py::arg("pool_bytes"))
       .def("acquire", &Acquire, py::arg("bytes"))
-      .def("try_acquire", &TryAcquire, py::arg("bytes"))
+      .def("try_acquire", &TryAcquire, py::arg("bytes"), py::arg("keep_free") = 0)
       .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer"), py::arg("device_address"),
            py::arg("stream") = 0)
       .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer"), py::arg("device_address"),

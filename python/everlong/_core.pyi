@@ -464,8 +464,8 @@ class TransferEngine:
 
         CapacityError when the pool cannot hold it, or what is held was never handed over.
         """
-    def try_acquire(self, bytes: int) -> StagingBuffer | None:
-        """The same without waiting; None where there is no room for it now, or never."""
+    def try_acquire(self, bytes: int, keep_free: int = 0) -> StagingBuffer | None:
+        """The same without waiting; None where there is no room for it and `keep_free` bytes now, or never."""
     def to_device(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
         """Copy the whole buffer there, without waiting."""
     def to_host(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:

@@ -33,8 +33,10 @@ class PayloadTransfer:
         self._copies = device.type != "cpu" if copies is None else copies
         self.batch_bytes = max(BATCH_BYTES, largest_page)
         index = None if device.type == "cpu" else device.index
-        # A buffer takes up to twice its bytes.
-        self._engine = _core.TransferEngine(index, 2 * (_BATCHES * self.batch_bytes + _BLOCKS * largest_block))
+        # A buffer takes up to twice its bytes. What is archived may stay in its buffer until the disk has it: however
+        # far that falls behind, batches find room.
+        self._for_batches = 2 * _BATCHES * self.batch_bytes
+        self._engine = _core.TransferEngine(index, self._for_batches + 2 * _BLOCKS * largest_block)
 
     def stage(self, count: int) -> _core.StagingBuffer:
         """A buffer of `count` <= batch_bytes bytes to fill; waits when earlier ones are still being copied."""
@@ -56,7 +58,7 @@ class PayloadTransfer:
 
         In a buffer that was used before, where one is free: the memory may hold it until it is written, without a copy.
         """
-        staged = self._engine.try_acquire(count)
+        staged = self._engine.try_acquire(count, keep_free=self._for_batches)
         if self._copies:
             payload = torch.empty(count, dtype=torch.uint8, device=self._device)
             encode(payload)

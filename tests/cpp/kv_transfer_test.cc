@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
+#include <semaphore>
 #include <set>
 #include <thread>
 #include <vector>
@@ -176,6 +179,51 @@ TEST(TransferEngine, WhatCannotBeGivenIsRefused) {
     EXPECT_TRUE(queue->batches.empty());
   }
   EXPECT_EQ(Acquired(engine, 1)->bytes().size(), 1U);
+}
+
+TEST(TransferEngine, WhoHoldsForLongLeavesRoomForOthers) {
+  const auto queue = std::make_shared<ManualQueue>();
+  TransferEngine engine(queue, queue, 4 * kMiB);
+  std::vector<std::shared_ptr<StagingBuffer>> held;
+  for (int i = 0; i < 5; ++i) {
+    const auto buffer = engine.TryAcquire(kMiB, 2 * kMiB);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(*buffer != nullptr, i < 2) << i;
+    if (*buffer != nullptr) held.push_back(*buffer);
+  }
+  const auto first = Acquired(engine, kMiB);
+  const auto second = Acquired(engine, kMiB);
+  EXPECT_EQ(engine.TryAcquire(1).value(), nullptr);
+  held.clear();
+  EXPECT_EQ(engine.TryAcquire(kMiB, 2 * kMiB).value(), nullptr) << "others hold as much as is kept for them";
+  EXPECT_NE(engine.TryAcquire(kMiB, kMiB).value(), nullptr);
+  EXPECT_EQ(engine.TryAcquire(1, std::numeric_limits<int64_t>::max()).value(), nullptr);
+  EXPECT_EQ(engine.TryAcquire(1, -1).status().code(), StatusCode::kInvalidArgument);
+}
+
+// One thread has waited for the only transfer, and its buffer is on its way back: another that asks for it gets it.
+TEST(TransferEngine, ABufferIsUnderWayUntilItIsBack) {
+  const auto queue = std::make_shared<ManualQueue>();
+  TransferEngine engine(queue, queue, kMiB);
+  std::byte device{};
+  std::binary_semaphore going(0);
+  std::binary_semaphore asked(0);
+  std::shared_ptr<StagingBuffer> only = Acquired(engine, kMiB);
+  // The engine's ownership ends slowly: as long as nobody is refused meanwhile.
+  std::shared_ptr<const StagingBuffer> slow(only.get(), [&, only](const StagingBuffer* /*buffer*/) mutable {
+    going.release();
+    static_cast<void>(asked.try_acquire_for(std::chrono::milliseconds(50)));
+    only.reset();
+  });
+  only.reset();
+  const auto transfer =
+      engine.ToDevice(std::move(slow), std::vector<TransferSegment>{{0, 1, &device}}, nullptr).value();
+  std::thread waiting([&, transfer] { EXPECT_TRUE(engine.Wait(transfer).ok()); });
+  going.acquire();
+  const auto buffer = engine.Acquire(kMiB);
+  asked.release();
+  waiting.join();
+  EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
 }
 
 TEST(TransferEngine, PiecesOfAnotherSizeMakeRoom) {

@@ -41,6 +41,19 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Changes a byte of the block's first page, in the first layer.
+void DamageOnDisk(const std::filesystem::path& folder, const Block& block) {
+  const std::vector<std::byte> payload = block.Payload();
+  const std::filesystem::path segment = folder / "segments" / "000001.kvseg";
+  std::string bytes(static_cast<size_t>(std::filesystem::file_size(segment)), '\0');
+  std::ifstream(segment, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  const size_t at = bytes.find({reinterpret_cast<const char*>(payload.data()), 64});
+  ASSERT_NE(at, std::string::npos);
+  std::fstream file(segment, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(~bytes[at]));
+}
+
 TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
   const Filled filled = FilledInRam(1);
   const auto infos = filled.memory->Blocks();
@@ -396,25 +409,54 @@ TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 25, 12);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  const std::vector<std::byte> payload = filled.blocks[6].Payload();
-  const std::filesystem::path segment = folder.path() / "segments" / "000001.kvseg";
-  std::string bytes(static_cast<size_t>(std::filesystem::file_size(segment)), '\0');
-  std::ifstream(segment, std::ios::binary).read(bytes.data(), std::ssize(bytes));
-  const size_t at = bytes.find({reinterpret_cast<const char*>(payload.data()), 64});
-  ASSERT_NE(at, std::string::npos);
-  std::fstream file(segment, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(static_cast<std::streamoff>(at));
-  file.put(static_cast<char>(~bytes[at]));
-  file.close();
+  DamageOnDisk(folder.path(), filled.blocks[6]);
   const auto report = filled.memory->Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{7});
   EXPECT_EQ(filled.memory->Blocks()->size(), 11U);
   EXPECT_EQ(filled.memory->retrieval_heads(), kHeads);
-  std::vector<std::byte> out(payload.size());
+  std::vector<std::byte> out(filled.blocks[6].Payload().size());
   EXPECT_EQ(filled.memory->ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
   const Question question = QuestionFor(filled.blocks[9], filled.blocks[9].span.size() - 1, 4.0F);
   EXPECT_FALSE(filled.memory->Search(question.Request())->groups.empty());
+}
+
+// A repair drops the indexes of blocks, which the next search builds again; one that is under way must not miss them.
+TEST(OsMemoryTest, SearchesRunBesideRepairs) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 28, 70);
+  std::atomic<bool> stop = false;
+  const auto search = [&] {
+    const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
+    SearchRequest request;
+    request.mean_query = mean_query;
+    request.kinds = static_cast<uint32_t>(IndexKind::kMeanPool) | static_cast<uint32_t>(IndexKind::kHnsw);
+    while (!stop) {
+      const Status found = filled.memory->Search(request).status();
+      // What is damaged may be met before it is dropped.
+      EXPECT_TRUE(found.ok() || found.code() == StatusCode::kCorrupt) << found.ToString();
+    }
+  };
+  std::thread first(search);
+  std::thread second(search);
+  for (size_t i = 0; i < 60; ++i) {
+    DamageOnDisk(folder.path(), filled.blocks[i]);
+    const auto report = filled.memory->Verify(true);
+    EXPECT_TRUE(report.ok() && report->dropped == std::vector<int64_t>{filled.blocks[i].id}) << i;
+  }
+  stop = true;
+  first.join();
+  second.join();
+}
+
+// Room that was made for an index which cannot be built goes back to the payload.
+TEST(OsMemoryTest, AnIndexThatFailsTakesNoRoom) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.host_bytes = 0}).value(), 29, 12);
+  DamageOnDisk(folder.path(), filled.blocks[6]);
+  const int64_t before = filled.memory->Stats()->index_bytes;
+  EXPECT_EQ(filled.memory->SetRetrievalHeads(kHeads).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(filled.memory->Stats()->index_bytes, before);
 }
 
 // A block that the disk did not take is out of the indexes again, and the stream goes on where it was.

@@ -102,6 +102,32 @@ TEST_F(StoreExport, ADamagedFileIsRefusedAndNothingIsMade) {
   EXPECT_EQ(MemoryStore::Import(file, std::nullopt).status().code(), StatusCode::kCorrupt);
 }
 
+// Into a folder of a person's own: what is his stays.
+TEST_F(StoreExport, AFailedImportTakesAwayOnlyWhatItMade) {
+  const std::filesystem::path file = root_ / "export";
+  const std::filesystem::path home = root_ / "home";
+  ASSERT_OK(store_->Export(file));
+  const std::string good = ReadFile(file);
+  std::filesystem::create_directories(home / "files");
+  WriteFile(home / "notes.txt", "mine");
+  WriteFile(home / "files" / "letter.txt", "dear");
+  WriteFile(file, good.substr(0, good.size() - 1));
+  EXPECT_EQ(MemoryStore::Import(file, home).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadFile(home / "files" / "letter.txt"), "dear");
+
+  std::filesystem::rename(home / "files", home / "letters");
+  EXPECT_EQ(MemoryStore::Import(file, home).status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(ReadFile(home / "notes.txt"), "mine");
+  EXPECT_EQ(ReadFile(home / "letters" / "letter.txt"), "dear");
+  for (const char* name : {"files", "segments", "catalog.sqlite", "catalog.sqlite-wal", "manifest.json"}) {
+    EXPECT_FALSE(std::filesystem::exists(home / name)) << name;
+  }
+  WriteFile(file, good);
+  const auto imported = MemoryStore::Import(file, home);
+  ASSERT_OK(imported.status());
+  ExpectSame(**imported);
+}
+
 TEST_F(StoreExport, TensorsAreReplacedAndTheirOldBytesGo) {
   const std::vector<std::byte> first = RandomBytes(2, 100);
   const std::vector<std::byte> second = RandomBytes(3, 100);

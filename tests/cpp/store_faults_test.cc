@@ -11,7 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <semaphore>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "store_fixture.h"
@@ -20,11 +22,12 @@ namespace {
 
 enum class Fault {
   kNone,
-  kFail,        // one call fails and changes nothing; the process goes on
-  kTear,        // one write puts half of its bytes down and fails; the process goes on
-  kDie,         // the process is gone before one call
-  kTearAndDie,  // and after half of one write
-  kPowerLoss,   // the process is gone before one call, and with it every write that no fsync has followed
+  kFail,               // one call fails and changes nothing; the process goes on
+  kTear,               // one write puts half of its bytes down and fails; the process goes on
+  kDie,                // the process is gone before one call
+  kTearAndDie,         // and after half of one write
+  kPowerLoss,          // the process is gone before one call, and with it every write that no fsync has followed
+  kFailThenPowerLoss,  // one call fails, the process goes on, and at its end the power goes
 };
 
 // A write that is not durable yet: what stood there before.
@@ -41,6 +44,12 @@ struct Disk {
   long at = -1;  // which call
   long calls = 0;
   std::vector<Undo> undo;
+  std::set<std::string> synced;  // every path that an fsync has made durable
+  // Another thread's first call waits until `go` says so, after it has said that it is there.
+  const std::thread::id main = std::this_thread::get_id();
+  bool holds = false;
+  std::binary_semaphore held{0};
+  std::binary_semaphore go{0};
 };
 Disk* g_disk = nullptr;  // set in the child process alone
 
@@ -82,6 +91,11 @@ void Remember(int fd, const std::string& path, off_t offset, size_t count) {
 
 // Whether this call is the one that fails; does not come back from one that is the last.
 bool Strikes() {
+  if (g_disk->holds && std::this_thread::get_id() != g_disk->main) {
+    g_disk->holds = false;
+    g_disk->held.release();
+    g_disk->go.acquire();
+  }
   if (g_disk->calls++ != g_disk->at) return false;
   if (g_disk->fault == Fault::kPowerLoss) LosePower();
   if (g_disk->fault == Fault::kDie) ::_exit(9);
@@ -95,7 +109,7 @@ ssize_t Allowed(int fd, off_t offset, size_t count) {
   const bool strikes = Strikes();
   Remember(fd, path, offset, count);
   if (!strikes) return static_cast<ssize_t>(count);
-  if (g_disk->fault == Fault::kFail) return -1;
+  if (g_disk->fault == Fault::kFail || g_disk->fault == Fault::kFailThenPowerLoss) return -1;
   return static_cast<ssize_t>(count / 2);
 }
 
@@ -112,6 +126,7 @@ int Synced(int fd, const char* name) {
       errno = EIO;
       return -1;
     }
+    g_disk->synced.insert(path);
     std::erase_if(g_disk->undo, [&path](const Undo& undo) { return undo.path == path; });
   }
   return Real<int(int)>(name)(fd);
@@ -240,17 +255,24 @@ class StoreFaults : public StoreFolderTest {
     const auto opened = MemoryStore::Open(folder, false, kSmallSegments);
     if (!opened.ok()) return;
     MemoryStore& store = **opened;
-    std::vector<int64_t> submitted;
     for (int64_t name = 3; name <= 4; ++name) {
       const auto id = store.Append(BlockOf(name).Draft());
       if (id.ok()) tell({name, News::kStored});
     }
-    for (int64_t name = 5; name <= 6; ++name) {
-      if (store.Submit(BlockOf(name).Draft()).ok()) submitted.push_back(name);
+    // One block alone, and behind it a group that does not fit into what is left of its segment.
+    std::map<int64_t, int64_t> submitted;  // id -> name
+    g_disk->holds = true;
+    for (int64_t name = 5; name <= 8; ++name) {
+      const auto id = store.Submit(BlockOf(name).Draft());
+      if (id.ok()) submitted.emplace(*id, name);
+      if (name == 5) g_disk->held.acquire();
     }
-    if (store.Flush().ok()) {
-      for (const int64_t name : submitted) tell({name, News::kStored});
-    }
+    g_disk->go.release();
+    std::vector<int64_t> lost;
+    const Status flushed = store.Flush(&lost);
+    if (flushed.ok() != lost.empty()) ::_exit(6);
+    for (const int64_t id : lost) submitted.erase(id);
+    for (const auto& [id, name] : submitted) tell({name, News::kStored});
     const std::vector<std::byte> vector(32, std::byte{3});
     const TensorView tensor{"v", "U8", {32}, vector};
     if (store.PutTensors(1, PayloadKind::kIndex, {&tensor, 1}).ok()) tell({1, News::kTensors});
@@ -259,7 +281,7 @@ class StoreFaults : public StoreFolderTest {
     if (store.SetAttribute("said", "yes").ok()) tell({0, News::kAttribute});
     if (store.PutFile("frame", kNewFile).ok()) tell({0, News::kFile});
     static_cast<void>(store.Compact().status());
-    if (store.Append(BlockOf(7).Draft()).ok()) tell({7, News::kStored});
+    if (store.Append(BlockOf(9).Draft()).ok()) tell({9, News::kStored});
   }
 
   // One process that meets `fault` at call number `at`. Returns how many calls it made, or `at` when it was the last.
@@ -272,9 +294,13 @@ class StoreFaults : public StoreFolderTest {
     EXPECT_EQ(::pipe(count), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      Disk disk{folder_.string(), fault, at, 0, {}};
+      Disk disk;
+      disk.folder = folder_.string();
+      disk.fault = fault;
+      disk.at = at;
       g_disk = &disk;
       Work(folder_, news[1]);
+      if (fault == Fault::kFailThenPowerLoss && at >= 0) LosePower();
       g_disk = nullptr;
       if (::write(count[1], &disk.calls, sizeof disk.calls) != sizeof disk.calls) ::_exit(7);
       ::_exit(0);
@@ -328,13 +354,13 @@ class StoreFaults : public StoreFolderTest {
         EXPECT_TRUE(*file == kNewFile);
       }
     }
-    ASSERT_OK(store->Append(BlockOf(9).Draft()).status());
+    ASSERT_OK(store->Append(BlockOf(10).Draft()).status());
   }
 
-  void RunAll(Fault fault) {
+  void RunAll(Fault fault, int usual_points = 25) {
     const long calls = Run(Fault::kNone, -1);
     ASSERT_GT(calls, 40) << "nothing passes through the failing disk";
-    const long points = CampaignSize("FAULTS", 25);
+    const long points = CampaignSize("FAULTS", usual_points);
     const long stride = std::max<long>(1, calls / points);
     for (long at = static_cast<long>(std::random_device{}()) % stride; at < calls && !HasFailure(); at += stride) {
       SCOPED_TRACE("call " + std::to_string(at) + " of " + std::to_string(calls));
@@ -350,6 +376,21 @@ TEST_F(StoreFaults, AWriteIsTorn) { RunAll(Fault::kTear); }
 TEST_F(StoreFaults, TheProcessDies) { RunAll(Fault::kDie); }
 TEST_F(StoreFaults, TheProcessDiesInAWrite) { RunAll(Fault::kTearAndDie); }
 TEST_F(StoreFaults, ThePowerGoes) { RunAll(Fault::kPowerLoss); }
+// Every call, for only a few of them are the fsync in the middle of a group.
+TEST_F(StoreFaults, ACallFailsAndThePowerGoesLater) { RunAll(Fault::kFailThenPowerLoss, 1000); }
+
+// Or a crash takes a folder away whose memory has acknowledged blocks.
+TEST_F(StoreFaults, EveryNewFolderIsDurableInTheOneAboveIt) {
+  Disk disk;
+  disk.folder = std::filesystem::canonical(root_).string();
+  g_disk = &disk;
+  const Status made = MemoryStore::Create(root_ / "a" / "b" / "memory" / "", TestManifest()).status();
+  g_disk = nullptr;
+  ASSERT_OK(made);
+  for (const char* folder : {"", "/a", "/a/b", "/a/b/memory"}) {
+    EXPECT_TRUE(disk.synced.contains(disk.folder + folder)) << folder;
+  }
+}
 
 }  // namespace
 }  // namespace everlong::store

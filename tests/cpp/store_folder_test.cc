@@ -1,5 +1,6 @@
 // A memory in a folder: reopening, one writer and many readers, rights, full disks, what a crash leaves behind.
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -64,8 +65,11 @@ TEST_F(StoreFolder, AForgottenLastIdIsNotReusedAfterReopening) {
 
 TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
   const mode_t before = ::umask(0);
-  {
-    const auto store = Create();
+  for (const char* ending : {"", "/", "/.", "//"}) {
+    std::filesystem::remove_all(folder_);
+    auto made = MemoryStore::Create(folder_.string() + ending, TestManifest());
+    ASSERT_OK(made.status());
+    const auto store = std::move(made).value();
     ASSERT_OK(store->Append(TestBlock(1, 20).Draft()).status());
     ASSERT_OK(store->SetAttribute("a", "b"));
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
@@ -123,6 +127,53 @@ TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
   std::filesystem::remove(folder_ / "manifest.json");
   EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kCorrupt);
+}
+
+// What a person has in a folder of his is there afterwards, whether a memory could be made in it or not.
+TEST_F(StoreFolder, CreateLeavesAloneWhatIsSomebodyElses) {
+  const auto refused = [this] {
+    const Status status = MemoryStore::Create(folder_, TestManifest()).status();
+    EXPECT_EQ(status.code(), StatusCode::kAlreadyExists) << status.ToString();
+    return status.message();
+  };
+  std::filesystem::create_directories(folder_ / "files");
+  WriteFile(folder_ / "files" / "letter.txt", "dear");
+  EXPECT_NE(refused().find("/files'"), std::string::npos);
+  EXPECT_EQ(ReadFile(folder_ / "files" / "letter.txt"), "dear");
+  std::filesystem::remove_all(folder_ / "files");
+
+  for (const char* name : {"files", "segments", "LOCK", "catalog.sqlite"}) {
+    WriteFile(folder_ / name, "somebody else's");
+    EXPECT_NE(refused().find(folder_.string()), std::string::npos);
+    EXPECT_EQ(ReadFile(folder_ / name), "somebody else's");
+    std::filesystem::remove(folder_ / name);
+  }
+
+  sqlite3* database = nullptr;
+  const std::string catalog = (folder_ / "catalog.sqlite").string();
+  ASSERT_EQ(sqlite3_open(catalog.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, "CREATE TABLE books (title)", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  EXPECT_NE(refused().find(catalog), std::string::npos);
+  std::filesystem::remove(catalog);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a refusal changes nothing";
+
+  WriteFile(folder_ / "notes.txt", "mine");
+  EXPECT_NE(Create(), nullptr);
+  EXPECT_EQ(ReadFile(folder_ / "notes.txt"), "mine");
+}
+
+// Blocks without kv have no segments; with the manifest lost they are all in the catalog.
+TEST_F(StoreFolder, CreateRefusesACatalogThatHeldBlocks) {
+  TestBlock block(1, 20);
+  block.payload.clear();
+  block.page_bytes.clear();
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  const std::string manifest = ReadFile(folder_ / "manifest.json");
+  std::filesystem::remove(folder_ / "manifest.json");
+  EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
+  WriteFile(folder_ / "manifest.json", manifest);
+  EXPECT_EQ(Open()->Blocks()->size(), 1U);
 }
 
 TEST_F(StoreFolder, CreateTakesOverWhatACrashedCreateLeft) {
@@ -258,46 +309,82 @@ TEST_F(StoreFolder, ReadsAFolderWithoutTheRightToWrite) {
   protect(false);
 }
 
-// The owner of a folder that nobody may write to opens it as unchanging; when a writer comes after all, he sees it.
-TEST_F(StoreFolder, AReaderOfAnUnchangingFolderNoticesALaterWriter) {
-  const TestBlock block(1, 40);
-  ASSERT_OK(Create()->Append(block.Draft()).status());
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0555 : 0444), 0);
-  }
-  ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
-  int ready[2];
-  int go_on[2];
-  ASSERT_EQ(::pipe(ready), 0);
-  ASSERT_EQ(::pipe(go_on), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    char byte = 0;
-    if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
-    const auto store = MemoryStore::Open(folder_, true);
-    EXPECT_OK(store.status());
-    if (store.ok()) ExpectStored(**store, block, 1);
-    if (::write(ready[1], &byte, 1) != 1 || ::read(go_on[0], &byte, 1) != 1) ::_exit(2);
-    if (store.ok()) {
-      EXPECT_EQ((*store)->Blocks()->size(), 2U);
+// The owner of a folder that nobody may write to opens it as unchanging; a writer comes after all.
+class StoreUnchangingFolder : public StoreFolder {
+ protected:
+  using Use = std::function<void(MemoryStore&)>;
+
+  // A memory of `block_`: `before` and then `after` in one reader of another process, `write` between the two, here.
+  void ReadBesideALateWriter(const Use& before, const Use& write, const Use& after) const {
+    ASSERT_OK(Create()->Append(block_.Draft()).status());
+    Allow(0555, 0444);
+    ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
+    int ready[2];
+    int go_on[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    ASSERT_EQ(::pipe(go_on), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      char byte = 0;
+      if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
+      const auto store = MemoryStore::Open(folder_, true);
+      EXPECT_OK(store.status());
+      if (store.ok()) before(**store);
+      if (::write(ready[1], &byte, 1) != 1 || ::read(go_on[0], &byte, 1) != 1) ::_exit(2);
+      if (store.ok()) after(**store);
+      ::_exit(testing::Test::HasFailure() ? 1 : 0);
     }
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    ASSERT_EQ(::chmod(root_.c_str(), 0777), 0);
+    Allow(0777, 0666);
+    write(*Open());
+    if (unchanging_again_) {
+      Allow(0555, 0444);
+    } else {
+      Allow(0777, 0666);
+    }
+    ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    Allow(0777, 0666);
+    for (const int fd : {ready[0], ready[1], go_on[0], go_on[1]}) ::close(fd);
   }
-  char byte = 0;
-  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? 0777 : 0666), 0);
+  // Rights of all that is in the folder.
+  void Allow(mode_t folders, mode_t files) const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) {
+      ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? folders : files), 0);
+    }
   }
-  ASSERT_OK(Open()->Append(TestBlock(2, 20).Draft()).status());
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "segments")) {
-    ASSERT_EQ(::chmod(entry.path().c_str(), 0666), 0);
-  }
-  ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  for (const int fd : {ready[0], ready[1], go_on[0], go_on[1]}) ::close(fd);
+  static void AppendSecond(MemoryStore& store) { ASSERT_OK(store.Append(TestBlock(2, 20).Draft()).status()); }
+
+  const TestBlock block_{1, 40};
+  bool unchanging_again_ = false;  // once the writer has gone
+};
+
+TEST_F(StoreUnchangingFolder, AReaderNoticesALaterWriter) {
+  ReadBesideALateWriter([&](MemoryStore& store) { ExpectStored(store, block_, 1); }, &AppendSecond,
+                        [](MemoryStore& store) { EXPECT_EQ(store.Blocks()->size(), 2U); });
+}
+
+TEST_F(StoreUnchangingFolder, AReaderServesNoPageThatALaterWriterHasForgotten) {
+  unchanging_again_ = true;
+  ReadBesideALateWriter([&](MemoryStore& store) { ExpectStored(store, block_, 1); },
+                        [](MemoryStore& store) { ASSERT_OK(store.Forget(std::vector<int64_t>{1})); },
+                        [&](MemoryStore& store) {
+                          std::vector<std::byte> out;
+                          EXPECT_EQ(ReadBlock(store, block_, 1, out).code(), StatusCode::kNotFound);
+                        });
+}
+
+TEST_F(StoreUnchangingFolder, WhatAReaderExportsAfterALaterWriterCanBeImported) {
+  ReadBesideALateWriter([](MemoryStore&) {}, &AppendSecond,
+                        [&](MemoryStore& store) { EXPECT_OK(store.Export(root_ / "export")); });
+  const auto imported = MemoryStore::Import(root_ / "export", std::nullopt);
+  ASSERT_OK(imported.status());
+  EXPECT_EQ((*imported)->Blocks()->size(), 2U);
 }
 
 TEST_F(StoreFolder, SkipsWhatACrashLeftBehindTheLastRecord) {

@@ -64,6 +64,33 @@ TEST_P(StoreThreads, TwoReadersBesideAnAppenderSeeWholeBlocksOnly) {
   EXPECT_EQ(store.Blocks()->size(), static_cast<size_t>(kBlocks - kBlocks / 10));
 }
 
+// A reader of its own, as another process has it: what the writer commits lies between any two of its looks.
+TEST_F(StoreFolderTest, AReaderBesideAWriterFindsNoDamageThatIsNotThere) {
+  const auto writer = Create();
+  const auto reader = Open(true);
+  TestBlock bare(1, 5);
+  bare.payload.clear();
+  bare.page_bytes.clear();
+  const TestBlock whole(1, 5);
+  std::atomic<bool> done = false;
+  std::thread writing([&] {
+    while (!done) {
+      const Result<int64_t> id = writer->Append(bare.Draft());
+      ASSERT_OK(id.status());
+      ASSERT_OK(writer->AddKv(*id, whole.payload, whole.page_bytes));
+    }
+  });
+  for (int look = 0; look < CampaignSize("LOOKS", 300) && !HasFailure(); ++look) {
+    EXPECT_OK(reader->Stats().status());
+    if (look % 10 != 0) continue;
+    const Result<VerifyReport> report = reader->Verify(false);
+    ASSERT_OK(report.status());
+    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+  }
+  done = true;
+  writing.join();
+}
+
 TEST_P(StoreThreads, AppendersTakeTurns) {
   constexpr int kEach = 15;
   const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,47 @@ def test_closed_memories_say_so(memory) -> None:
     for call in calls:
         with pytest.raises(errors.ClosedError):
             call()
+
+
+def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
+    """close() comes while another thread's read waits for a large block that is being written."""
+    tokens, page = 512, 64
+    big = manifest(layers=4, kv_heads=8, head_dim=512, page_tokens=page, codec="bf16")
+    memory = _core.Memory.create(str(tmp_path / "m"), big, host_bytes=0)
+    size = memory.page_bytes(page)
+    payload = np.random.default_rng(3).integers(0, 100, tokens // page * size).astype(np.uint8)
+    out = np.zeros(size, dtype=np.uint8)
+    started, began = threading.Event(), []
+
+    def read() -> None:
+        started.set()
+        began.append(memory.start_read_pages(last, 0, 4, out))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # the reader goes on until the core lets go of the interpreter
+    try:
+        memory.append(
+            stream=0,
+            begin=0,
+            end=tokens,
+            sink_tokens=0,
+            source="",
+            created_at=0.0,
+            tags=[],
+            token_ids=np.zeros(tokens, dtype=np.int32),
+            payload=payload,
+        )
+        last = memory.pages()[-1:]
+        reader = threading.Thread(target=read)
+        reader.start()
+        started.wait()
+        memory.close()
+        reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert began, "the memory was closed under a read that had begun"
+    began[0].wait()
+    assert np.array_equal(out, payload[-size:])
 
 
 def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:

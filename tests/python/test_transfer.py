@@ -54,7 +54,7 @@ def test_array_keeps_its_buffer_and_the_pool_is_bounded() -> None:
 
 
 def test_on_the_host_nothing_is_copied() -> None:
-    transfer = PayloadTransfer(CPU, 1000)
+    transfer = PayloadTransfer(CPU, 1000, 100_000)
     staged = transfer.stage(1000)
     payload = transfer.to_device(staged)
     assert payload.data_ptr() == staged.array.ctypes.data
@@ -66,7 +66,7 @@ def test_on_the_host_nothing_is_copied() -> None:
 
 def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
-    transfer = PayloadTransfer(CPU, 1000, copies=True)
+    transfer = PayloadTransfer(CPU, 1000, 100_000, copies=True)
     payload = torch.from_numpy(random_bytes(1_234_567))
     archived = transfer.archive(len(payload), lambda out: out.copy_(payload))
     assert isinstance(archived, np.ndarray)  # more than the pool has
@@ -79,6 +79,19 @@ def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     copied = transfer.to_device(staged)
     assert copied.data_ptr() != staged.array.ctypes.data
     assert torch.equal(copied, payload[:100_000])
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_batches_find_room_however_many_blocks_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch, copies: bool) -> None:
+    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
+    transfer = PayloadTransfer(CPU, 1000, 300_000, copies=copies)
+    sent = [torch.from_numpy(random_bytes(300_000, seed)) for seed in range(10)]
+    waiting = [transfer.archive(300_000, lambda out, values=values: out.copy_(values)) for values in sent]
+    for values, held in zip(sent, waiting, strict=True):
+        assert np.array_equal(held.array if isinstance(held, _core.StagingBuffer) else held, values.numpy())
+    assert isinstance(waiting[0], _core.StagingBuffer)
+    assert isinstance(waiting[-1], np.ndarray)
+    assert len([transfer.stage(100_000) for _ in range(4)]) == 4
 
 
 def test_what_is_archived_is_written_from_its_buffer_which_then_serves_again(tmp_path: Path) -> None:

@@ -42,15 +42,15 @@ void StagingPool::MakeRoom(int64_t capacity) {
   }
 }
 
-Result<std::optional<StagingPiece>> StagingPool::TryTake(int64_t bytes) {
+Result<std::optional<StagingPiece>> StagingPool::TryTake(int64_t bytes, int64_t keep_free) {
   // A power of two, so that pieces fit later requests; the limit itself for what would round over it.
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kSmallestPiece))));
   const int64_t capacity = std::min(rounded, limit_);
   const std::lock_guard lock(mutex_);
+  if (capacity > limit_ - taken_ - keep_free) return std::optional<StagingPiece>();
   std::optional<StagingPiece> piece = TakeKept(capacity);
   if (!piece.has_value()) {
     MakeRoom(capacity);
-    if (allocated_ + capacity > limit_) return piece;
     EVERLONG_ASSIGN_OR_RETURN(std::byte * memory, memory_->AllocateHost(capacity));
     allocated_ += capacity;
     piece = StagingPiece{memory, capacity};

@@ -31,8 +31,8 @@ class StagingPool {
   // Bytes of pieces that are out.
   [[nodiscard]] int64_t taken() const;
 
-  // At least `bytes`, at most the limit; nothing when what is out leaves no room for it now.
-  Result<std::optional<StagingPiece>> TryTake(int64_t bytes);
+  // At least `bytes`, at most the limit; nothing when what is out leaves no room for it and `keep_free` bytes now.
+  Result<std::optional<StagingPiece>> TryTake(int64_t bytes, int64_t keep_free);
   void GiveBack(StagingPiece piece);
 
  private:

@@ -36,13 +36,10 @@ class TransferEngine::Lane {
     return status;
   }
 
+  // Buffers go back under the lock: who finds nothing under way finds them in the pool.
   void ReleasePassed() {
-    std::vector<std::shared_ptr<const StagingBuffer>> released;  // outlives the lock: giving back locks the pool
     const std::lock_guard lock(mutex_);
-    while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) {
-      released.push_back(std::move(under_way_.front().buffer));
-      under_way_.pop_front();
-    }
+    while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) under_way_.pop_front();
   }
 
   std::optional<uint64_t> Oldest() {
@@ -68,12 +65,8 @@ class TransferEngine::Lane {
 
   // A queue works in order: what is behind `ticket` is done too.
   void Release(uint64_t ticket) {
-    std::vector<std::shared_ptr<const StagingBuffer>> released;
     const std::lock_guard lock(mutex_);
-    while (!under_way_.empty() && under_way_.front().ticket <= ticket) {
-      released.push_back(std::move(under_way_.front().buffer));
-      under_way_.pop_front();
-    }
+    while (!under_way_.empty() && under_way_.front().ticket <= ticket) under_way_.pop_front();
   }
 
   const std::shared_ptr<CopyQueue> queue_;
@@ -109,13 +102,16 @@ TransferEngine::~TransferEngine() {
   static_cast<void>(ended);
 }
 
-Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes) {
-  if (bytes < 0) return InvalidArgumentError("bytes is " + std::to_string(bytes) + "; expected at least 0");
+Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes, int64_t keep_free) {
+  if (bytes < 0 || keep_free < 0) {
+    return InvalidArgumentError("bytes is " + std::to_string(bytes) + ", keep_free " + std::to_string(keep_free) +
+                                "; expected at least 0");
+  }
   std::shared_ptr<StagingBuffer> buffer;
   if (bytes > pool_->limit()) return buffer;
   to_device_->ReleasePassed();
   to_host_->ReleasePassed();
-  EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes));
+  EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes, keep_free));
   if (piece.has_value()) {
     buffer = std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
   }
@@ -137,6 +133,9 @@ Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
       oldest = lane->Oldest();
     }
     if (!oldest.has_value()) {
+      // Another thread may have waited for the last of them since this one was refused.
+      EVERLONG_ASSIGN_OR_RETURN(buffer, TryAcquire(bytes));
+      if (buffer != nullptr) return buffer;
       return CapacityError("staging: " + std::to_string(bytes) + " bytes asked, " + std::to_string(pool_->taken()) +
                            " of a pool of " + std::to_string(pool_->limit()) + " are held by buffers not handed over");
     }

@@ -89,11 +89,10 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
   const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
   const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
-  if (by_mean_pool) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kMeanPool));
-  if (by_hnsw) EVERLONG_RETURN_IF_ERROR(state_->BuildBlockIndex(IndexKind::kHnsw));
 
+  EVERLONG_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> reading,
+                            state_->LockWithBlockIndexes(by_mean_pool, by_hnsw));
   const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
   EVERLONG_RETURN_IF_ERROR(s.broken);
   const index::PageFilter filter = s.Recallable(request.stream, request.resident_from, request.filter);
   const int32_t candidates = std::max(kCandidates, request.max_groups);

@@ -159,7 +159,10 @@ Result<std::optional<HeadsIndex>> Memory::State::BuildHeads(std::vector<index::R
     }
     return OkStatus();
   };
-  EVERLONG_RETURN_IF_ERROR(VisitKeys(missing, &*built, false, add));
+  if (const Status visited = VisitKeys(missing, &*built, false, add); !visited.ok()) {
+    TellIndexBytes();  // there is no such index: the payload has its room again
+    return visited;
+  }
   return built;
 }
 
@@ -325,6 +328,16 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
   wanted = std::move(built);
   TellIndexBytes();
   return OkStatus();
+}
+
+Result<std::shared_lock<std::shared_mutex>> Memory::State::LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw) {
+  while (true) {
+    if (with_mean_pool) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kMeanPool));
+    if (with_hnsw) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kHnsw));
+    std::shared_lock reading(guard);
+    // A repair may have dropped them before the lock was had.
+    if ((!with_mean_pool || mean_pool != nullptr) && (!with_hnsw || hnsw != nullptr)) return reading;
+  }
 }
 
 bool Memory::State::ForgottenByWriter(const Status& status) const {

@@ -168,6 +168,8 @@ struct Memory::State {
   [[nodiscard]] bool NeedsSums() const { return mean_pool != nullptr || hnsw != nullptr; }
   // Reads every block's last layer for the index that kMeanPool or kHnsw names, once.
   Status BuildBlockIndex(IndexKind kind);
+  // `guard`, shared, with those of the two indexes there that are asked for.
+  Result<std::shared_lock<std::shared_mutex>> LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw);
 
   // Whether a read failed because the writer beside this reader has forgotten the block meanwhile.
   [[nodiscard]] bool ForgottenByWriter(const Status& status) const;

@@ -95,6 +95,7 @@ constexpr std::string_view kInsertSequence =
     "INSERT INTO sqlite_sequence (name, seq) SELECT 'blocks', ? WHERE NOT EXISTS "
     "(SELECT 1 FROM sqlite_sequence WHERE name = 'blocks')";
 constexpr std::string_view kSnapshot = "VACUUM INTO ?";
+constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
 constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
@@ -247,6 +248,18 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file
   return catalog;
 }
 
+bool Catalog::HoldsNothing(const std::filesystem::path& file) {
+  const auto count = [&file]() -> Result<int64_t> {
+    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t tables, SelectNumber(database, kCountTables));
+    if (tables == 0) return 0;
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database, "PRAGMA application_id"));
+    return application == kApplicationId ? SelectNumber(database, kSelectSequence) : Result<int64_t>(tables);
+  };
+  const Result<int64_t> held = count();
+  return held.ok() && *held == 0;
+}
+
 Catalog::FileState Catalog::Look(const std::filesystem::path& file) {
   FileState state;
   struct stat status = {};
@@ -273,6 +286,8 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
+  // What the last connection's data_version_ says of the known rows means nothing to this one: each counts for itself.
+  DropKnownRows();
   return OkStatus();
 }
 
@@ -307,6 +322,7 @@ Status Catalog::Verify() {
 
 Result<int64_t> Catalog::NextBlockId() {
   const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
   return sequence + 1;
 }
@@ -416,6 +432,10 @@ Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::v
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  return SelectBlocks(filter, damage);
+}
+
+Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage) {
   std::map<int64_t, std::vector<std::string>> tags;
   {
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTags));
@@ -590,9 +610,11 @@ Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
 }
 
 Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}, damage));
   const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  // Blocks and their pages out of one state: a writer beside this reader commits whenever it likes.
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, SelectBlocks({}, damage));
   std::vector<RecordRow> records;
   const auto complain = [&](int64_t block, const std::string& what) {
     const std::string text = "catalog '" + database_.name() + "': " + what;

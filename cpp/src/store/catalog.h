@@ -57,6 +57,9 @@ class Catalog {
   // kCorrupt names the file. A reader works beside a writer, and without the right to write to the folder.
   static Result<std::unique_ptr<Catalog>> Open(const std::filesystem::path& file, bool read_only);
 
+  // Whether a file has nothing that anybody could miss: it is what a crash left of Create, and no block was ever in it.
+  static bool HoldsNothing(const std::filesystem::path& file);
+
   // The id of the block that comes next: one more than any that was ever given.
   [[nodiscard]] Result<int64_t> NextBlockId();
   // No id below `next` is given from now on.
@@ -115,6 +118,8 @@ class Catalog {
   Status OpenForReading();
   Status Refresh();
   Status Verify();
+  // Under mutex_, in the caller's transaction.
+  Result<std::vector<BlockInfo>> SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage);
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);
   Status InsertPages(int64_t id, std::span<const PageRow> rows);

@@ -392,7 +392,6 @@ Status Store::Export(const std::filesystem::path& file) {
       EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kFile, body));
     }
     const std::scoped_lock lock(write_mutex_);
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));
     int64_t written = 0;
     for (const BlockInfo& info : blocks) {
@@ -415,6 +414,8 @@ Status Store::Export(const std::filesystem::path& file) {
       }
       ++written;
     }
+    // Last: a writer beside this reader gives ids meanwhile, and the next one is above all that were written.
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Number(next_id).Number(written).bytes()));
     return writer.Finish();
   };

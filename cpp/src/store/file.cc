@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
+constexpr mode_t kOwnerAlone = 0700;
+constexpr mode_t kProcessDefault = 0777;  // less the umask
 
 // Writes `from` behind what `to` holds.
 Status CopyBytes(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
@@ -33,6 +35,22 @@ Status CopyBytes(const UniqueFd& from, const std::filesystem::path& from_path, c
     EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, offset, std::span(&piece, 1)));
     offset += count;
   }
+}
+
+// A folder and those above it that are not there, each durable in the one that holds it.
+Status MakeFolders(const std::filesystem::path& folder, mode_t mode) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return OkStatus();
+  const std::filesystem::path parent = folder.parent_path();
+  // "a/" and "a/." are "a", and have no other parent than it has.
+  if (!folder.has_filename() || folder.filename() == ".") return MakeFolders(parent, mode);
+  EVERLONG_RETURN_IF_ERROR(MakeFolders(parent, kProcessDefault));
+  if (::mkdir(folder.c_str(), mode) != 0) {
+    const int error_number = errno;
+    const bool made_meanwhile = error_number == EEXIST && std::filesystem::is_directory(folder, error);
+    if (!made_meanwhile) return ErrnoError("cannot create folder", folder, error_number);
+  }
+  return SyncFolder(parent);
 }
 
 }  // namespace
@@ -114,19 +132,7 @@ Status SyncFolder(const std::filesystem::path& folder) {
   return SyncFile(handle, name);
 }
 
-Status MakeFolder(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (std::filesystem::is_directory(folder, error)) return OkStatus();
-  const std::filesystem::path parent = folder.parent_path();
-  if (!parent.empty()) {
-    std::filesystem::create_directories(parent, error);
-    if (error) return ErrnoError("cannot create folder", parent, error.value());
-  }
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoError("cannot create folder", folder, errno);
-  }
-  return SyncFolder(parent);
-}
+Status MakeFolder(const std::filesystem::path& folder) { return MakeFolders(folder, kOwnerAlone); }
 
 Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
                    std::span<const std::byte> bytes) {

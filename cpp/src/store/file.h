@@ -58,7 +58,7 @@ Status SyncFile(const UniqueFd& file, const std::filesystem::path& path);
 // Makes names created in, renamed in or removed from `folder` durable.
 Status SyncFolder(const std::filesystem::path& folder);
 
-// Creates `folder` with mode 0700, its parents with the process' defaults; one that exists is left as it is.
+// Creates `folder` with mode 0700, its parents with the process' defaults, durably; one that exists is left as it is.
 Status MakeFolder(const std::filesystem::path& folder);
 
 // A new file of these bytes in the place of `path`, or the old one still there: written as `temporary`, which lies in

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 namespace everlong::store {
 
-// What the system calls available memory, in bytes; 0 when it does not say.
-int64_t FreeMemoryBytes();
+// What the system calls available memory, but no more than the process' control groups leave it, in bytes; 0 when the
+// system does not say. proc/ and sys/ are looked for in `root`.
+int64_t FreeMemoryBytes(const std::filesystem::path& root = "/");
 
 }  // namespace everlong::store

@@ -12,10 +12,32 @@
 namespace everlong::store {
 namespace {
 
-bool HoldsSegments(const std::filesystem::path& folder) {
+// Whether there is anything of that name but an empty folder.
+bool IsTaken(const std::filesystem::path& path) {
   std::error_code error;
-  const std::filesystem::directory_iterator entry(folder / kSegmentFolder, error);
-  return !error && entry != std::filesystem::directory_iterator();
+  if (!std::filesystem::exists(path, error)) return false;
+  return !std::filesystem::is_directory(path, error) || !std::filesystem::is_empty(path, error) || error;
+}
+
+// kAlreadyExists when something in `folder` has a name of ours: a memory, or what is somebody else's. What a crash left
+// of an earlier Create is in nobody's way. The catalog is looked at with `may_open_catalog` alone: that would disturb
+// one who is making a memory there.
+Status RequireFree(const std::filesystem::path& folder, bool may_open_catalog) {
+  std::error_code error;
+  if (std::filesystem::exists(folder / kManifestFile, error) || IsTaken(folder / kSegmentFolder)) {
+    return AlreadyExistsError("there is a memory in '" + folder.string() + "' already");
+  }
+  const auto taken = [&folder](const std::string& name) {
+    return AlreadyExistsError("'" + (folder / name).string() +
+                              "' is there already, and would be lost where a memory has a place of that name");
+  };
+  if (IsTaken(folder / kOwnFileFolder)) return taken(kOwnFileFolder);
+  if (WriterLock::IsForeign(folder)) return taken(kLockFile);
+  const std::filesystem::path catalog = folder / kCatalogFile;
+  if (!may_open_catalog || !std::filesystem::exists(catalog, error) || Catalog::HoldsNothing(catalog)) {
+    return OkStatus();
+  }
+  return taken(kCatalogFile);
 }
 
 Status ValidateOptions(const StoreOptions& options) {
@@ -38,19 +60,14 @@ StoreOptions WithHostBytes(StoreOptions options) {
 
 // Folder, lock, empty catalog; no manifest yet.
 Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& folder, const StoreOptions& options) {
-  const auto exists = [&folder] {
-    std::error_code error;
-    return std::filesystem::exists(folder / kManifestFile, error) || HoldsSegments(folder);
-  };
-  const std::string refusal = "there is a memory in '" + folder.string() + "' already";
-  if (exists()) return AlreadyExistsError(refusal);
-  Store::Rooms rooms;
+  // Before the lock's file is made there, so that a refusal changes nothing.
   std::error_code error;
+  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !std::filesystem::exists(folder / kLockFile, error)));
+  Store::Rooms rooms;
   rooms.folder_existed = std::filesystem::exists(folder, error);
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder));
   EVERLONG_ASSIGN_OR_RETURN(WriterLock lock, WriterLock::Acquire(folder));
-  if (exists()) return AlreadyExistsError(refusal);
-  // Without manifest and segments a catalog is what a crash left of an earlier Create; no block was ever in it.
+  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, true));  // another may have been quicker
   for (const char* suffix : {"", "-wal", "-shm"}) {
     EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / (std::string(kCatalogFile) + suffix)));
   }
@@ -100,7 +117,8 @@ Status Store::FinishMaking() {
 Store::~Store() {
   queue_.reset();  // commits what is queued
   if (!rooms_.unfinished) return;
-  // Without a manifest nobody takes what is left for a memory, so a failure here does no harm.
+  // Without a manifest nobody takes what is left for a memory, so a failure here does no harm. In a folder that was
+  // there before nothing but an empty folder had these names (RequireFree).
   std::error_code error;
   rooms_.catalog.reset();
   if (rooms_.folder_existed) {
@@ -123,7 +141,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
                                                        const StoreOptions& options) {
   EVERLONG_RETURN_IF_ERROR(ValidateOptions(options));
   Result<Manifest> read = ReadManifest(folder);
-  if (read.status().code() == StatusCode::kNotFound && HoldsSegments(folder)) {
+  if (read.status().code() == StatusCode::kNotFound && IsTaken(folder / kSegmentFolder)) {
     return CorruptError("memory '" + folder.string() + "' has segments but its " + kManifestFile + " is missing");
   }
   Store::Rooms rooms;

@@ -106,7 +106,7 @@ Result<SegmentSpot> SegmentFiles::Append(std::span<const std::span<const std::by
   if (Status written = WriteAt(*active_, path, end_, pieces); !written.ok()) {
     // Gives the space of a torn write back; where that fails too the next append begins a new segment behind it.
     if (::ftruncate(active_->get(), end_) != 0) {
-      EVERLONG_RETURN_IF_ERROR(Sync());
+      EVERLONG_RETURN_IF_ERROR(SyncActive());
       active_.reset();
     }
     return written;
@@ -120,15 +120,23 @@ Result<SegmentSpot> SegmentFiles::Append(std::span<const std::span<const std::by
 }
 
 Status SegmentFiles::Sync() {
+  // The failure of this one is kept like that of a segment which an Append left behind.
+  static_cast<void>(SyncActive());
+  return std::exchange(sync_failure_, OkStatus());
+}
+
+Status SegmentFiles::SyncActive() {
   if (!std::exchange(unsynced_, false) || !active_) return OkStatus();
-  Status synced = SyncFile(*active_, Path(newest_));
+  const Status synced = SyncFile(*active_, Path(newest_));
+  if (synced.ok()) return synced;
   // After a failed fsync the system may call lost pages clean: nothing more is entrusted to this file.
-  if (!synced.ok()) active_.reset();
+  active_.reset();
+  if (sync_failure_.ok()) sync_failure_ = synced;
   return synced;
 }
 
 Status SegmentFiles::StartSegment() {
-  if (active_) EVERLONG_RETURN_IF_ERROR(Sync());
+  EVERLONG_RETURN_IF_ERROR(SyncActive());
   active_.reset();
   ++newest_;
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR | O_CREAT | O_EXCL));

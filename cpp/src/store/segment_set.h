@@ -36,9 +36,10 @@ class SegmentSet {
  public:
   virtual ~SegmentSet() = default;
   // Writes the pieces back to back behind all that was written before, in one segment; returns where the first begins
-  // (a multiple of 4096). Durable after Sync. After an error nothing that was written before has changed. kCapacity
-  // when the budget of a memory in RAM does not hold it.
+  // (a multiple of 4096). Durable after Sync. After an error nothing that was written before has changed, but only Sync
+  // says whether it is durable. kCapacity when the budget of a memory in RAM does not hold it.
   virtual Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) = 0;
+  // All that was appended since the last call is durable, or an error: then none of it may be counted on.
   virtual Status Sync() = 0;
   // Fills `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
@@ -89,6 +90,7 @@ class SegmentFiles final : public SegmentSet {
   [[nodiscard]] Result<std::map<int32_t, std::filesystem::path>> Files() const;
   Status StartWriting(int32_t newest_named, int64_t segment_bytes);
   Status StartSegment();
+  Status SyncActive();
   Status Remove(int32_t segment, const UniqueFd& file, bool linked);
   Status EraseOutside(int32_t segment, const UniqueFd& file, bool linked, const std::vector<ByteRange>& live);
   [[nodiscard]] Result<std::shared_ptr<const UniqueFd>> FileOf(int32_t segment) const;
@@ -97,6 +99,7 @@ class SegmentFiles final : public SegmentSet {
   int64_t segment_bytes_ = 0;
   std::optional<UniqueFd> active_;  // the segment that takes appends
   bool unsynced_ = false;           // whether it holds bytes that are not durable
+  Status sync_failure_;             // of bytes appended since the last Sync, wherever they lie; ok as long as none
   int32_t newest_ = 0;              // highest number given so far
   int64_t end_ = 0;                 // where the next append goes in `active_`
   mutable std::mutex mutex_;        // guards open_

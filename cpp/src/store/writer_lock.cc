@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string>
 
 namespace everlong::store {
 namespace {
+
+constexpr const char* kOwnerBegins = "pid ";
 
 std::string HostName() {
   std::array<char, 256> name = {};
@@ -20,7 +23,7 @@ std::string HostName() {
 }  // namespace
 
 Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "LOCK";
+  const std::filesystem::path path = folder / kLockFile;
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDWR | O_CREAT));
   int locked = -1;
   do {
@@ -36,11 +39,20 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
     return BusyError("memory '" + folder.string() + "' is being written by " + owner +
                      "; close it there, or open it read-only here");
   }
-  const std::string owner = "pid " + std::to_string(::getpid()) + " on host " + HostName() + "\n";
+  const std::string owner = kOwnerBegins + std::to_string(::getpid()) + " on host " + HostName() + "\n";
   const std::span<const std::byte> text = std::as_bytes(std::span(owner));
   if (::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot write to", path, errno);
   EVERLONG_RETURN_IF_ERROR(WriteAt(file, path, 0, std::span(&text, 1)));
   return WriterLock(std::move(file));
+}
+
+bool WriterLock::IsForeign(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kLockFile;
+  const Result<UniqueFd> file = OpenFile(path, O_RDONLY);
+  if (!file.ok()) return false;  // none, or one that Acquire cannot open either
+  std::string text(std::strlen(kOwnerBegins), '\0');
+  const Result<int64_t> size = ReadAt(*file, path, 0, std::as_writable_bytes(std::span(text)));
+  return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty where a crash came in between
 }
 
 }  // namespace everlong::store

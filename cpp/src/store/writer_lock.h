@@ -10,10 +10,14 @@
 
 namespace everlong::store {
 
+inline constexpr const char* kLockFile = "LOCK";
+
 class WriterLock {
  public:
   // Never waits. kBusy names the owner.
   static Result<WriterLock> Acquire(const std::filesystem::path& folder);
+  // Whether `folder` holds a file of that name which no writer of a memory wrote.
+  static bool IsForeign(const std::filesystem::path& folder);
 
  private:
   explicit WriterLock(UniqueFd file) : file_(std::move(file)) {}

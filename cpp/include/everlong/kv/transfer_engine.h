@@ -60,8 +60,9 @@ class TransferEngine {
   // waiting would not end. The error of a failed transfer that was waited for.
   Result<std::shared_ptr<StagingBuffer>> Acquire(int64_t bytes);
 
-  // The same without waiting: null when what is held leaves no room now, or the pool never has so much.
-  Result<std::shared_ptr<StagingBuffer>> TryAcquire(int64_t bytes);
+  // The same without waiting: null when what is held leaves no room now, or the pool never has so much. With
+  // `keep_free` >= 0 also when less than that would be left for others: for buffers that are held for long.
+  Result<std::shared_ptr<StagingBuffer>> TryAcquire(int64_t bytes, int64_t keep_free = 0);
 
   // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting; order
   // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's memory as long as that says.

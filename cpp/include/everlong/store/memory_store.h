@@ -115,7 +115,8 @@ struct StoreOptions {
   int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
   // What a memory keeps in RAM: first what its indexes take (SetIndexBytes), and in what is left of it, or in a
   // kLeastPayloadShare-th of it where that is more, payload: all of it for a memory in RAM, which takes no more then;
-  // as a cache tier for one in a folder. None: half of the memory that is free when it is opened.
+  // as a cache tier for one in a folder. None: half of the memory that is free when it is opened, for this process: in
+  // a container what the container's limit leaves.
   std::optional<int64_t> host_bytes = std::nullopt;
   // Appends that are not durable yet hold at most this much, or one block: then Submit waits.
   int64_t queue_bytes = int64_t{256} << 20;
@@ -123,7 +124,8 @@ struct StoreOptions {
 
 class MemoryStore {
  public:
-  // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one).
+  // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one,
+  // or something else under a name that a memory uses).
   static Result<std::unique_ptr<MemoryStore>> Create(const std::optional<std::filesystem::path>& folder,
                                                      const Manifest& manifest, const StoreOptions& options = {});
   // An existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and host).

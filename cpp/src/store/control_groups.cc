@@ -1,0 +1,120 @@
+#include "control_groups.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace everlong::store {
+namespace {
+
+// A hierarchy of groups that limits memory, and what its files are called.
+struct Version {
+  std::string_view file_system;  // in /proc/self/mountinfo
+  std::string_view controller;   // in /proc/self/cgroup and among the mount's options
+  const char* limit;
+  const char* usage;
+  std::string_view idle_cache;  // in memory.stat
+};
+constexpr std::array kVersions = {
+    Version{"cgroup2", "", "memory.max", "memory.current", "inactive_file"},
+    Version{"cgroup", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+};
+
+struct Mount {
+  std::string root;   // the group that is seen at `point`
+  std::string point;  // absolute
+};
+
+bool ListHas(const std::string& list, std::string_view name) {
+  std::istringstream names(list);
+  for (std::string each; std::getline(names, each, ',');) {
+    if (each == name) return true;
+  }
+  return false;
+}
+
+// "id:controllers:path" a line; version 2 has no controllers.
+std::optional<std::string> GroupOfThisProcess(const std::filesystem::path& root, const Version& version) {
+  std::ifstream file(root / "proc/self/cgroup");
+  for (std::string id, controllers, path;
+       std::getline(file, id, ':') && std::getline(file, controllers, ':') && std::getline(file, path);) {
+    if (version.controller.empty() ? controllers.empty() : ListHas(controllers, version.controller)) return path;
+  }
+  return std::nullopt;
+}
+
+// "id parent device root point options [more ...] - file_system source options" a line.
+std::optional<Mount> MountOf(const std::filesystem::path& root, const Version& version) {
+  std::ifstream file(root / "proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    std::istringstream before(line.substr(0, dash));
+    std::istringstream behind(line.substr(dash + 3));
+    std::string skipped;
+    std::string file_system;
+    std::string options;
+    Mount mount;
+    before >> skipped >> skipped >> skipped >> mount.root >> mount.point;
+    behind >> file_system >> skipped >> options;
+    if (file_system != version.file_system) continue;
+    if (version.controller.empty() || ListHas(options, version.controller)) return mount;
+  }
+  return std::nullopt;
+}
+
+// Where the group lies below the mount's point; the point itself when the group is outside of what is seen there.
+std::filesystem::path Below(const Mount& mount, const std::string& group) {
+  const std::filesystem::path below = std::filesystem::path(group).lexically_relative(mount.root);
+  return below.empty() || *below.begin() == ".." || *below.begin() == "." ? std::filesystem::path() : below;
+}
+
+std::optional<int64_t> ReadNumber(const std::filesystem::path& path) {
+  int64_t number = 0;
+  if (std::ifstream(path) >> number) return number;
+  return std::nullopt;  // "max" is none
+}
+
+std::optional<int64_t> ReadStatistic(const std::filesystem::path& path, std::string_view name) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  for (std::string each; file >> each >> value;) {
+    if (each == name) return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> LeftIn(const std::filesystem::path& group, const Version& version) {
+  const std::optional<int64_t> limit = ReadNumber(group / version.limit);
+  const std::optional<int64_t> usage = ReadNumber(group / version.usage);
+  if (!limit || !usage) return std::nullopt;
+  const int64_t idle = ReadStatistic(group / "memory.stat", version.idle_cache).value_or(0);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - idle));
+}
+
+}  // namespace
+
+std::optional<int64_t> GroupMemoryBytes(const std::filesystem::path& root) {
+  std::optional<int64_t> least;
+  for (const Version& version : kVersions) {
+    const std::optional<std::string> group = GroupOfThisProcess(root, version);
+    const std::optional<Mount> mount = MountOf(root, version);
+    if (!group || !mount) continue;
+    // A group may take no more than those around it.
+    std::filesystem::path below = Below(*mount, *group);
+    while (true) {
+      const std::filesystem::path point = root / std::filesystem::path(mount->point).relative_path();
+      if (const std::optional<int64_t> left = LeftIn(point / below, version))
+        least = std::min(*left, least.value_or(*left));
+      if (below.empty()) break;
+      below = below.parent_path();
+    }
+  }
+  return least;
+}
+
+}  // namespace everlong::store

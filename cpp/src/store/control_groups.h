@@ -1,0 +1,14 @@
+// Linux control groups: how much RAM a container, a batch system or systemd lets this process have.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace everlong::store {
+
+// How many bytes more the process' groups let it take, of either version and the groups around them; none where nothing
+// limits it. Page cache that the system would give up first counts as free. proc/ and sys/ are looked for in `root`.
+std::optional<int64_t> GroupMemoryBytes(const std::filesystem::path& root);
+
+}  // namespace everlong::store
