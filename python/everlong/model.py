@@ -488,7 +488,7 @@ class MemoryModel:
         "window" nothing; None as configured.
         """
         self._ready()
-        require_choice(\"policy\", policy or \"prompt\", PerplexityPolicy)
+        require_choice("policy", policy or "prompt", PerplexityPolicy)
         ids = self._encode(text)
         if len(ids) < 2:
             raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
