@@ -1,9 +1,5 @@
 #include "host_tier.h"
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 
@@ -12,15 +8,6 @@ namespace {
 
 constexpr int kMaxUses = 3;
 constexpr int64_t kSmallShare = 10;  // the small queue's share is one part in so many
-// What a smaller budget freed goes back to the system in pieces of this.
-constexpr int64_t kTrimmedBytes = int64_t{32} << 20;
-
-// glibc keeps what lies between blocks in use for later ones of this process, and the tier itself wants it no more.
-void TrimHeap() {
-#if defined(__GLIBC__)
-  malloc_trim(0);
-#endif
-}
 
 }  // namespace
 
@@ -51,7 +38,8 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
   const auto size = static_cast<size_t>(part_bytes);
   std::vector<Bytes> copies;
   for (size_t at = 0; at < parts.size(); at += size) {
-    auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
+    auto copy = memory_->Take(part_bytes);
+    if (copy == nullptr) return;  // a cache may do without
     std::memcpy(copy.get(), parts.data() + at, size);
     copies.push_back(std::move(copy));
   }
@@ -140,18 +128,10 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
 }
 
 void HostTier::SetBudget(int64_t budget) {
-  bool trims = false;
-  {
-    Evicted evicted;
-    const std::scoped_lock lock(mutex_);
-    const int64_t before = bytes_;
-    budget_ = budget;
-    EvictFor(0, evicted);
-    untrimmed_ += before - bytes_;
-    trims = untrimmed_ >= kTrimmedBytes;
-    if (trims) untrimmed_ = 0;
-  }
-  if (trims) TrimHeap();
+  Evicted evicted;
+  const std::scoped_lock lock(mutex_);
+  budget_ = budget;
+  EvictFor(0, evicted);
 }
 
 int64_t HostTier::bytes() const {

@@ -17,6 +17,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "part_memory.h"
+
 namespace everlong::store {
 
 // Thread-safe. Bytes are copied in and out; what a reader holds stays alive when it is evicted.
@@ -58,6 +60,7 @@ class HostTier {
   void EvictFromMain(Evicted& evicted);
   void Remember(const Key& key);
 
+  std::shared_ptr<PartMemory> memory_ = PartMemory::Create();
   std::atomic<int64_t> budget_;  // changed under the lock
   mutable std::mutex mutex_;
   std::unordered_map<Key, Entry, Hash> entries_;
@@ -68,7 +71,6 @@ class HostTier {
   std::unordered_set<Key, Hash> is_ghost_;
   int64_t bytes_ = 0;
   int64_t small_bytes_ = 0;
-  int64_t untrimmed_ = 0;  // freed by smaller budgets and not given back to the system yet
 };
 
 }  // namespace everlong::store

@@ -1,0 +1,52 @@
+// RAM for the parts of a HostTier, apart from the heap. A heap keeps what is freed between blocks that are in use:
+// parts that come and go for a million tokens, of a few sizes and beside small blocks, would take a tenth more than
+// they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace everlong::store {
+
+// Thread-safe. What was taken keeps its PartMemory alive.
+class PartMemory : public std::enable_shared_from_this<PartMemory> {
+ public:
+  static std::shared_ptr<PartMemory> Create();
+  ~PartMemory();
+  PartMemory(const PartMemory&) = delete;
+  PartMemory& operator=(const PartMemory&) = delete;
+
+  // `bytes` >= 1 of any content; null where the system has no room. They come back when the last owner lets go: a few
+  // stay for the next one of that size, the others go back to the system at once.
+  std::shared_ptr<std::byte[]> Take(int64_t bytes);
+  // Taken, and kept for the next one.
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  // Slots of one size.
+  struct Slots {
+    std::vector<std::byte*> kept;   // with their RAM
+    std::vector<std::byte*> empty;  // without it
+  };
+  struct Region {
+    std::byte* begin = nullptr;
+    int64_t bytes = 0;
+  };
+
+  PartMemory() = default;
+  std::byte* Find(int64_t size);
+  void GiveBack(std::byte* slot, int64_t size);
+
+  mutable std::mutex mutex_;
+  std::unordered_map<int64_t, Slots> slots_;  // by size
+  std::vector<Region> regions_;
+  int64_t used_ = 0;  // of the last region
+  int64_t taken_bytes_ = 0;
+  int64_t kept_bytes_ = 0;
+};
+
+}  // namespace everlong::store
