@@ -56,7 +56,7 @@ PYTHON_LAYERS = (
     {"probe", "own_layers", "anchors"},
     {"attach", "boundaries"},
     {"fingerprint", "budget"},
-    {"memory", "profile", "cache", "queries"},
+    {"memory", "profile", "cache", "queries", "reading"},
     {"frame"},
     {"calibrate", "decoding"},
     {"recall"},
