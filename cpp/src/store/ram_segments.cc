@@ -29,7 +29,7 @@ class RamSegments final : public SegmentSet {
       return CapacityError("a memory in RAM holds " + std::to_string(bytes_) + " bytes and may hold " +
                            std::to_string(budget) +
                            " (host_bytes, less what its indexes take): " + std::to_string(bytes) +
-                           " more do not fit. Nothing is lost; forget something, or give the memory a folder");
+                           " more do not fit. What is there stays; forget something, or give the memory a folder");
     }
     auto chunk = std::make_shared<std::vector<std::byte>>();
     chunk->reserve(bytes);
