@@ -51,7 +51,7 @@ PYTHON_LAYERS = (
     {"errors", "_native"},
     {"_core"},
     {"embedding"},
-    {"ops", "index", "config", "control", "progress", "interrupts", "prompt", "data", "transfer", "where"},
+    {"ops", "index", "config", "control", "progress", "interrupts", "encoding", "prompt", "data", "transfer", "where"},
     {"rope"},
     {"probe", "own_layers", "anchors"},
     {"attach", "boundaries"},
