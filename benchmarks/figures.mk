@@ -4,7 +4,7 @@ FIGURES ?= runs/bench
 # More books, a folder or a .tar.xz: without them haystacks end at what the shipped ones hold.
 CORPUS ?=
 
-SCRIPTS := kv_operators store index hnsw embedding read decode recall anchors architectures
+SCRIPTS := kv_operators store index hnsw embedding ram read decode recall anchors architectures
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
 INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)

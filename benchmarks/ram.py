@@ -1,0 +1,75 @@
+"""What a process grows by while its memory does, beside the frame and the budget `host_bytes`.
+
+    python benchmarks/ram.py [--model smollm2] [--sizes 100000 400000 800000] [--host-bytes 1000000000] [--json]
+
+The memory lies in a temporary folder (12 KB a token of SmolLM2) and grows by copies of real blocks, archived one after
+the other; the most that the process held in between, of what is no file's, is compared with what it held before the
+memory was opened. The budget is the payload's and the indexes'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from grown_memory import grow, read_seed
+from read import Peak, anonymous_bytes
+
+import everlong
+from everlong.demo import cpu_name
+from everlong.models import DEFAULT_MODEL, load
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 400_000, 800_000])
+    parser.add_argument("--host-bytes", type=int, default=1_000_000_000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+
+    model, tokenizer = load(options.model)
+    window = model.config.get_text_config().max_position_embeddings
+    config = dataclasses.replace(everlong.MemoryConfig.fitting(window), host_bytes=options.host_bytes)
+    before = anonymous_bytes()
+    rows: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        everlong.MemoryModel(model, tokenizer, Path(folder) / "grown.everlong", config) as mm,
+    ):
+        frame = mm.frame.bytes.total
+        read_seed(mm)
+        for size in sorted(options.sizes):
+            with Peak() as seen:
+                tokens = grow(mm, size)
+            stats = mm.memory.stats()
+            rows.append(
+                {
+                    "tokens": tokens,
+                    "grown_bytes": seen.bytes - before,
+                    "ratio": (seen.bytes - before) / (frame + options.host_bytes),
+                    "payload_bytes": stats.payload_bytes,
+                    "payload_in_ram": stats.host_bytes,
+                    "index_bytes": stats.index_bytes,
+                }
+            )
+    if options.json:
+        result = {"cpu": cpu_name(), "frame_bytes": frame, "host_bytes": options.host_bytes, "sizes": rows}
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{cpu_name()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
+    print(f"{'tokens':>10} {'grown by':>12} {'of both':>8} | {'payload':>12} {'in RAM':>10} {'indexes':>9}")
+    for row in rows:
+        print(
+            f"{row['tokens']:10,} {row['grown_bytes'] / 1e6:9,.1f} MB {row['ratio']:8.2f} | "
+            f"{row['payload_bytes'] / 1e6:9,.1f} MB {row['payload_in_ram'] / 1e6:7,.1f} MB "
+            f"{row['index_bytes'] / 1e6:6,.1f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()
