@@ -9,13 +9,12 @@ question's best page is from its mass in bf16, relatively. Medians of the times 
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import statistics
 from typing import Any
 
-from two_levels import BEST, FIRST, NEVER, Asked, asked_memory, rank
+from two_levels import BEST, FIRST, NEVER, Asked, asked_memory, parse_options, rank
 
 from everlong.demo import cpu_name
 
@@ -57,11 +56,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("memory", type=pathlib.Path)
-    parser.add_argument("--questions", type=int, default=120)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     report = measure(options.memory, options.questions)
     if options.json:
         print(json.dumps(report, indent=2))

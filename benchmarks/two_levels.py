@@ -98,6 +98,15 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
             yield Asked(core, list(profile.heads), len(core.pages()), asked)
 
 
+def parse_options(description: str | None) -> argparse.Namespace:
+    """What a script that asks a memory is told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("memory", type=pathlib.Path)
+    parser.add_argument("--questions", type=int, default=120)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
 def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
     with asked_memory(folder, count) as asked:
         ranked = {}
@@ -119,11 +128,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("memory", type=pathlib.Path)
-    parser.add_argument("--questions", type=int, default=120)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     report = measure(options.memory, options.questions)
     if options.json:
         print(json.dumps(report, indent=2))

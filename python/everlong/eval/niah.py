@@ -142,12 +142,11 @@ def run_niah(
     earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another.
     """
     from everlong.model import MemoryModel
-    from everlong.models import load
+    from everlong.models import resolve
 
     config = config if config is not None else NiahConfig()
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
-    name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
-    network, tokenizer = load(model) if isinstance(model, str) else model
+    name, network, tokenizer = resolve(model)
     haystack = plan_haystack(books, tokenizer, config)
     if keep is None:
         with MemoryModel(network, tokenizer, None, memory_config) as mm:

@@ -106,12 +106,11 @@ def run_ppl(
     from everlong.attach import trained_window
     from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
-    from everlong.models import load
+    from everlong.models import resolve
     from everlong.prompt import start_ids
 
     config = config if config is not None else PplConfig()
-    name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
-    network, tokenizer = load(model) if isinstance(model, str) else model
+    name, network, tokenizer = resolve(model)
     memory_config = memory_config if memory_config is not None else MemoryConfig.fitting(trained_window(network))
     in_bf16 = dataclasses.replace(memory_config, codec="bf16")
     places: list[Place] = []

@@ -87,7 +87,7 @@ def run_suite(
     are left out and told to `log`; one that was named raises MissingPackageError. Raises ValueError for unknown names
     and too little text, CapacityError for too little disk or RAM, before anything is read.
     """
-    from everlong.models import load
+    from everlong.models import resolve
 
     config = config if config is not None else SuiteConfig()
     say = log if log is not None else _silent
@@ -99,8 +99,7 @@ def run_suite(
         raise ValueError(f"baselines named twice: {', '.join(twice)}")
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
-    name = model if isinstance(model, str) else str(getattr(model[0], "name_or_path", ""))
-    network, tokenizer = load(model) if isinstance(model, str) else model
+    name, network, tokenizer = resolve(model)
     plan = make_plan(
         tasks, config.lengths, config.count, books, tokenizer, gold_tokens=config.gold_tokens, seed=config.seed
     )
