@@ -20,6 +20,7 @@
 #include "core_errors.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
+#include "everlong/store/host_memory.h"
 
 namespace everlong::bindings {
 namespace {
@@ -324,6 +325,7 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
 }  // namespace
 
 void BindMemory(py::module_& module) {
+  module.def("free_memory_bytes", [] { return store::FreeMemoryBytes(); });
   py::class_<PendingReadsHandle>(module, "PendingReads").def("wait", &PendingReadsHandle::Wait);
 
   py::class_<MemoryHandle>(module, "Memory")

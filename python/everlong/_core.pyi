@@ -41,6 +41,9 @@ class Manifest:
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
     """Raise ModelMismatchError naming every field that differs."""
 
+def free_memory_bytes() -> int:
+    """RAM that this process may still take, its control groups counted; 0 when the system does not say."""
+
 class PageRef:
     block: int
     page: int

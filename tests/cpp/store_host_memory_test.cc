@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "../../cpp/src/store/control_groups.h"
-#include "../../cpp/src/store/host_memory.h"
+#include "everlong/store/host_memory.h"
 #include "store_fixture.h"
 
 namespace everlong::store {

@@ -196,7 +196,7 @@ def test_too_little_disk_or_ram_is_told_before_anything_is_read(
         with pytest.raises(CapacityError, match=r"1\d,\d+ tokens of this model need \d+ MB of disk .* --out"):
             run(tmp_path, Silent())
     with monkeypatch.context() as patch:
-        patch.setattr(suites, "_available_ram", lambda: 1_000)
+        patch.setattr(suites._core, "free_memory_bytes", lambda: 1_000)
         with pytest.raises(CapacityError, match=r"need \d+ MB of RAM .* fewer tokens"):
             run(tmp_path, Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["answers.jsonl"]

@@ -1,4 +1,4 @@
-#include "host_memory.h"
+#include "everlong/store/host_memory.h"
 
 #include <algorithm>
 #include <fstream>

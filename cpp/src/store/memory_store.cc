@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "everlong/store/host_memory.h"
 #include "file.h"
-#include "host_memory.h"
 #include "manifest_file.h"
 #include "store.h"
 

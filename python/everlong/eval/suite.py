@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from everlong import _core
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.errors import CapacityError
@@ -155,27 +156,16 @@ def check_room(model: Any, config: MemoryConfig | None, tokens: int, out: pathli
             f"{tokens:,} tokens of this model need {_told(disk)} of disk as {codec}, "
             f"{place} has {_told(free)}: ask for fewer tokens or name another folder with --out"
         )
-    ram, available = tokens * _RAM_TOKEN_BYTES, _available_ram()
-    if available is not None and ram > available:
+    ram, available = tokens * _RAM_TOKEN_BYTES, _core.free_memory_bytes()
+    if 0 < available < ram:
         raise CapacityError(
-            f"{tokens:,} tokens need {_told(ram)} of RAM for their index, this machine has "
-            f"{_told(available)} free: ask for fewer tokens"
+            f"{tokens:,} tokens need {_told(ram)} of RAM for their index, this process may take "
+            f"{_told(available)}: ask for fewer tokens"
         )
 
 
 def _told(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
-
-
-def _available_ram() -> int | None:
-    """Bytes that the system could give now; None where it does not say."""
-    try:
-        for line in pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1_024
-    except OSError:
-        pass
-    return None
 
 
 def _read(
