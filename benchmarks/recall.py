@@ -62,12 +62,12 @@ def measure(mm: everlong.MemoryModel, tokens: int, rounds: int) -> Cost:
     question = median_ms(lambda: tap_question(frame, ids, slice(0, len(ids)), layers), rounds)
     words = ids.numpy().astype(np.int32)
     found = search(frame, words, queries, profile, mm.config)
-    pages = found.pages(mm.config.order)
+    recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
     with frame.branch():
         frame.execute(frame.os.begin_prompt(), None)
-        as_configured = median_ms(lambda: frame.recall(pages), rounds)
+        as_configured = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds)
         frame.config = dataclasses.replace(mm.config, recall_mode="kv")
-        restore = median_ms(lambda: frame.recall(pages), rounds)
+        restore = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds)
         frame.config = mm.config
         restored = frame.os.recalled_tokens
     kept_heads = len({(layer, kv_head) for layer, _, kv_head in profile.heads})

@@ -272,6 +272,11 @@ class ResidentCache(Cache):
             )
             layers_before += part.k.shape[0]
 
+    def cool(self, first_slot: int, tokens: int, temperature: float) -> None:
+        """Divide the keys of consecutive recalled slots by an attention temperature; they are never archived again."""
+        if temperature != 1:
+            self.k[:, :, first_slot : first_slot + tokens] /= temperature
+
     def _parts(self) -> list[_Part]:
         """The layers that rotate their keys and those that do not, where there are any."""
         split = self._rotated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -57,6 +58,10 @@ class MemoryConfig:
     # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
     # which come back as KV; one alone comes back as KV.
     recall_mode: RecallMode = "auto"
+    # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
+    # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the
+    # best one's, the nearer to 1 is its temperature. 1: all come back as they were archived.
+    recalled_temperature: float = 1.2
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps
     # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default `codec`,
@@ -90,6 +95,8 @@ class MemoryConfig:
             require_choice("index", part, IndexPart)
         for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
             require_choice("policy", policy, Policy)
+        if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
+            raise ValueError(f"recalled_temperature is {self.recalled_temperature}, expected at least 1")
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")

@@ -36,9 +36,17 @@ _STANDS = "frame"  # manifest attribute: where the frame stood at its last check
 # File of the memory: what of the frame at that time is not in the archive, the anchor zone and the state of own layers.
 _STATE = "frame.safetensors"
 Zone = Literal["front", "rolling"]  # front: all before rolling
-RecallPages = Callable[[_core.Recall], Sequence[_core.PageRef]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Recalled:
+    """What is to come back: pages, first to last, and the attention temperature of each."""
+
+    pages: Sequence[_core.PageRef] = ()
+    temperatures: Sequence[float] = ()  # empty: all 1
+
+
+RecallPages = Callable[[_core.Recall], Recalled]
 Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
 
 
@@ -311,7 +319,8 @@ class Frame:
             raise asked.refusal
         if recall is not None:
             for action in asked.actions:
-                self.recall(recall(action))
+                recalled = recall(action)
+                self.recall(recalled.pages, recalled.temperatures)
 
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         tokens = action.end - action.begin
@@ -355,8 +364,12 @@ class Frame:
     def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
 
-    def recall(self, pages: Sequence[_core.PageRef]) -> None:
-        """Replace the recalled zone by these pages, first to last; where that fails, by nothing."""
+    def recall(self, pages: Sequence[_core.PageRef], temperatures: Sequence[float] = ()) -> None:
+        """Replace the recalled zone by these pages, first to last; where that fails, by nothing.
+
+        Keys of a page with an attention temperature of its own are divided by it, for what is read from now on.
+        """
+        temperature = dict(zip(map(_identity, pages), temperatures, strict=True)) if temperatures else {}
         with self._step():
             placements = self.os.recall(pages)
             tokens = sum(p.tokens for p in placements)
@@ -368,6 +381,10 @@ class Frame:
             try:
                 self._restore(placements[:restored], first_slot)
                 self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
+                slot = first_slot
+                for placement in placements:
+                    self.cache.cool(slot, placement.tokens, temperature.get(_identity(placement.page), 1))
+                    slot += placement.tokens
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
@@ -563,6 +580,10 @@ class Frame:
             self._saved[zone] = cache.snapshot(cache.rolling_slot, cache.rolling_slots)
         else:
             self._saved[zone] = cache.snapshot(cache.begin, cache.rolling_slot - cache.begin)
+
+
+def _identity(page: _core.PageRef) -> tuple[int, int]:
+    return page.block, page.page
 
 
 def _goes_on(first: _core.Placement, second: _core.Placement) -> bool:

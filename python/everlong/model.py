@@ -26,7 +26,7 @@ from everlong.embedding import PageEmbedder, load_encoder
 from everlong.encoding import encode
 from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
-from everlong.frame import Frame, RecallPages
+from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
 from everlong.profile import (
@@ -305,9 +305,9 @@ class MemoryModel:
         prompt = build_prompt(self.tokenizer, question, chat=chat)
         found: list[Found] = []
 
-        def keep(action: _core.Recall) -> Sequence[_core.PageRef]:
+        def keep(action: _core.Recall) -> Recalled:
             found.append(self._find(prompt, where))
-            return ()
+            return Recalled()
 
         with self.frame.branch():
             self.frame.clear_recalled()
@@ -333,9 +333,9 @@ class MemoryModel:
         self._last_recalled = ()
 
         self._said = prompt.ids.tolist()
-        chosen = () if isinstance(recall, bool) else recall
+        chosen = Recalled(() if isinstance(recall, bool) else recall)
 
-        def answer_recall(action: _core.Recall) -> Sequence[_core.PageRef]:
+        def answer_recall(action: _core.Recall) -> Recalled:
             return self._pages_for(action, prompt, where) if recall is True else chosen
 
         pages: RecallPages | None = answer_recall if recall is not False else None
@@ -358,18 +358,16 @@ class MemoryModel:
             if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
-    def _pages_for(
-        self, action: _core.Recall, prompt: Prompt | None = None, where: Where = EVERYWHERE
-    ) -> Sequence[_core.PageRef]:
+    def _pages_for(self, action: _core.Recall, prompt: Prompt | None = None, where: Where = EVERYWHERE) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         if action.trigger == "recent":
-            return self._recent_pages(action.blocks, where)
+            return Recalled(self._recent_pages(action.blocks, where))
         if action.trigger != "prompt" or prompt is None:
             newest = torch.tensor(self._said[-self.config.page_tokens :], dtype=torch.int64)
             prompt = Prompt(newest, slice(0, len(newest)))
         found = self._find(prompt, where).chosen(self.config.decisive)
         self._last_recalled = self._cite(found)
-        return found.pages(self.config.order)
+        return found.recalled(self.config.order, self.config.recalled_temperature)
 
     def signal(self, signal: Literal["summarize", "retrieve"]) -> None:
         """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
@@ -520,15 +518,16 @@ class MemoryModel:
 
     def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core
-        pages: Sequence[_core.PageRef] = ()
+        recalled = Recalled()
         if policy == "recent":
-            pages = self._recent_pages(self.config.recent_blocks)
+            recalled = Recalled(self._recent_pages(self.config.recent_blocks))
         elif policy == "random":
             count = self.config.recent_blocks * self.config.block_tokens // self.config.page_tokens
-            pages = core.random_pages(os.stream, os.rolling[0], count, seed)
+            recalled = Recalled(core.random_pages(os.stream, os.rolling[0], count, seed))
         elif policy == "prompt" and len(newest) > 0:
-            pages = self._find(Prompt(newest, slice(0, len(newest)))).pages(self.config.order)
-        self.frame.recall(pages)
+            found = self._find(Prompt(newest, slice(0, len(newest))))
+            recalled = found.recalled(self.config.order, self.config.recalled_temperature)
+        self.frame.recall(recalled.pages, recalled.temperatures)
 
     # --- life
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.config import MemoryConfig
-from everlong.frame import Frame
+from everlong.config import MemoryConfig, Order
+from everlong.frame import Frame, Recalled
 from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
 from everlong.where import EVERYWHERE, Where
@@ -42,12 +43,20 @@ class Found:
         sure = decisive is not None and self.agreed and self.decisiveness >= decisive
         return dataclasses.replace(self, groups=self.groups[:1]) if sure else self
 
-    def pages(self, order: str) -> list[_core.PageRef]:
-        """The pages in frame order: "relevance" puts the best group last, "time" the newest."""
+    def recalled(self, order: Order, temperature: float) -> Recalled:
+        """The pages in frame order: "relevance" puts the best group last, "time" the newest.
+
+        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best).
+        """
         groups = list(reversed(self.groups))
         if order == "time":
             groups.sort(key=lambda group: (group.stream, group.begin))
-        return [page for group in groups for page in group.pages]
+        # A score is -log(1 - p), noisy_or_fusion's.
+        probability = {id(group): -math.expm1(-group.score) for group in groups}
+        best = max(probability.values(), default=1.0)
+        cooled = {id(group): 1 + (temperature - 1) * (1 - probability[id(group)] / best) for group in groups}
+        placed = [(page, cooled[id(group)]) for group in groups for page in group.pages]
+        return Recalled([page for page, _ in placed], [temperature for _, temperature in placed])
 
 
 def search(

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
 import everlong
+from everlong.frame import Recalled
+from everlong.recall import Found
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 TEXT = random_text(1500)
 
 
-def recalled_then_read(mode: str, spans: list[tuple[int, int]], rest: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of `rest` in a frame of sinks + the pages of these spans + nothing, and the ids of what it holds."""
+def recalled_then_read(
+    mode: str, spans: list[tuple[int, int]], rest: str, *, temperature: float = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of `rest` in a frame of sinks + the pages of these spans + nothing, and the ids of what it holds.
+
+    All spans but the last have the temperature.
+    """
     config = dataclasses.replace(SMALL, recall_mode=mode)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
@@ -25,7 +36,8 @@ def recalled_then_read(mode: str, spans: list[tuple[int, int]], rest: str) -> tu
         with frame.branch():
             frame.execute(frame.os.begin_prompt(), None)
             pages = [page for span in spans for page in core.pages_of(0, *span)]
-            frame.recall(pages)
+            last = len(core.pages_of(0, *spans[-1]))
+            frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
             held = [(0, SMALL.sink_tokens), *((page.begin, page.end) for page in pages)]
             ids = torch.cat([torch.from_numpy(core.token_ids(0, *span)).long() for span in held])
             rest_ids = mm._encode(rest)
@@ -57,10 +69,14 @@ def test_auto_restores_one_piece() -> None:
     assert torch.equal(auto, expected)
 
 
-def test_auto_reads_the_last_of_several_pieces_again() -> None:
-    """It sees the sinks and the pieces before it as the archive has them: plain transformers over just that KV."""
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None:
+    """It sees the sinks and the pieces before it as the archive has them: plain transformers over just that KV.
+
+    What is read behind it then sees the keys of those pieces divided by the temperature.
+    """
     spans, rest = [(700, 760), (200, 260)], random_text(30, seed=2)
-    logits, _ = recalled_then_read("auto", spans, rest)
+    logits, _ = recalled_then_read("auto", spans, rest, temperature=temperature)
 
     model = tiny_model()
     with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL, recall_mode="kv")) as mm:
@@ -70,18 +86,93 @@ def test_auto_reads_the_last_of_several_pieces_again() -> None:
             frame.execute(frame.os.begin_prompt(), None)
             first, last = (core.pages_of(0, *span) for span in spans)
             frame.recall([*first, *last])
-            before = SMALL.sink_tokens + sum(page.end - page.begin for page in first)
+            sinks = SMALL.sink_tokens
+            before = sinks + sum(page.end - page.begin for page in first)
             k, v = (x[:, None, :, cache.begin : cache.begin + before].clone() for x in (cache.k, cache.v))
-            read_again = [torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in last]
-            ids = torch.cat([*read_again, mm._encode(rest)])
+            read_again = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in last])
+            rest_ids = mm._encode(rest)
     spliced = DynamicCache()
     for layer in range(len(k)):
         spliced.update(k[layer], v[layer], layer)
     rolling_from = SMALL.sink_tokens + SMALL.recalled_tokens
-    positions = torch.arange(rolling_from - (len(ids) - 30), rolling_from + 30)
-    with torch.no_grad():
-        expected = model(input_ids=ids[None], position_ids=positions[None], past_key_values=spliced).logits[0, -30:]
-    assert (logits - expected).abs().max() <= 1e-4
+
+    def read(ids: torch.Tensor, first_position: int) -> torch.Tensor:
+        positions = torch.arange(first_position, first_position + len(ids))
+        with torch.no_grad():
+            out = model(input_ids=ids[None], position_ids=positions[None], past_key_values=spliced)
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    read(read_again, rolling_from - len(read_again))
+    for cached in spliced.layers:
+        cached.keys[:, :, sinks:before] /= temperature
+    assert (logits - read(rest_ids, rolling_from)).abs().max() <= 1e-4
+
+
+class _Group:
+    """What a search finds, as far as its place in the frame depends on it."""
+
+    def __init__(self, begin: int, probability: float) -> None:
+        self.stream, self.begin = 0, begin
+        self.score = -math.log1p(-probability)
+        self.pages = [f"page at {begin}"]
+
+
+@given(
+    st.lists(st.floats(1e-6, 1 - 1e-6), min_size=1, max_size=6),
+    st.floats(1, 4),
+    st.sampled_from(["relevance", "time"]),
+)
+def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_are(
+    probabilities: list[float], temperature: float, order: str
+) -> None:
+    probabilities = sorted(probabilities, reverse=True)
+    places = list(range(len(probabilities)))
+    random.Random(len(places)).shuffle(places)
+    groups = [_Group(64 * place, p) for place, p in zip(places, probabilities, strict=True)]
+    recalled = Found(tuple(groups), True, 1.0).recalled(order, temperature)
+    expected = {
+        group.pages[0]: 1 + (temperature - 1) * (1 - p / probabilities[0])
+        for group, p in zip(groups, probabilities, strict=True)
+    }
+    in_frame = sorted(groups, key=lambda g: g.begin) if order == "time" else groups[::-1]
+    assert list(recalled.pages) == [g.pages[0] for g in in_frame]
+    assert recalled.temperatures == pytest.approx([expected[page] for page in recalled.pages], abs=1e-9)
+    assert expected[groups[0].pages[0]] == 1
+    assert Found((), False, 0.0).recalled(order, temperature) == Recalled([], [])
+
+
+def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
+    """The most probable group as it was archived, the others cooler; pages that the caller names as they are."""
+    base = dataclasses.replace(SMALL, index=("lexical",), recall_mode="kv", groups=3, neighbours=0)
+    question = TEXT[300:330]
+
+    def recalled_keys(temperature: float, **asked: object) -> tuple[torch.Tensor, tuple[everlong.Recall, ...]]:
+        config = dataclasses.replace(base, recalled_temperature=temperature)
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+            mm.read(TEXT)
+            if "recall" in asked:
+                asked["recall"] = mm.memory.core.pages_of(0, 128, 192) + mm.memory.core.pages_of(0, 640, 704)
+            answer = mm.generate(question, max_new_tokens=1, **asked)
+            cache = mm.frame.cache
+            first = cache.rolling_slot - cache.recalled
+            return cache.k[:, :, first : cache.rolling_slot].clone(), answer.recalled
+
+    (cold, found), (hot, _) = recalled_keys(1), recalled_keys(3)
+    assert len(found) == 3
+    assert hot.shape == cold.shape
+    lengths = [end - begin for begin, end in (recall.span for recall in reversed(found))]
+    probabilities = [-math.expm1(-recall.score) for recall in reversed(found)]
+    for before, after, p in zip(cold.split(lengths, 2), hot.split(lengths, 2), probabilities, strict=True):
+        assert torch.allclose(after * (1 + 2 * (1 - p / probabilities[-1])), before, rtol=1e-5)
+    assert not torch.allclose(hot[:, :, : lengths[0]], cold[:, :, : lengths[0]])
+    assert torch.equal(recalled_keys(1, recall=())[0], recalled_keys(3, recall=())[0])
+
+
+@pytest.mark.parametrize("temperature", [0.9, 0, float("nan"), float("inf")])
+def test_a_temperature_that_is_none_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match=r"recalled_temperature is .*, expected at least 1"):
+        everlong.MemoryConfig(recalled_temperature=temperature)
 
 
 def test_reading_again_leaves_no_trace() -> None:

@@ -21,10 +21,11 @@ class Everlong(Baseline):
     index: ClassVar[tuple[IndexPart, ...] | None] = None
     groups: int | None = None
     decisive: float | None = None
+    recalled_temperature: float | None = None
 
     def prepare(self, reading: Reading) -> None:
         self._reading = reading
-        own: dict[str, Any] = {"index": self.index, "groups": self.groups, "decisive": self.decisive}
+        own: dict[str, Any] = {"index": self.index, **dataclasses.asdict(self)}
         self._changes = {key: value for key, value in own.items() if value is not None}
         # A first question pays for finding the retrieval heads: before any that is timed.
         with configured(reading.mm, **self._changes) as mm:
