@@ -32,10 +32,12 @@ CPP_ARITHMETIC = {"index": {"everlong/kv/element.h"}}
 BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
 GPU_BINDINGS = ("ops_gpu_", "core_gpu_")  # they alone know the kernels
-# The kernels share the arithmetic of one element and the layout of a part with the core, and nothing that allocates,
-# locks or fails.
+# The kernels share the arithmetic of one element and the layout of what is kept with the core, and nothing that
+# allocates, locks or fails.
 HIP_BELOW = {
     "everlong/base/dtype.h",
+    "everlong/index/heads_job.h",
+    "everlong/index/key_layout.h",
     "everlong/kv/codec.h",
     "everlong/kv/element.h",
     "everlong/kv/frame_kv.h",
