@@ -122,8 +122,8 @@ def test_one_file_includes_hnswlib() -> None:
 def test_tests_of_a_layer_include_only_it_and_what_is_below(layer: str) -> None:
     sources = [path for path in cpp_files("tests/cpp") if path.name.startswith(f"{layer}_")]
     assert sources
-    # What a thread of a kernel does is compiled for the host too, and compared with kv.
-    folders = {ROOT / "cpp" / "src" / layer} | ({ROOT / "hip"} if layer == "kv" else set())
+    # What a thread of a kernel does is compiled for the host too, and compared with kv and index.
+    folders = {ROOT / "cpp" / "src" / layer} | ({ROOT / "hip"} if layer in ("kv", "index") else set())
     for path in sources:
         libraries = CPP_LIBRARIES[layer] | {"gtest", "gmock"}
         assert not list(forbidden_includes(path, CPP_BELOW[layer] | {layer}, libraries, frozenset(folders)))
