@@ -31,7 +31,8 @@ for_python = ["-isystem", pybind11.get_include(), "-isystem", sysconfig.get_path
 
 bindings = root / "cpp" / "bindings"
 sources = {path: for_torch for path in bindings.glob("ops_gpu_*.cc")}
-sources |= {path: for_python for path in (*bindings.glob("core_gpu_*.cc"), bindings / "core_transfer.cc")}
+users = [path for path in bindings.glob("core_*.cc") if "EVERLONG_GPU" in path.read_text()]
+sources |= {path: for_python for path in (*bindings.glob("core_gpu_*.cc"), *users)}
 for source, needs in sorted(sources.items()):
     subprocess.run(["g++", *flags, *own, *needs, "-c", source, "-o", folder / f"{source.stem}.o"], check=True)
     print(f"{source.relative_to(root)}: compiled")

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device_memory.h"
 #include "grid.h"
 #include "side_stream.h"
 #include "vendor.h"
@@ -9,23 +10,6 @@ namespace everlong::hip {
 namespace {
 
 LaunchStatus Code(hipError_t error) { return static_cast<LaunchStatus>(error); }
-
-class OnDevice {
- public:
-  explicit OnDevice(int32_t device) {
-    if (hipGetDevice(&before_) != hipError_t{}) before_ = device;
-    status_ = Code(hipSetDevice(device));
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() { static_cast<void>(hipSetDevice(before_)); }
-
-  LaunchStatus status() const { return status_; }
-
- private:
-  int before_ = 0;
-  LaunchStatus status_ = 0;
-};
 
 // An event that says how far a stream is.
 class Event {

@@ -32,6 +32,8 @@ inline hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t 
 }
 inline hipError_t hipGetDevice(int* device) { return cudaGetDevice(device); }
 inline hipError_t hipSetDevice(int device) { return cudaSetDevice(device); }
+inline hipError_t hipMalloc(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+inline hipError_t hipFree(void* memory) { return cudaFree(memory); }
 inline hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int flags) {
   return cudaHostAlloc(memory, bytes, flags);
 }

@@ -1,6 +1,7 @@
 // Status values as the exceptions of everlong.errors. Everything here needs the GIL.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,12 @@ namespace everlong::bindings {
 [[noreturn]] void RaiseNamed(const char* name, const std::string& message);
 // Raises what stands for status.code(); the status is not ok.
 [[noreturn]] void Raise(const Status& status);
+
+// For a device that is named where there can be none.
+inline Status NoGpuError(int32_t device) {
+  return InvalidArgumentError("device is " + std::to_string(device) +
+                              "; expected None: everlong was built without a GPU (EVERLONG_CUDA, EVERLONG_HIP)");
+}
 
 inline void RaiseIfError(const Status& status) {
   if (!status.ok()) Raise(status);

@@ -7,13 +7,10 @@
 #include <vector>
 
 #include "../../hip/side_stream.h"
+#include "core_gpu_error.h"
 
 namespace everlong::bindings {
 namespace {
-
-Status GpuError(int32_t device, const char* what, hip::LaunchStatus status) {
-  return IoError("cuda:" + std::to_string(device) + ": " + what + ": " + hip::LaunchError(status));
-}
 
 class GpuCopyQueue : public kv::CopyQueue {
  public:

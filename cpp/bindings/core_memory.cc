@@ -22,6 +22,10 @@
 #include "everlong/os/memory.h"
 #include "everlong/store/host_memory.h"
 
+#ifdef EVERLONG_GPU
+#include "core_gpu_heads.h"
+#endif
+
 namespace everlong::bindings {
 namespace {
 
@@ -201,9 +205,22 @@ index::KeyStorage ParseKeyStorage(const std::string& name) {
   throw py::value_error("keys: \"" + name + "\", expected \"bf16\", \"int8\" or \"e4m3\"");
 }
 
+Result<std::shared_ptr<index::HeadsDevice>> MakeHeadsDevice([[maybe_unused]] int32_t device) {
+#ifdef EVERLONG_GPU
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::HeadsDevice> made, MakeGpuHeadsDevice(device));
+  return std::shared_ptr<index::HeadsDevice>(std::move(made));
+#else
+  return NoGpuError(device);
+#endif
+}
+
 void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& heads, int32_t coarse_from,
-                       const std::string& keys) {
-  const index::HeadsOptions options{coarse_from, ParseKeyStorage(keys)};
+                       const std::string& keys, std::optional<int32_t> device, int64_t device_bytes) {
+  index::HeadsOptions options{coarse_from, ParseKeyStorage(keys)};
+  if (device.has_value()) {
+    options.device = ValueOrRaise(MakeHeadsDevice(*device));
+    options.device_bytes = device_bytes;
+  }
   std::vector<index::RetrievalHead> retrieval_heads;
   retrieval_heads.reserve(heads.size());
   for (const auto& [layer, query_head, kv_head] : heads) retrieval_heads.push_back({layer, query_head, kv_head});
@@ -337,8 +354,13 @@ void BindMemory(py::module_& module) {
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
            py::arg("payload"))
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
-           py::arg("keys") = "bf16")
+           py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("retrieval_heads", &RetrievalHeads)
+      .def("device_use",
+           [](const MemoryHandle& self) {
+             const index::DeviceUse use = self.Call([](Memory& memory) { return memory.device_use(); });
+             return std::pair(use.bytes, use.scans);
+           })
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
       .def("save_indexes",

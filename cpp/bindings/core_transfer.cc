@@ -32,8 +32,7 @@ Result<std::shared_ptr<CopyQueue>> MakeQueue([[maybe_unused]] int32_t device) {
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<CopyQueue> queue, MakeGpuCopyQueue(device));
   return std::shared_ptr<CopyQueue>(std::move(queue));
 #else
-  return InvalidArgumentError("device is " + std::to_string(device) +
-                              "; expected None: everlong was built without a GPU (EVERLONG_CUDA, EVERLONG_HIP)");
+  return NoGpuError(device);
 #endif
 }
 

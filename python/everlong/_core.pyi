@@ -171,14 +171,22 @@ class Memory:
         An array is copied; a staging buffer is not, and must not be touched again. Durable after the next flush.
         """
     def set_retrieval_heads(
-        self, heads: Sequence[tuple[int, int, int]], coarse_from: int = ..., keys: str = "bf16"
+        self,
+        heads: Sequence[tuple[int, int, int]],
+        coarse_from: int = ...,
+        keys: str = "bf16",
+        device: int | None = None,
+        device_bytes: int = 0,
     ) -> None:
         """(layer, query_head, kv_head), layers counted among the archived ones.
 
         From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads_index.h). keys: how
-        theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_tiles.h).
+        theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
+        scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
         """
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def device_use(self) -> tuple[int, int]:
+        """Bytes of the GPU that the heads' keys take now, and how many searches it scanned for."""
     def set_page_vectors(self, encoder: str, dimension: int, graph: bool = False) -> None:
         """Search by vectors of that encoder from now on; those of another one are dropped."""
     def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
@@ -186,7 +194,7 @@ class Memory:
     def save_indexes(self) -> None:
         """Keep in index/ what took a reading of the payload; what is saved already is not written again."""
     def take_messages(self) -> list[str]:
-        """What was wrong with saved indexes, which were then made anew; each once."""
+        """What was wrong with saved indexes, and why the host searched instead of the GPU; each once."""
     def pages_without_vectors(self) -> list[PageRef]:
         """Of every block that has no vectors yet, in order of archiving."""
     def search(

@@ -67,6 +67,9 @@ class MemoryConfig:
     # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default `codec`,
     # e4m3 finds what bf16 does.
     heads_keys: HeadsKeys = "e4m3"
+    # Of the GPU that the model is on, for these keys and the room to search them there; where they do not fit, and
+    # with 0, questions are searched on the host.
+    heads_device_bytes: int = 1 << 30
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
@@ -173,6 +176,7 @@ _LEAST = {
     "neighbours": 0,
     "query_distance": 0,
     "retrieval_heads": 1,
+    "heads_device_bytes": 0,
     "recent_every": 1,
     "recent_blocks": 0,
     "periodic_every": 1,

@@ -198,7 +198,7 @@ class Memory:
             self.core.close()
 
     def log_messages(self) -> None:
-        """Say what was wrong with saved indexes, which were then made anew."""
+        """Say what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
         for message in self.core.take_messages():
             _LOGGER.warning(message)
 

@@ -128,7 +128,7 @@ class MemoryModel:
             self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
             if self._profile is not None:
-                self.memory.core.set_retrieval_heads(self._profile.heads, keys=self.config.heads_keys)
+                self._search_by(self._profile)
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
             self._embedder = self._start_embedder() if "embedding" in self.config.index else None
@@ -464,8 +464,20 @@ class MemoryModel:
             self._use_profile(known)
 
     def _use_profile(self, profile: IndexProfile) -> None:
-        keep_profile(self.memory.core, profile, self.config.heads_keys)
+        keep_profile(self.memory.core, profile)
+        self._search_by(profile)
         self._profile = profile
+
+    def _search_by(self, profile: IndexProfile) -> None:
+        """Let the index search by the profile's heads, where the model computes."""
+        device = self.frame.served.device
+        on_gpu = device.type != "cpu" and self.config.heads_device_bytes > 0
+        self.memory.core.set_retrieval_heads(
+            profile.heads,
+            keys=self.config.heads_keys,
+            device=device.index if on_gpu else None,
+            device_bytes=self.config.heads_device_bytes,
+        )
 
     def _calibrate_if_due(self) -> None:
         if "heads" not in self.config.index:

@@ -15,7 +15,6 @@ import os
 import pathlib
 
 from everlong import _core
-from everlong.config import HeadsKeys
 from everlong.fingerprint import Fingerprint
 
 FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
@@ -50,11 +49,10 @@ def load_profile(core: _core.Memory) -> IndexProfile | None:
     return None if text is None else IndexProfile.from_json(text)
 
 
-def keep_profile(core: _core.Memory, profile: IndexProfile, keys: HeadsKeys) -> None:
-    """Let the index search by the profile's heads, and keep it in the manifest of a memory that can be written."""
+def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
+    """Keep the profile in the manifest of a memory that can be written."""
     if not core.read_only:
         core.set_attribute(_ATTRIBUTE, profile.to_json())
-    core.set_retrieval_heads(profile.heads, keys=keys)
 
 
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:

@@ -16,6 +16,7 @@ def test_settings_written_as_text() -> None:
         "host_bytes=1000",
         "page_tokens=128",
         "heads_keys=int8",
+        "heads_device_bytes=0",
     ]
     expected = dataclasses.replace(
         MemoryConfig(),
@@ -26,6 +27,7 @@ def test_settings_written_as_text() -> None:
         host_bytes=1000,
         page_tokens=128,
         heads_keys="int8",
+        heads_device_bytes=0,
     )
     assert MemoryConfig().with_settings(written) == expected
     assert expected.with_settings(["host_bytes=none"]).host_bytes is None

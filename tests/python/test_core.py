@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong import _core, errors
+from everlong import _core, errors, ops
 
 LAYERS, KV_HEADS, DIM, PAGE = 2, 2, 8, 4
 HEADS = [(1, 3, 1), (0, 0, 0), (1, 2, 1)]
@@ -151,6 +152,12 @@ def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
         assert group.source == block.source
         assert 0 < result.top_mass <= 1
         assert result.decisiveness >= 1
+
+
+@pytest.mark.skipif(ops.runs_on(torch.device("cuda", 0)), reason="this build has a GPU's kernels")
+def test_heads_on_a_gpu_need_a_build_for_one(memory) -> None:
+    with pytest.raises(ValueError, match="device is 2; expected None: everlong was built without a GPU"):
+        memory.set_retrieval_heads(HEADS, device=2, device_bytes=1 << 20)
 
 
 def test_many_pages_are_searched_by_two_levels(memory) -> None:
@@ -464,6 +471,7 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
     ]:
         with pytest.raises(error):
             memory.search(token_ids=ids[:1], head_queries=queries)
+    assert memory.device_use() == (0, 0)
     with pytest.raises(ValueError, match='keys: "int4", expected "bf16"'):
         memory.set_retrieval_heads(HEADS, keys="int4")
     with pytest.raises(ValueError, match="kinds"):

@@ -32,10 +32,12 @@ CPP_ARITHMETIC = {"index": {"everlong/kv/element.h"}}
 BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
 GPU_BINDINGS = ("ops_gpu_", "core_gpu_")  # they alone know the kernels
-# The kernels share the arithmetic of one element and the layout of a part with the core, and nothing that allocates,
-# locks or fails.
+# The kernels share the arithmetic of one element and the layout of what is kept with the core, and nothing that
+# allocates, locks or fails.
 HIP_BELOW = {
     "everlong/base/dtype.h",
+    "everlong/index/heads_job.h",
+    "everlong/index/key_layout.h",
     "everlong/kv/codec.h",
     "everlong/kv/element.h",
     "everlong/kv/frame_kv.h",
@@ -120,8 +122,8 @@ def test_one_file_includes_hnswlib() -> None:
 def test_tests_of_a_layer_include_only_it_and_what_is_below(layer: str) -> None:
     sources = [path for path in cpp_files("tests/cpp") if path.name.startswith(f"{layer}_")]
     assert sources
-    # What a thread of a kernel does is compiled for the host too, and compared with kv.
-    folders = {ROOT / "cpp" / "src" / layer} | ({ROOT / "hip"} if layer == "kv" else set())
+    # What a thread of a kernel does is compiled for the host too, and compared with kv and index.
+    folders = {ROOT / "cpp" / "src" / layer} | ({ROOT / "hip"} if layer in ("kv", "index") else set())
     for path in sources:
         libraries = CPP_LIBRARIES[layer] | {"gtest", "gmock"}
         assert not list(forbidden_includes(path, CPP_BELOW[layer] | {layer}, libraries, frozenset(folders)))

@@ -9,6 +9,7 @@ import io
 import itertools
 import subprocess
 import sys
+import types
 import weakref
 from pathlib import Path
 
@@ -256,6 +257,23 @@ def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.profile == profile
         assert [recall.span for recall in mm.search(text[1000:1030])] == [recall.span for recall in found]
+
+
+@pytest.mark.parametrize(
+    ("computes_on", "most", "searched_on"), [("cpu", 1 << 20, None), ("cuda:3", 1 << 20, 3), ("cuda:3", 0, None)]
+)
+def test_heads_are_searched_where_the_model_computes(
+    mm, monkeypatch: pytest.MonkeyPatch, computes_on: str, most: int, searched_on: int | None
+) -> None:
+    told: list[dict[str, object]] = []
+    core = types.SimpleNamespace(set_retrieval_heads=lambda heads, **options: told.append({"heads": heads} | options))
+    profile = everlong.IndexProfile(((0, 1, 0),), query_distance=0, reciprocal_rank=1.0, pages=1, quotes=1, seed=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(mm.memory, "core", core)
+        patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
+        patched.setattr(mm, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
+        mm._search_by(profile)
+    assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
 
 
 def test_keys_of_the_heads_in_bytes_find_the_same(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 
 #include "best_first.h"
 #include "everlong/index/index_file.h"
+#include "heads_mirror.h"
 #include "heads_scan.h"
 
 namespace everlong::index {
@@ -64,7 +65,14 @@ HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, Heads
     const auto found = std::ranges::find(key_heads_, KeyHead{head.layer, head.kv_head});
     head_to_key_.push_back(static_cast<int32_t>(found - key_heads_.begin()));
   }
+  if (options.device != nullptr && !key_heads_.empty()) {
+    mirror_ = std::make_unique<HeadsMirror>(std::move(options.device), options.device_bytes);
+  }
 }
+
+HeadsIndex::HeadsIndex(HeadsIndex&&) noexcept = default;
+HeadsIndex& HeadsIndex::operator=(HeadsIndex&&) noexcept = default;
+HeadsIndex::~HeadsIndex() = default;
 
 Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens) {
   if (tokens < 1) return InvalidArgumentError("page of " + std::to_string(tokens) + " tokens, expected at least 1");
@@ -79,8 +87,13 @@ Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink
   }
   EVERLONG_RETURN_IF_ERROR(keys_.Add(keys, tokens));
   page_sinks_.push_back(sink_tokens);
-  FollowCoarse();
+  FollowKeys();
   return OkStatus();
+}
+
+void HeadsIndex::FollowKeys() {
+  FollowCoarse();
+  if (mirror_ != nullptr) mirror_->Follow(keys_);
 }
 
 void HeadsIndex::FollowCoarse() {
@@ -175,7 +188,15 @@ Result<std::vector<float>> HeadsIndex::Mass(std::span<const float> q, std::span<
                                             const PageFilter& filter) const {
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights));
-  return MassOf(blocks, ScoredPages(filter));
+  const std::vector<int32_t> scored = ScoredPages(filter);
+  if (std::optional<std::vector<float>> mass = MassOnDevice(blocks, scored)) return *std::move(mass);
+  return MassOf(blocks, scored);
+}
+
+std::optional<std::vector<float>> HeadsIndex::MassOnDevice(std::span<const RowBlock> blocks,
+                                                           std::span<const int32_t> scored) const {
+  if (mirror_ == nullptr) return std::nullopt;
+  return mirror_->Mass(keys_, blocks, scored, page_sinks_);
 }
 
 std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const {
@@ -233,7 +254,10 @@ Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<
   const std::vector<int32_t> scored = ScoredPages(filter);
   const bool coarsely =
       coarse_.tiles().pages() == pages() && std::ssize(scored) >= coarse_from_ && scored.size() > kFewestSurvivors;
-  const std::vector<float> mass = coarsely ? MassOfSurvivors(blocks, scored) : MassOf(blocks, scored);
+  std::optional<std::vector<float>> on_device = MassOnDevice(blocks, scored);
+  const std::vector<float> mass = on_device  ? *std::move(on_device)
+                                  : coarsely ? MassOfSurvivors(blocks, scored)
+                                             : MassOf(blocks, scored);
   std::vector<Hit> hits;
   for (int32_t page = 0; page < pages(); ++page) {
     if (mass[static_cast<size_t>(page)] > 0) hits.push_back({page, mass[static_cast<size_t>(page)]});
@@ -285,9 +309,24 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   }
   if (reader.left() != 0) return corrupt("more than it says");
   index.keys_.SetLongest(longest);
-  index.FollowCoarse();
+  index.FollowKeys();
   return index;
 }
+
+HeadsOptions HeadsIndex::options() const {
+  HeadsOptions options{coarse_from_, keys_.storage(), nullptr, 0};
+  if (mirror_ != nullptr) {
+    options.device = mirror_->device();
+    options.device_bytes = mirror_->most_bytes();
+  }
+  return options;
+}
+
+DeviceUse HeadsIndex::device_use() const {
+  return mirror_ == nullptr ? DeviceUse{} : DeviceUse{mirror_->bytes(), mirror_->scans()};
+}
+
+Status HeadsIndex::TakeDeviceFailure() const { return mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure(); }
 
 int64_t HeadsIndex::bytes() const {
   return keys_.bytes() + coarse_.bytes() + static_cast<int64_t>(page_sinks_.capacity() * sizeof(int32_t));

@@ -1,28 +1,15 @@
-// The arithmetic of one number of a key, for every KeyStorage.
+// How one number of a key becomes a code, for every KeyStorage; key_layout.h has the way back.
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include "bfloat16.h"
-#include "everlong/index/key_tiles.h"
+#include "everlong/index/key_layout.h"
 #include "everlong/kv/element.h"
 #include "int8.h"
 
 namespace everlong::index {
-
-// Where a dimension's code lies in its tile.
-struct CodePlace {
-  size_t row = 0;  // of words
-  uint32_t shift = 0;
-};
-inline CodePlace PlaceOf(KeyStorage storage, size_t dimension) {
-  const auto half = static_cast<uint32_t>(dimension % 2 * 16);
-  if (storage == KeyStorage::kBf16) return {dimension / 2, half};
-  return {dimension / 4, half + static_cast<uint32_t>(dimension % 4 / 2 * 8)};
-}
 
 // No code times such a scale is subnormal as a bf16, which one instruction set would keep and another not.
 inline constexpr float kLeastScale = 0x1p-110F;
@@ -45,14 +32,6 @@ inline uint32_t EncodeKey(KeyStorage storage, float value, float inverse_scale) 
       return kv::FloatToE4M3(value * inverse_scale);
   }
   return 0;
-}
-
-// The number that a code stands for, a bf16.
-inline float DecodeKey(KeyStorage storage, uint32_t code, float scale) {
-  if (storage == KeyStorage::kBf16) return std::bit_cast<float>(code << 16);
-  const float value =
-      storage == KeyStorage::kInt8 ? static_cast<int8_t>(code) : kv::E4M3ToFloat(static_cast<uint8_t>(code));
-  return std::bit_cast<float>(ToBf16(value * scale) << 16);
 }
 
 }  // namespace everlong::index

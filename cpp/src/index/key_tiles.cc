@@ -29,7 +29,7 @@ std::string_view NameOf(KeyStorage storage) {
 }
 
 KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
-    : key_heads_(key_heads), head_dim_(head_dim), storage_(storage), longest_(static_cast<size_t>(key_heads), 0.0) {
+    : key_heads_(key_heads), layout_{storage, head_dim}, longest_(static_cast<size_t>(key_heads), 0.0) {
   EVERLONG_CHECK(key_heads >= 0 && head_dim > 0);
 }
 
@@ -47,7 +47,7 @@ uint32_t* KeyTiles::Reserve(size_t words) {
 
 Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1);
-  const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(head_dim_);
+  const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(layout_.head_dim);
   EVERLONG_CHECK(keys.size() == static_cast<size_t>(key_heads_) * head_size);
   const auto bad = std::ranges::find_if_not(keys, FiniteAsBf16);
   if (bad != keys.end()) return InvalidArgumentError("key is " + std::to_string(*bad) + ", expected a finite bf16");
@@ -62,23 +62,24 @@ Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
 }
 
 double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
-  const auto dim = static_cast<size_t>(head_dim_);
+  const auto dim = static_cast<size_t>(layout_.head_dim);
+  const auto tile_words = static_cast<size_t>(layout_.TileWords());
   std::vector<float> scales(dim, 0.0F);
   for (size_t at = 0; at < keys.size(); ++at) scales[at % dim] = std::max(scales[at % dim], std::abs(keys[at]));
-  for (float& scale : scales) scale = ScaleOf(storage_, scale);
-  if (storage_ != KeyStorage::kBf16) {
+  for (float& scale : scales) scale = ScaleOf(layout_.storage, scale);
+  if (layout_.storage != KeyStorage::kBf16) {
     std::ranges::transform(scales, words, [](float scale) { return std::bit_cast<uint32_t>(scale); });
   }
-  uint32_t* const tiles = words + ScaleWords();
+  uint32_t* const tiles = words + layout_.ScaleWords();
   double longest = 0;
   for (size_t token = 0; token < keys.size() / dim; ++token) {
-    uint32_t* const tile = tiles + token / kTileTokens * TileSize() + token % kTileTokens;
+    uint32_t* const tile = tiles + token / kTileTokens * tile_words + token % kTileTokens;
     double square = 0;
     for (size_t i = 0; i < dim; ++i) {
-      const uint32_t code = EncodeKey(storage_, keys[token * dim + i], 1 / scales[i]);
-      const auto [row, shift] = PlaceOf(storage_, i);
+      const uint32_t code = EncodeKey(layout_.storage, keys[token * dim + i], 1 / scales[i]);
+      const auto [row, shift] = PlaceOf(layout_.storage, static_cast<int32_t>(i));
       tile[row * kTileTokens] |= code << shift;
-      const double value = DecodeKey(storage_, code, scales[i]);
+      const double value = DecodeKey(layout_.storage, code, scales[i]);
       square += value * value;
     }
     longest = std::max(longest, std::sqrt(square));
@@ -98,17 +99,18 @@ std::span<const uint32_t> KeyTiles::words(int32_t page) const {
 }
 
 void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) const {
-  EVERLONG_CHECK(std::ssize(out) == int64_t{tokens(page)} * head_dim_);
+  EVERLONG_CHECK(std::ssize(out) == int64_t{tokens(page)} * layout_.head_dim);
   const uint32_t* const words = keys(page, key_head);
   const uint32_t* const scale_bits = scales(page, key_head);
-  const auto dim = static_cast<size_t>(head_dim_);
-  const uint32_t mask = storage_ == KeyStorage::kBf16 ? 0xFFFFU : 0xFFU;
+  const auto dim = static_cast<size_t>(layout_.head_dim);
+  const auto tile_words = static_cast<size_t>(layout_.TileWords());
+  const uint32_t mask = CodeMask(layout_.storage);
   for (size_t token = 0; token < out.size() / dim; ++token) {
-    const uint32_t* const tile = words + token / kTileTokens * TileSize() + token % kTileTokens;
+    const uint32_t* const tile = words + token / kTileTokens * tile_words + token % kTileTokens;
     for (size_t i = 0; i < dim; ++i) {
-      const float scale = storage_ == KeyStorage::kBf16 ? 1.0F : std::bit_cast<float>(scale_bits[i]);
-      const auto [row, shift] = PlaceOf(storage_, i);
-      out[token * dim + i] = DecodeKey(storage_, tile[row * kTileTokens] >> shift & mask, scale);
+      const float scale = layout_.storage == KeyStorage::kBf16 ? 1.0F : std::bit_cast<float>(scale_bits[i]);
+      const auto [row, shift] = PlaceOf(layout_.storage, static_cast<int32_t>(i));
+      out[token * dim + i] = DecodeKey(layout_.storage, tile[row * kTileTokens] >> shift & mask, scale);
     }
   }
 }

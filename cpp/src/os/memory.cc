@@ -181,6 +181,11 @@ std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
   return state_->heads.has_value() ? state_->heads->heads() : std::vector<index::RetrievalHead>{};
 }
 
+index::DeviceUse Memory::device_use() const {
+  const std::shared_lock reading(state_->guard);
+  return state_->heads.has_value() ? state_->heads->device_use() : index::DeviceUse{};
+}
+
 Status Memory::SetPageVectors(const PageVectorOptions& options) {
   State& s = *state_;
   if (options.dimension < 1) {
@@ -385,8 +390,17 @@ Status Memory::SaveIndexes() {
 }
 
 std::vector<std::string> Memory::TakeMessages() {
-  const std::scoped_lock taking(state_->message_guard);
-  return std::exchange(state_->messages, {});
+  std::vector<std::string> messages;
+  {
+    const std::scoped_lock taking(state_->message_guard);
+    messages = std::exchange(state_->messages, {});
+  }
+  const std::shared_lock reading(state_->guard);
+  if (!state_->heads.has_value()) return messages;
+  if (const Status failure = state_->heads->TakeDeviceFailure(); !failure.ok()) {
+    messages.push_back(state_->Name() + ": the retrieval heads are searched on the host (" + failure.message() + ")");
+  }
+  return messages;
 }
 
 Result<int64_t> Memory::Compact() {

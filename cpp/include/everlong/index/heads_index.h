@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "everlong/base/status.h"
 #include "everlong/index/coarse_keys.h"
+#include "everlong/index/heads_device.h"
 #include "everlong/index/key_tiles.h"
 #include "everlong/index/page_filter.h"
 
@@ -23,6 +26,7 @@ struct RetrievalHead {
   bool operator==(const RetrievalHead&) const = default;
 };
 
+class HeadsMirror;
 struct RowBlock;
 struct ScannedKeys;
 enum class Level;
@@ -33,6 +37,15 @@ inline constexpr int32_t kCoarseFrom = 131'072;
 struct HeadsOptions {
   int32_t coarse_from = kCoarseFrom;
   KeyStorage keys = KeyStorage::kBf16;
+  // Where there is one, the keys are copied to it as they come, into `device_bytes` of its memory at most, and searches
+  // scan there. The host scans once the keys do not fit, and whenever the device fails.
+  std::shared_ptr<HeadsDevice> device = nullptr;
+  int64_t device_bytes = 0;
+};
+
+struct DeviceUse {
+  int64_t bytes = 0;  // of its memory, now
+  int64_t scans = 0;  // searches that it scanned for
 };
 
 // Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
@@ -42,6 +55,9 @@ struct HeadsOptions {
 class HeadsIndex {
  public:
   HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options = {});
+  HeadsIndex(HeadsIndex&& other) noexcept;
+  HeadsIndex& operator=(HeadsIndex&& other) noexcept;
+  ~HeadsIndex();
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
   // The distinct (layer, kv_head) whose keys Add wants, in its order.
@@ -61,15 +77,15 @@ class HeadsIndex {
   // keys as they are kept (KeyStorage); weights [tokens], >= 0. The softmax runs over the allowed pages only. Every
   // score counts, to 2^-126 of the largest; one pass over the keys (one for every few hundred query rows of a long
   // question; two where scores may differ by more than 2^80), no [tokens x archive] matrix; the result does not depend
-  // on the number of threads. kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or
-  // queries so large that scores would overflow.
+  // on the number of threads; a device's sums have another order. kInvalidArgument on a wrong size, a value that is not
+  // finite, a negative weight, or queries so large that scores would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
   // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. Where
   // `coarse_from` pages and more are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a
   // tenth of them, and these alone are scored as Mass does; what the others have of a row's softmax is then taken
-  // from the coarse scores. kInvalidArgument on k < 1 and as Mass.
+  // from the coarse scores. A device scores every page exactly. kInvalidArgument on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
 
@@ -82,8 +98,11 @@ class HeadsIndex {
                                  std::span<const uint8_t> kept, HeadsOptions options = {});
 
   [[nodiscard]] int32_t pages() const { return keys_.pages(); }
-  [[nodiscard]] HeadsOptions options() const { return {coarse_from_, keys_.storage()}; }
-  [[nodiscard]] int64_t bytes() const;
+  [[nodiscard]] HeadsOptions options() const;
+  [[nodiscard]] int64_t bytes() const;  // of host memory
+  [[nodiscard]] DeviceUse device_use() const;
+  // Why the host was left to scan since this was asked last; ok if it was not, or if there is no device.
+  [[nodiscard]] Status TakeDeviceFailure() const;
   // What a page of so many tokens takes.
   [[nodiscard]] int64_t PageBytes(int32_t tokens) const {
     return static_cast<int64_t>(keys_.PageWords(tokens) * sizeof(uint32_t));
@@ -101,7 +120,11 @@ class HeadsIndex {
   // The same by two levels: 0 for a page that the first leaves out.
   [[nodiscard]] std::vector<float> MassOfSurvivors(std::span<const RowBlock> blocks,
                                                    std::span<const int32_t> scored) const;
-  // Brings the coarse level up to the keys, where there is to be one.
+  // What MassOf finds, from the device; none when it is for the host to scan.
+  [[nodiscard]] std::optional<std::vector<float>> MassOnDevice(std::span<const RowBlock> blocks,
+                                                               std::span<const int32_t> scored) const;
+  // Brings the coarse level, where there is to be one, and the device up to the keys.
+  void FollowKeys();
   void FollowCoarse();
 
   std::vector<RetrievalHead> heads_;
@@ -110,8 +133,9 @@ class HeadsIndex {
   int32_t head_dim_;
   int32_t coarse_from_;
   KeyTiles keys_;
-  CoarseKeys coarse_;                // of every page, or of none
-  std::vector<int32_t> page_sinks_;  // [pages]
+  CoarseKeys coarse_;                    // of every page, or of none
+  std::vector<int32_t> page_sinks_;      // [pages]
+  std::unique_ptr<HeadsMirror> mirror_;  // none without a device
 };
 
 }  // namespace everlong::index

@@ -7,20 +7,19 @@
 #include <vector>
 
 #include "everlong/index/kernel_table.h"
+#include "everlong/index/key_layout.h"
 
 namespace everlong::index {
 
-inline constexpr int32_t kBlockRows = 8;
-
 struct PageKeys {
-  const uint32_t* tiles = nullptr;  // [tile_count][pairs][kTileTokens], see key_tiles.h
+  const uint32_t* tiles = nullptr;  // [tile_count][pairs][kTileTokens], see key_layout.h
   int32_t tile_count = 0;
   int32_t pairs = 0;        // of dimensions: half of D, rounded up
   int32_t first_token = 0;  // [first_token, end_token) are scored; not empty
   int32_t end_token = 0;
 };
 
-// Keys of a page in bytes, see key_tiles.h.
+// Keys of a page in bytes, see key_layout.h.
 struct ByteKeys {
   const uint32_t* scales = nullptr;
   const uint32_t* tiles = nullptr;  // [tile_count][quads][kTileTokens]

@@ -10,33 +10,20 @@
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/key_layout.h"
 
 namespace everlong::index {
 
-// How the numbers of a key are kept. Those in bytes are codes times a scale of their page, key head and dimension: its
-// largest magnitude there over the largest code, so that a page is kept the same whatever comes before or after it.
-// What comes back is code * scale rounded to bf16, so that all kinds are scored alike. Pages of an archive in e4m3 have
-// such scales themselves (kv/payload.h): of them kE4M3 keeps what kBf16 does, but for a tie in rounding here and there,
-// since a scale comes back to its last bit or beside it.
-enum class KeyStorage : uint8_t { kBf16, kInt8, kE4M3 };
 inline constexpr KeyStorage kKeyStorages[] = {KeyStorage::kBf16, KeyStorage::kInt8, KeyStorage::kE4M3};
 std::string_view NameOf(KeyStorage storage);  // "bf16", "int8", "e4m3"
-
-// A tile in bf16 is [pairs][32] words of 32 bits, one a token: the low half is dimension 2 * pair, the high half the
-// next one (0 past an odd D). That is what a dot product of bf16 pairs takes; elsewhere a shift and a mask make floats
-// of them. A tile in bytes is [quads][32] words: from the lowest byte on the dimensions 0, 2, 1 and 3 of four, so that
-// bytes 0 and 2 lie where the halves of the first pair do, and bytes 1 and 3 are the second pair. A page's last tile is
-// filled with zeros.
-inline constexpr int32_t kTileTokens = 32;
-constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }
-constexpr int32_t QuadsOf(int32_t head_dim) { return (head_dim + 3) / 4; }
 
 // Pages never move once added, and growing copies nothing. Same locking as HeadsIndex.
 class KeyTiles {
  public:
   KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage = KeyStorage::kBf16);
 
-  [[nodiscard]] KeyStorage storage() const { return storage_; }
+  [[nodiscard]] KeyStorage storage() const { return layout_.storage; }
+  [[nodiscard]] const KeyLayout& layout() const { return layout_; }
 
   // The next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is no finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
@@ -53,9 +40,9 @@ class KeyTiles {
   [[nodiscard]] int32_t tiles(int32_t page) const { return TilesOf(tokens(page)); }
   // [tiles(page)][pairs, or quads][kTileTokens], at an address divisible by 64.
   [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const {
-    return scales(page, key_head) + ScaleWords();
+    return scales(page, key_head) + layout_.ScaleWords();
   }
-  // The bits of the fp32 scale of every dimension, for the byte kinds: [D filled up with zeros to a multiple of 16].
+  // [layout().ScaleWords()]
   [[nodiscard]] const uint32_t* scales(int32_t page, int32_t key_head) const {
     return pages_[static_cast<size_t>(page)].words + static_cast<size_t>(key_head) * HeadWords(tokens(page));
   }
@@ -70,7 +57,6 @@ class KeyTiles {
 
  private:
   static constexpr size_t kAlignment = 64;
-  static constexpr size_t kAlignedWords = kAlignment / sizeof(uint32_t);
   struct FreeAligned {
     void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t(kAlignment)); }
   };
@@ -79,24 +65,13 @@ class KeyTiles {
     int32_t tokens = 0;
   };
 
-  static int32_t TilesOf(int32_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
-  [[nodiscard]] size_t TileSize() const {
-    return static_cast<size_t>(storage_ == KeyStorage::kBf16 ? PairsOf(head_dim_) : QuadsOf(head_dim_)) * kTileTokens;
-  }
-  [[nodiscard]] size_t ScaleWords() const {
-    if (storage_ == KeyStorage::kBf16) return 0;
-    return (static_cast<size_t>(head_dim_) + kAlignedWords - 1) / kAlignedWords * kAlignedWords;
-  }
-  [[nodiscard]] size_t HeadWords(int32_t tokens) const {
-    return ScaleWords() + static_cast<size_t>(TilesOf(tokens)) * TileSize();
-  }
+  [[nodiscard]] size_t HeadWords(int32_t tokens) const { return static_cast<size_t>(layout_.HeadWords(tokens)); }
   uint32_t* Reserve(size_t words);
   // keys [tokens, D] of one key head into its `words`, which are 0; returns the length of the longest.
   double Encode(std::span<const float> keys, uint32_t* words) const;
 
   int32_t key_heads_;
-  int32_t head_dim_;
-  KeyStorage storage_;
+  KeyLayout layout_;
   std::vector<std::unique_ptr<uint32_t[], FreeAligned>> slabs_;
   size_t slab_words_ = 0;   // of the last slab
   size_t slab_used_ = 0;    // of the last slab

@@ -114,10 +114,11 @@ class Memory {
   Result<int64_t> Append(const store::BlockDraft& draft);
 
   // Which heads search by attention, how their keys are kept, and from how many pages on they search by two levels
-  // (HeadsIndex::Search). Takes up the saved heads index where it is the same, or rebuilds it from the stored payload.
-  // No heads: none.
+  // (HeadsIndex::Search), and on which device. Takes up the saved heads index where it is the same, or rebuilds it from
+  // the stored payload; the index that it takes the place of stays until then, on its device too. No heads: none.
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
+  [[nodiscard]] index::DeviceUse device_use() const;  // of the heads' device; zeros without one
 
   // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the
   // same. kInvalidArgument on a dimension < 1.
@@ -170,7 +171,8 @@ class Memory {
   // opener takes them instead. What is saved already is not written again. Nothing happens for a memory in RAM, or
   // opened for reading. kIoError.
   Status SaveIndexes();
-  // What was wrong with saved indexes, which were then made anew: a sentence each, once.
+  // What was wrong with saved indexes, which were then made anew, and why the host searched in place of the heads'
+  // device: a sentence each, once.
   [[nodiscard]] std::vector<std::string> TakeMessages();
   // The store's, of this memory (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();

@@ -1,0 +1,64 @@
+#include "core_gpu_heads.h"
+
+#include <string>
+
+#include "../../hip/copy.h"
+#include "../../hip/device_memory.h"
+#include "../../hip/heads_kernels.h"
+#include "../../hip/side_stream.h"
+#include "core_gpu_error.h"
+
+namespace everlong::bindings {
+namespace {
+
+class GpuHeadsDevice : public index::HeadsDevice {
+ public:
+  GpuHeadsDevice(int32_t device, void* stream) : device_(device), stream_(stream) {}
+  ~GpuHeadsDevice() override { hip::DestroySideStream(device_, stream_); }
+
+  Result<std::byte*> Allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    const hip::LaunchStatus status = Here([&] { return hip::AllocateOnDevice(bytes, &memory); });
+    if (status == 0) return static_cast<std::byte*>(memory);
+    return CapacityError(GpuError(device_, "memory", status).message() + " (" + std::to_string(bytes) + " bytes)");
+  }
+  void Free(std::byte* memory) override {
+    const hip::OnDevice current(device_);
+    hip::FreeOnDevice(memory);
+  }
+
+  Status Upload(std::byte* to, std::span<const std::byte> from) override {
+    return Done("copy", Here([&] { return hip::CopyToDevice(to, from.data(), std::ssize(from), stream_); }));
+  }
+
+  Status Scan(const index::HeadsJob& job, std::span<float> mass) override {
+    EVERLONG_RETURN_IF_ERROR(Done("heads scan", Here([&] { return hip::ScanHeads(job, stream_); })));
+    const auto bytes = std::ssize(std::as_bytes(mass));
+    return Done("heads scan", Here([&] { return hip::CopyToHost(mass.data(), job.mass, bytes, stream_); }));
+  }
+
+ private:
+  // call() with the device current.
+  template <class Call>
+  [[nodiscard]] hip::LaunchStatus Here(const Call& call) const {
+    const hip::OnDevice current(device_);
+    return current.status() != 0 ? current.status() : call();
+  }
+  [[nodiscard]] Status Done(const char* what, hip::LaunchStatus status) const {
+    return status == 0 ? OkStatus() : GpuError(device_, what, status);
+  }
+
+  const int32_t device_;
+  void* const stream_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device) {
+  void* stream = nullptr;
+  const hip::LaunchStatus status = hip::CreateSideStream(device, &stream);
+  if (status != 0) return GpuError(device, "side stream", status);
+  return std::unique_ptr<index::HeadsDevice>(std::make_unique<GpuHeadsDevice>(device, stream));
+}
+
+}  // namespace everlong::bindings

@@ -1,0 +1,15 @@
+// A GPU as the device of the core's heads index. In builds with a GPU only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "everlong/base/status.h"
+#include "everlong/index/heads_device.h"
+
+namespace everlong::bindings {
+
+// Works on a stream of its own, in memory beside torch's. kIoError with the runtime's reason.
+Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device);
+
+}  // namespace everlong::bindings
