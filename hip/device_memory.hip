@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "device_memory.h"
+#include "grid.h"
 #include "vendor.h"
 
 namespace everlong::hip {
@@ -14,10 +15,7 @@ OnDevice::OnDevice(int32_t device) {
 OnDevice::~OnDevice() { static_cast<void>(hipSetDevice(before_)); }
 
 LaunchStatus AllocateOnDevice(int64_t bytes, void** memory) {
-  const hipError_t allocated = hipMalloc(memory, static_cast<size_t>(bytes));
-  if (allocated == hipError_t{}) return 0;
-  static_cast<void>(hipGetLastError());  // no memory is an answer here; the next launch would take it for its failure
-  return static_cast<LaunchStatus>(allocated);
+  return Answered(hipMalloc(memory, static_cast<size_t>(bytes)));
 }
 
 void FreeOnDevice(void* memory) { static_cast<void>(hipFree(memory)); }

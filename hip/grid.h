@@ -19,6 +19,12 @@ inline dim3 BlocksFor(int64_t work) {
 // What the launch before it returned.
 inline LaunchStatus Launched() { return static_cast<LaunchStatus>(hipGetLastError()); }
 
+// For an answer of the runtime that is none of a launch's ("no memory", "not ready"): Launched would report it.
+inline LaunchStatus Answered(hipError_t answer) {
+  if (answer != hipError_t{}) static_cast<void>(hipGetLastError());
+  return static_cast<LaunchStatus>(answer);
+}
+
 // The calling thread's first index of a loop over work, and how far apart its indexes are.
 __device__ inline int64_t FirstIndex() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t IndexStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }

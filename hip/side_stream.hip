@@ -69,7 +69,7 @@ void DestroySideStream(int32_t device, void* stream) {
 LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** memory) {
   const OnDevice current(device);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(current.status());
-  return Code(hipHostMalloc(memory, static_cast<size_t>(bytes), hipHostMallocDefault));
+  return Answered(hipHostMalloc(memory, static_cast<size_t>(bytes), hipHostMallocDefault));
 }
 
 void FreePinned(int32_t device, void* memory) {
@@ -96,9 +96,8 @@ LaunchStatus HasPassed(int32_t device, void* event, bool* passed) {
   const OnDevice current(device);
   const hipError_t answer = hipEventQuery(static_cast<hipEvent_t>(event));
   *passed = answer != hipErrorNotReady;
-  if (*passed) return Code(answer);
-  static_cast<void>(hipGetLastError());  // "not ready" is an answer here; the next launch would take it for its failure
-  return 0;
+  const LaunchStatus status = Answered(answer);
+  return *passed ? status : 0;
 }
 
 LaunchStatus WaitForEvent(int32_t device, void* event) {
