@@ -12,19 +12,21 @@ mean hidden: the mean of a page's hidden states of one layer against that of the
 drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
 facts' spans are in it); the paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK.
 Its heads are those that the memory has, and there are no hidden states. --development asks, in a branch of its own, the
-set that the fusion's constants were chosen on.
+set that the fusion's weights were fitted on (benchmarks/fit_fusion.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +34,10 @@ import torch
 
 import everlong
 from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, shipped_books
+from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
-from everlong.eval.paraphrases import DEVELOPMENT, PARAPHRASES
+from everlong.eval.paraphrases import PARAPHRASES
 from everlong.models import load
 from everlong.prompt import build_prompt
 from everlong.recall import head_queries, mean_query, tap_question
@@ -44,7 +47,7 @@ GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
 CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
 CALIBRATION_TOKENS = 36_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
-DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, DEVELOPMENT_FACTS = "development", 24_576, 8
+DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, DEVELOPMENT_FACTS = "development", 98_304, 24
 MEMORY_HOST_BYTES = 1 << 30
 PARTS = ("heads", "lexical", "mean_pool", "embedding")
 FUSIONS = {"heads + lexical": ("heads", "lexical"), "all three": ("heads", "lexical", "embedding")}
@@ -125,6 +128,9 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
     pages = core.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
     layers = sorted({layer for layer, _, _ in mm.profile.heads} | {frame.served.layers - 1})
+    holding = collections.Counter[int]()  # pages that hold a token
+    for page in pages:
+        holding.update(set(core.token_ids(page.stream, page.begin, page.end).tolist()))
     rows = []
     for number, question in enumerate(questions):
         prompt = build_prompt(mm.tokenizer, question.text)
@@ -156,8 +162,16 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
             found = search([part], max_groups=CANDIDATES, neighbours=0, token_budget=1 << 40)
             candidates[part] = [(page.begin, group.score) for group in found.groups for page in group.pages]
         ranks = {name: rank_of(found, question.span) for name, found in groups.items()}
-        rows.append(dataclasses.asdict(question) | {"ranks": ranks, "candidates": candidates})
+        weights = core.idf(inputs["token_ids"])
+        whole = {"heads": float(weights.sum()) * len(mm.profile.heads), "embedding": 1.0}
+        whole["lexical"] = whole_words({id: holding.get(id, 0) for id in ids.tolist()}.values(), len(pages))
+        rows.append(dataclasses.asdict(question) | {"ranks": ranks, "candidates": candidates, "whole": whole})
     return rows
+
+
+def whole_words(holding: Iterable[int], pages: int) -> float:
+    """BM25 of a page with every word of a question, from how many pages hold each (LexicalIndex::WholeScore)."""
+    return sum(max(math.log((pages - n + 0.5) / (n + 0.5)), 1e-6) for n in holding)
 
 
 def calibrated(model: Any, tokenizer: Any, book: Book) -> everlong.IndexProfile:
@@ -229,8 +243,13 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, de
     model, tokenizer = load("smollm2")
     asked = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
     source, tokens, facts = PARAPHRASES_SOURCE, PARAPHRASE_TOKENS, list(PARAPHRASES)
+    books = shipped_books()[-1:]
     if development:
         source, tokens, facts = DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, development_facts(asked)
+        with everlong.Memory.open(folder, read_only=True) as memory:
+            there = {block.source for block in memory.blocks()}
+        # Neither what the test is read in nor what is read already.
+        books = tuple(book for book in shipped_books()[:-1] if book.name not in there)
     branch = work / (f"{folder.name}.{source}" if development else folder.name)
     if not branch.exists():
         with everlong.Memory.open(folder, read_only=True) as memory:
@@ -239,34 +258,40 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, de
         everlong.MemoryConfig(), index=("heads", "lexical", "embedding"), host_bytes=MEMORY_HOST_BYTES
     )
     with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
-        read = [block.span for block in mm.memory.blocks(source=source)]
-        begin = read[0][0] if read else mm.frame.text_begin
         positions = [int((place + 0.5) / len(facts) * tokens) for place in range(len(facts))]
-        further = build_haystack(shipped_books()[-1:], tokenizer, [tokens], facts, positions)
-        if not read:
-            mm.read(further.parts[0].text, source=source)
-        shift = begin - further.parts[0].begin
+        further = build_haystack(books, tokenizer, [tokens], facts, positions)
+        begins = [read_once(mm, part.text, f"{source} {number}") for number, part in enumerate(further.parts)]
         questions = []
         if not development:
             questions += [
                 Question(row["question"], False, (row["span"][0], row["span"][1]))
                 for row in asked.values()
-                if row["span"][1] <= begin
+                if row["span"][1] <= begins[0]
             ]
-        questions += [
-            Question(n.fact.question, n.fact.kind == "paraphrase", (shift + n.begin, shift + n.end))
-            for n in further.needles
-        ]
-        return result(mm, begin, questions, None)
+        for needle in further.needles:
+            shift = begins[needle.part] - further.parts[needle.part].begin
+            span = (needle.begin + shift, needle.end + shift)
+            questions.append(Question(needle.fact.question, needle.fact.kind == "paraphrase", span))
+        return result(mm, begins[0], questions, None)
+
+
+def read_once(mm: everlong.MemoryModel, text: str, source: str) -> int:
+    """Where a source begins in the stream; it is read where it is not there yet."""
+    read = mm.memory.blocks(source=source)
+    if read:
+        return read[0].span[0]
+    begin = mm.frame.text_begin
+    mm.read(text, source=source)
+    return begin
 
 
 def development_facts(asked: Collection[str]) -> list[Fact]:
-    """The development paraphrases among as many drawn facts, none of which is asked of the memory elsewhere."""
-    kinds: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")
-    drawn = [fact for fact in make_facts(kinds, 3 * DEVELOPMENT_FACTS, seed=77) if fact.question not in asked]
-    facts = [fact for kind in kinds for fact in [one for one in drawn if one.kind == kind][:DEVELOPMENT_FACTS]] + list(
-        DEVELOPMENT
-    )
+    """The development paraphrases among drawn facts, none of which is asked of the memory elsewhere."""
+    facts = list(DEVELOPMENT)
+    for kinds, count in FACTS:
+        drawn = [fact for fact in make_facts(kinds, count, seed=77) if fact.question not in asked]
+        for kind in kinds:
+            facts += [fact for fact in drawn if fact.kind == kind][:DEVELOPMENT_FACTS]
     return [facts[i] for i in np.random.default_rng(77).permutation(len(facts))]
 
 
@@ -280,6 +305,7 @@ def result(
         "length": length,
         "profile": json.loads(mm.profile.to_json()) if mm.profile else None,
         "seconds": time.perf_counter() - started,
+        "pages": [(page.begin, page.end) for page in mm.memory.core.pages()],
         "questions": rows,
     }
 

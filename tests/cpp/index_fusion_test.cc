@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -20,86 +20,80 @@ uint32_t Bits(std::initializer_list<FoundBy> parts) {
   return bits;
 }
 
-// The probability that none of the parts is right about the page, from a fused score.
-double Missed(const FusedHit& hit) { return std::exp(-static_cast<double>(hit.score)); }
-
-TEST(NoisyOrFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
+TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
   const std::vector<Ranking> rankings{
       {kFoundByHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
       {kFoundByMeanPool, {{30, 0.5F}, {10, 0.4F}}},
   };
-  const auto fused = NoisyOrFusion(rankings, 10);
+  const auto fused = LogitFusion(rankings, 10);
   ASSERT_EQ(fused.size(), 3U);
   EXPECT_EQ(fused[0].page, 10);
-  EXPECT_NEAR(Missed(fused[0]), (1 - 1.0 / 61) * (1 - 1.0 / 62), 1e-7);
+  EXPECT_FLOAT_EQ(fused[0].score, 1.0F / 61 + 1.0F / 62);
   EXPECT_EQ(fused[0].found_by, Bits({kFoundByHnsw, kFoundByMeanPool}));
   EXPECT_EQ(fused[1].page, 30);
-  EXPECT_NEAR(Missed(fused[1]), (1 - 1.0 / 61) * (1 - 1.0 / 63), 1e-7);
+  EXPECT_FLOAT_EQ(fused[1].score, 1.0F / 61 + 1.0F / 63);
   EXPECT_EQ(fused[2].page, 20);
-  EXPECT_NEAR(Missed(fused[2]), 1 - 1.0 / 62, 1e-7);
+  EXPECT_FLOAT_EQ(fused[2].score, 1.0F / 62);
   EXPECT_EQ(fused[2].found_by, Bits({kFoundByHnsw}));
 }
 
-TEST(NoisyOrFusion, AProbabilityRisesWithTheShareOfTheWhole) {
-  for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
-    double before = 0;
-    for (int percent = 100; percent >= 0; percent -= 5) {
-      const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
-      const auto fused = NoisyOrFusion(ranking, 1);
-      ASSERT_EQ(fused.size(), 1U);
-      const double missed = Missed(fused[0]);
-      if (percent == 100) {
-        // A cosine of 1 says less than all of the attention, or every word.
-        EXPECT_LT(missed, part == kFoundByEmbedding ? 0.1 : 0.01)
-            << part << ": a page with everything is the right one";
-      } else {
-        EXPECT_GT(missed, before) << part << " at " << percent;
-      }
-      before = missed;
-    }
-    EXPECT_GT(before, part == kFoundByHeads ? 0.97 : 0.99) << part << ": a page with nothing is not";
-  }
-  const std::vector<Ranking> no_whole{{kFoundByLexical, {{1, 0.5F}}, 0.0F}};
-  EXPECT_GT(Missed(NoisyOrFusion(no_whole, 1)[0]), 0.99) << "nothing was asked for";
+TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
+  const std::vector<Ranking> rankings{{kFoundByHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
+                                      {kFoundByLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
+                                      {kFoundByEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
+  const auto fused = LogitFusion(rankings, 10);
+  ASSERT_EQ(fused.size(), 4U);
+  const auto score = [&fused](int32_t page) { return std::ranges::find(fused, page, &FusedHit::page)->score; };
+  const double heads = score(2) / 0.1;
+  const double lexical = score(3) / 0.8;
+  EXPECT_NEAR(score(1), 0.2 * heads + 0.4 * lexical, 1e-5) << "the last of many says nothing";
+  EXPECT_GT(score(4), 0);
 }
 
-TEST(NoisyOrFusion, AProbabilityRisesWithTheDistanceToTheOthers) {
+TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
   for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
-    double before = 0;
-    for (const float other : {0.001F, 0.1F, 2.0F, 5.0F, 8.0F, 10.0F}) {
-      const std::vector<Ranking> ranking{{part, {{1, 10.0F}, {2, other}, {3, other}}, 30.0F}};
-      const auto fused = NoisyOrFusion(ranking, 3);
-      ASSERT_EQ(fused.size(), 3U);
-      EXPECT_EQ(fused[0].page, 1);
-      if (other == 0.1F) {
-        EXPECT_NEAR(Missed(fused[0]), before, 1e-4 * before) << part << ": a hundredfold is enough";
-      } else {
-        EXPECT_GT(Missed(fused[0]), before) << part << " beside " << other;
-      }
-      before = Missed(fused[0]);
-      EXPECT_EQ(fused[1].score, fused[2].score);
-      if (other < 10.0F) {
-        EXPECT_GT(Missed(fused[1]), Missed(fused[0])) << part << " beside " << other;
-      }
+    float before = std::numeric_limits<float>::infinity();
+    for (int percent = 100; percent >= 0; percent -= 5) {
+      const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
+      const auto fused = LogitFusion(ranking, 1);
+      ASSERT_EQ(fused.size(), 1U);
+      EXPECT_LT(fused[0].score, before) << part << " at " << percent;
+      before = fused[0].score;
     }
+    EXPECT_EQ(before, 0) << part;
+    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, 1)[0].score, 0) << "a negative cosine";
+    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, 1)[0].score, 0) << "nothing was asked for";
+  }
+}
+
+TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
+  for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
+    float before = std::numeric_limits<float>::infinity();
+    for (const float unnamed : {0.0F, 1.0F, 2.0F, 5.0F, 8.0F, 10.0F}) {
+      const std::vector<Ranking> ranking{{part, {{1, 10.0F}}, 30.0F, unnamed}};
+      const float score = LogitFusion(ranking, 1)[0].score;
+      EXPECT_LT(score, before) << part << " beside " << unnamed;
+      before = score;
+    }
+    EXPECT_EQ(before, 0) << part;
   }
 }
 
 // "What is the best thing to do in Dallas?" over books: heads see the page (7), words see pages that speak of the best
 // thing to do elsewhere; scores as they were measured.
-TEST(NoisyOrFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
+TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
   const std::vector<Ranking> rankings{
       {kFoundByHeads, {{7, 4.12F}, {20, 1.59F}, {21, 1.28F}, {22, 1.2F}, {1, 0.92F}}, 149.6F},
       {kFoundByLexical,
        {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
        25.9F}};
-  const auto fused = NoisyOrFusion(rankings, 4);
-  EXPECT_EQ(fused[0].page, 1);
-  EXPECT_EQ(fused[1].page, 7);
+  const auto fused = LogitFusion(rankings, 4);
+  EXPECT_EQ(fused[0].page, 7);
+  EXPECT_EQ(fused[1].page, 1);
 }
 
 // Two parts without an idea rank 64 pages of their own, flatly; the third sees its pages well.
-TEST(NoisyOrFusion, APartThatSeesNothingYields) {
+TEST(LogitFusion, APartThatSeesNothingYields) {
   std::vector<Ranking> rankings{
       {kFoundByHeads, {}, 100.0F}, {kFoundByLexical, {}, 40.0F}, {kFoundByEmbedding, {}, 1.0F}};
   for (int32_t rank = 0; rank < 64; ++rank) {
@@ -108,35 +102,36 @@ TEST(NoisyOrFusion, APartThatSeesNothingYields) {
     rankings[1].hits.push_back({200 + rank, 8.0F - 0.05F * step});
     rankings[2].hits.push_back({300 + rank, 0.48F - 0.002F * step});
   }
-  const auto fused = NoisyOrFusion(rankings, 4);
+  for (Ranking& ranking : rankings) ranking.unnamed = ranking.hits.back().score;
+  const auto fused = LogitFusion(rankings, 4);
   ASSERT_EQ(fused.size(), 4U);
   for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(fused[static_cast<size_t>(rank)].page, 300 + rank);
 
   // The same for a question that words and heads see: theirs is the first page, whoever else is sure of another.
   rankings[0].hits.insert(rankings[0].hits.begin(), {7, 20.0F});
   rankings[1].hits.insert(rankings[1].hits.begin(), {7, 36.0F});
-  EXPECT_EQ(NoisyOrFusion(rankings, 4)[0].page, 7);
+  EXPECT_EQ(LogitFusion(rankings, 4)[0].page, 7);
 }
 
-TEST(NoisyOrFusion, TiesAndK) {
+TEST(LogitFusion, TiesAndK) {
   const std::vector<Ranking> rankings{{kFoundByHnsw, {{7, 1.0F}, {5, 1.0F}}},
                                       {kFoundByMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
-  const auto fused = NoisyOrFusion(rankings, 10);
+  const auto fused = LogitFusion(rankings, 10);
   ASSERT_EQ(fused.size(), 2U);
   EXPECT_EQ(fused[0].page, 5);
   EXPECT_EQ(fused[1].page, 7);
   EXPECT_EQ(fused[0].score, fused[1].score);
-  EXPECT_EQ(NoisyOrFusion(rankings, 1).size(), 1U);
-  EXPECT_TRUE(NoisyOrFusion(rankings, 0).empty());
-  EXPECT_TRUE(NoisyOrFusion(rankings, -1).empty());
-  EXPECT_TRUE(NoisyOrFusion({}, 5).empty());
+  EXPECT_EQ(LogitFusion(rankings, 1).size(), 1U);
+  EXPECT_TRUE(LogitFusion(rankings, 0).empty());
+  EXPECT_TRUE(LogitFusion(rankings, -1).empty());
+  EXPECT_TRUE(LogitFusion({}, 5).empty());
 }
 
-TEST(NoisyOrFusion, APageCountsOnceInARanking) {
+TEST(LogitFusion, APageCountsOnceInARanking) {
   const std::vector<Ranking> twice{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
   const std::vector<Ranking> once{{kFoundByHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
-  const auto fused = NoisyOrFusion(twice, 10);
-  const auto expected = NoisyOrFusion(once, 10);
+  const auto fused = LogitFusion(twice, 10);
+  const auto expected = LogitFusion(once, 10);
   ASSERT_EQ(fused.size(), 2U);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(fused[i].page, expected[i].page);

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from everlong.eval.paraphrases import DEVELOPMENT, PARAPHRASES
+from everlong.eval.development import DEVELOPMENT
+from everlong.eval.paraphrases import PARAPHRASES
 
 _FUNCTION_WORDS = """because before does every from have into made make makes nobody nothing once over owing that their
 there these they were what when where which while will with without after"""
@@ -18,9 +19,14 @@ def stems(text: str) -> set[str]:
 
 def test_there_are_enough_and_no_two_are_alike() -> None:
     both = PARAPHRASES + DEVELOPMENT
-    assert min(len(PARAPHRASES), len(DEVELOPMENT)) >= 40
+    assert len(PARAPHRASES) >= 40
+    assert len(DEVELOPMENT) >= 200
     assert len({fact.statement for fact in both}) == len(both)
     assert len({fact.question for fact in both}) == len(both)
+
+
+def test_nothing_is_tuned_on_an_answer_that_is_tested() -> None:
+    assert not {fact.answer for fact in DEVELOPMENT} & {fact.answer for fact in PARAPHRASES}
 
 
 def test_questions_share_hardly_a_word_with_their_statements() -> None:

@@ -37,6 +37,11 @@ Status CheckRequest(const SearchRequest& request) {
   return OkStatus();
 }
 
+// What a page scores at most that a search for `count` hits left out.
+float ScoreOfUnnamed(std::span<const index::Hit> hits, int32_t count) {
+  return std::ssize(hits) < count ? 0.0F : hits.back().score;
+}
+
 // One kind alone keeps its own scores.
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
@@ -79,6 +84,7 @@ Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std:
   for (const PageVectors::Found& page : found) {
     ranking.hits.push_back({blocks.at(page.block).first + page.page, page.score});
   }
+  ranking.unnamed = ScoreOfUnnamed(ranking.hits, count);
   return ranking;
 }
 
@@ -116,11 +122,13 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
       result.decisiveness =
           std::min(kMaxDecisiveness, hits[0].score / std::max(second, std::numeric_limits<float>::min()));
     }
-    rankings.push_back({index::kFoundByHeads, std::move(hits), all});
+    const float unnamed = ScoreOfUnnamed(hits, candidates);
+    rankings.push_back({index::kFoundByHeads, std::move(hits), all, unnamed});
   }
   if (by_lexical) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits, s.lexical->Search(request.token_ids, candidates, filter));
-    rankings.push_back({index::kFoundByLexical, std::move(hits), s.lexical->WholeScore(request.token_ids)});
+    const float unnamed = ScoreOfUnnamed(hits, candidates);
+    rankings.push_back({index::kFoundByLexical, std::move(hits), s.lexical->WholeScore(request.token_ids), unnamed});
   }
   if (by_mean_pool) {
     EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
@@ -145,7 +153,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   // All that any part has named: hits behind the last group may still widen the best.
   const std::vector<index::FusedHit> fused =
       rankings.size() == 1 ? AsFused(rankings[0])
-                           : index::NoisyOrFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));
+                           : index::LogitFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();

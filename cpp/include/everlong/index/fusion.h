@@ -1,4 +1,4 @@
-// Several rankings into one, by how sure each part of the index is, and hits into page groups.
+// Several rankings into one, by how far a page stands out in each, and hits into page groups.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +26,34 @@ struct Ranking {
   // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
   // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
   float whole = 1;
+  // What a page that is not among the hits scores at most: 0 where the part named all that it found, and the last hit's
+  // score where more were cut off.
+  float unnamed = 0;
 };
 
 struct FusedHit {
   int32_t page = 0;
-  float score = 0;        // -log of the probability that no part is right about this page
+  float score = 0;        // log of the odds of this page against one that no part names
   uint32_t found_by = 0;  // FoundBy bits
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
 // better rank.
 //
-// A part that sees nothing yields, and one that sees the same in many pages. (On a question in other words than the
-// text's, the best page by words is hardly better than the tenth; fusing ranks alone gives both a vote all the same.)
-// Each part's score becomes the probability that it is right about a page, and a page's score is the noisy or of the
-// parts that name it, as -log of its complement:
+// A part that sees nothing yields. (On a question in other words than the text's, the best page by words is hardly
+// better than the tenth; fusing ranks alone gives both a vote all the same.) So a part speaks for a page as far as the
+// page stands out from those that it does not name, and a page's score is the sum over the parts that name it:
 //
-//   x     = a * score / whole + b * log(score / the part's best score of another page) + c        a, b, c by part
-//   P     = 1 / (1 + exp(-x))
-//   fused = -log prod (1 - P) = sum log(1 + exp(x))      over the parts that name the page
+//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part
+//   fused    = sum of evidence
 //
-// The logarithm is cut off at a hundredth and a hundredfold, and 0 where the part names one page alone.
-// P is Platt's scaling; fusing posteriors that are read off scores: Manmatha, Rath and Feng, SIGIR 2001; combinations
-// of scores against ranks: Bruch, Gai and Ingber, TOIS 2023. The constants were fitted on a development set. For
-// mean_pool and hnsw, whose scores do not tell right from wrong, P = 1 / (60 + rank): reciprocal-rank fusion (Cormack,
-// Clarke and Buettcher, SIGIR 2009).
-std::vector<FusedHit> NoisyOrFusion(std::span<const Ranking> rankings, int32_t k);
+// The fused scores are the utilities of a conditional logit: exp(fused) is to the sum over all pages as the probability
+// that this page is the right one (McFadden, 1974; as a loss for ranking: Cao et al., ICML 2007), and w are its weights
+// of maximum likelihood on a development set (benchmarks/fit_fusion.py). Weighted sums of scores by a normalisation of
+// their own, against ranks: Bruch, Gai and Ingber, TOIS 2023. The root stands between the share, which sees little in
+// what the heads give a page among many, and its logarithm. For mean_pool and hnsw, whose scores do not tell right from
+// wrong, evidence = 1 / (60 + rank): reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t k);
 
 // A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).
 struct PageGroup {

@@ -30,9 +30,10 @@ struct PageRef {
   bool operator==(const PageRef&) const = default;
 };
 
-// Bits; several are fused by how sure each is of a page (index/fusion.h). mean_pool and hnsw are over the same vectors,
-// the mean of a block's un-rotated keys of the last layer (the designs' MVP, 3.1.2): the one exact, the other by a
-// graph. embedding is over vectors of pages that the caller computes, by a sentence-embedding model over their text.
+// Bits; several are fused by how far a page stands out in each (index/fusion.h). mean_pool and hnsw are over the same
+// vectors, the mean of a block's un-rotated keys of the last layer (the designs' MVP, 3.1.2): the one exact, the other
+// by a graph. embedding is over vectors of pages that the caller computes, by a sentence-embedding model over their
+// text.
 enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U, kHnsw = 8U, kEmbedding = 16U };
 
 // Whose vectors, and what they are kept in. Compared by cosine.
