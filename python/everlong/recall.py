@@ -46,16 +46,16 @@ class Found:
     def recalled(self, order: Order, temperature: float) -> Recalled:
         """The pages in frame order: "relevance" puts the best group last, "time" the newest.
 
-        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best).
+        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best); scores are log p, but for a
+        constant.
         """
         groups = list(reversed(self.groups))
         if order == "time":
             groups.sort(key=lambda group: (group.stream, group.begin))
-        # A score is -log(1 - p), noisy_or_fusion's.
-        probability = {id(group): -math.expm1(-group.score) for group in groups}
-        best = max(probability.values(), default=1.0)
-        cooled = {id(group): 1 + (temperature - 1) * (1 - probability[id(group)] / best) for group in groups}
-        placed = [(page, cooled[id(group)]) for group in groups for page in group.pages]
+        best = max((group.score for group in groups), default=0.0)
+        placed = [
+            (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
+        ]
         return Recalled([page for page, _ in placed], [temperature for _, temperature in placed])
 
 

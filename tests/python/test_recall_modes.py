@@ -114,7 +114,7 @@ class _Group:
 
     def __init__(self, begin: int, probability: float) -> None:
         self.stream, self.begin = 0, begin
-        self.score = -math.log1p(-probability)
+        self.score = math.log(probability) + 7
         self.pages = [f"page at {begin}"]
 
 
@@ -144,27 +144,28 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
 
 def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
     """The most probable group as it was archived, the others cooler; pages that the caller names as they are."""
-    base = dataclasses.replace(SMALL, index=("lexical",), recall_mode="kv", groups=3, neighbours=0)
-    question = TEXT[300:330]
+    base = dataclasses.replace(SMALL, index=("lexical",), recall_mode="kv", groups=2, neighbours=0)
+    rare, rarer = "QUARTZ", "JYMBFH"
+    text = f"{TEXT[:300]}{rare}{TEXT[300:700]}{rare}{rarer}{TEXT[700:]}"
 
     def recalled_keys(temperature: float, **asked: object) -> tuple[torch.Tensor, tuple[everlong.Recall, ...]]:
         config = dataclasses.replace(base, recalled_temperature=temperature)
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
-            mm.read(TEXT)
+            mm.read(text)
             if "recall" in asked:
                 asked["recall"] = mm.memory.core.pages_of(0, 128, 192) + mm.memory.core.pages_of(0, 640, 704)
-            answer = mm.generate(question, max_new_tokens=1, **asked)
+            answer = mm.generate(f"{rare}{rarer}kfke", max_new_tokens=1, **asked)
             cache = mm.frame.cache
             first = cache.rolling_slot - cache.recalled
             return cache.k[:, :, first : cache.rolling_slot].clone(), answer.recalled
 
     (cold, found), (hot, _) = recalled_keys(1), recalled_keys(3)
-    assert len(found) == 3
+    assert len(found) == 2
     assert hot.shape == cold.shape
     lengths = [end - begin for begin, end in (recall.span for recall in reversed(found))]
-    probabilities = [-math.expm1(-recall.score) for recall in reversed(found)]
-    for before, after, p in zip(cold.split(lengths, 2), hot.split(lengths, 2), probabilities, strict=True):
-        assert torch.allclose(after * (1 + 2 * (1 - p / probabilities[-1])), before, rtol=1e-5)
+    odds = [math.exp(recall.score) for recall in reversed(found)]
+    for before, after, each in zip(cold.split(lengths, 2), hot.split(lengths, 2), odds, strict=True):
+        assert torch.allclose(after * (1 + 2 * (1 - each / odds[-1])), before, rtol=1e-5)
     assert not torch.allclose(hot[:, :, : lengths[0]], cold[:, :, : lengths[0]])
     assert torch.equal(recalled_keys(1, recall=())[0], recalled_keys(3, recall=())[0])
 
