@@ -45,7 +45,7 @@ class MemoryConfig:
     # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
     host_bytes: int | None = None
 
-    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused by how sure each is
+    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused (index/fusion.h)
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question
