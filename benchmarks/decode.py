@@ -36,7 +36,7 @@ def frame_seconds(mm: everlong.MemoryModel, ids: torch.Tensor) -> list[float]:
     return seconds
 
 
-@torch.inference_mode()
+@torch.no_grad()  # as transformers' generate
 def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
     """The same behind a DynamicCache that holds the first `length` of ids already."""
     cache = transformers.DynamicCache(config=model.config)
