@@ -1,6 +1,6 @@
 """Decoding over a frame against transformers' own decoding, by how much the memory holds.
 
-    python benchmarks/decode.py [--model smollm2] [--sizes 10000 100000 1000000] [--tokens 32] [--rounds 3] [--json]
+    python benchmarks/decode.py [--model smollm2] [--sizes 10000 100000 1000000] [--tokens 16] [--rounds 12] [--json]
 
 The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
 token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Medians over
@@ -53,8 +53,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--tokens", type=int, default=32, help="tokens a round")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=16, help="tokens a round")
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     model, tokenizer = load(options.model)
