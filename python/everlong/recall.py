@@ -46,8 +46,8 @@ class Found:
     def recalled(self, order: Order, temperature: float) -> Recalled:
         """The pages in frame order: "relevance" puts the best group last, "time" the newest.
 
-        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best); scores are log p, but for a
-        constant.
+        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best). Fused scores are log p, but for a
+        constant; a part alone keeps scores of its own, which then stand for it.
         """
         groups = list(reversed(self.groups))
         if order == "time":

@@ -150,4 +150,14 @@ inline const std::vector<RetrievalHead> kOneHead{{3, 1, 0}};
 // Five query heads on two key heads, mixed up, of different layers with the same kv_head.
 inline const std::vector<RetrievalHead> kGroupedHeads{{1, 0, 2}, {4, 7, 2}, {1, 1, 2}, {4, 6, 2}, {1, 2, 2}};
 
+// Keys times 2^exponent, one dimension of them zero, and queries that make up for it.
+inline Case MakeScaledCase(int exponent) {
+  Case made = MakeCase({.heads = kGroupedHeads, .dim = 13, .pages = 70, .page_tokens = 40, .question = 4}, 61);
+  for (std::vector<float>& page : made.pages) {
+    for (size_t at = 0; at < page.size(); ++at) page[at] = at % 13 == 4 ? 0 : std::ldexp(page[at], exponent);
+  }
+  for (float& element : made.q) element = std::ldexp(element, -exponent);
+  return made;
+}
+
 }  // namespace everlong::index
