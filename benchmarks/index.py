@@ -6,9 +6,9 @@ heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (S
 same bytes and beside torch (a matmul a KV head, softmax, sums over pages). Where an archive is so large that the heads
 go by two levels, `two levels` is what they then take. lexical: BM25 of the same question over token ids drawn by Zipf's
 law. Above two million tokens the same keys come again and again, and torch, whose matrix of scores would not fit, is
-left out. Then the exact scan of keys that are kept in bf16, int8 and e4m3: what the index takes in RAM, and how many of
-the 16 pages that are best in bf16 are so there too (keys are random: no page is much better than the next). Medians of
-the rounds.
+left out. The payload lies in a temporary folder (512 bytes a token), the indexes in RAM (up to 330 bytes a token). Then
+the exact scan of keys that are kept in bf16, int8 and e4m3: what the index takes in RAM, and how many of the 16 pages
+that are best in bf16 are so there too (keys are random: no page is much better than the next). Medians of the rounds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +35,9 @@ DISTINCT = 2_000_000  # tokens with keys of their own
 VOCABULARY = 49_152
 COARSE_FROM = 131_072  # pages (cpp/include/everlong/index/heads_index.h)
 NEVER = 2**31 - 1
-KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; the first is the default
+KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; the first is what `heads` and `two levels` are timed with
 BEST = 16  # pages that are compared
+HOST_BYTES = 1 << 30  # of the payload; nothing that is timed reads it
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -49,13 +51,12 @@ def seconds(work: Callable[[], object], rounds: int) -> float:
     return statistics.median(taken)
 
 
-def memory_of(tokens: int, rng: np.random.Generator) -> tuple[_core.Memory, torch.Tensor]:
-    """A memory in RAM of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
+def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core.Memory, torch.Tensor]:
+    """A memory of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
     manifest = _core.Manifest(
         weights="", rope="", tokenizer="", layers=1, kv_heads=KV_HEADS, head_dim=DIM, page_tokens=PAGE, codec="bf16"
     )
-    memory = _core.Memory.create(None, manifest, tokens * KV_HEADS * DIM * 8 + (1 << 30))  # payload and indexes
-    memory.set_retrieval_heads(HEADS)
+    memory = _core.Memory.create(folder, manifest, HOST_BYTES)
     all_keys = []
     for begin in range(0, tokens, BLOCK):
         count = min(BLOCK, tokens - begin)
@@ -113,33 +114,48 @@ def measure_keys(memory: _core.Memory, search: Callable[[int], _core.SearchResul
     return measured
 
 
-def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    memory, keys = memory_of(tokens, rng)
+def read_seconds(key_bytes: int, rounds: int) -> float:
+    words = torch.ones(key_bytes // 8, dtype=torch.int64)
+    return seconds(lambda: words.sum(), rounds)
+
+
+def measure_archive(memory: _core.Memory, keys: torch.Tensor, rng: np.random.Generator, rounds: int) -> dict[str, Any]:
+    tokens = memory.stats().tokens
     ids = (rng.zipf(1.1, QUESTION) % VOCABULARY).astype(np.int32)
     q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
     weights = torch.from_numpy(memory.idf(ids))
-    words = torch.ones(tokens * KV_HEADS * DIM // 4, dtype=torch.int64)
-    result: dict[str, Any] = {"tokens": tokens, "key_bytes": words.numel() * 8}
+    result: dict[str, Any] = {"tokens": tokens, "key_bytes": tokens * KV_HEADS * DIM * 2}
 
     def by_heads(groups: int = 1) -> _core.SearchResult:
         return memory.search(
             token_ids=ids, head_queries=q, kinds=["heads"], max_groups=groups, neighbours=0, token_budget=1 << 30
         )
 
+    result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
     if len(memory.pages()) >= COARSE_FROM:
+        memory.set_retrieval_heads(HEADS)
         result["two levels"] = seconds(by_heads, rounds)
     result["keys"] = measure_keys(memory, by_heads, rounds)
     result["heads"] = result["keys"][KEYS[0]]["seconds"]
-    memory.set_retrieval_heads(HEADS)
-    result["read"] = seconds(lambda: words.sum(), rounds)
     if keys.shape[1] == tokens:
+        memory.set_retrieval_heads(HEADS)
         best = int(scan_by_torch(keys.float(), torch.from_numpy(q), weights).argmax())
         assert by_heads().groups[0].begin == best * PAGE, "the scan and torch in fp32 find different pages"
         with torch.inference_mode():
             result["torch"] = seconds(lambda: scan_by_torch(keys, torch.from_numpy(q), weights), rounds)
-    result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
+    memory.set_retrieval_heads([])
+    result["read"] = read_seconds(result["key_bytes"], rounds)
     return result
+
+
+def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        memory, keys = memory_of(tokens, rng, folder)
+        try:
+            return measure_archive(memory, keys, rng, rounds)
+        finally:
+            memory.close()
 
 
 def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:

@@ -78,6 +78,7 @@ void BindPages(py::module_& module) {
   py::class_<FoundGroup> group(module, "FoundGroup");
   BindSpan(group);
   group.def_readonly("pages", &FoundGroup::pages)
+      .def_readonly("page_scores", &FoundGroup::page_scores)
       .def_readonly("stream", &FoundGroup::stream)
       .def_readonly("source", &FoundGroup::source)
       .def_readonly("score", &FoundGroup::score)

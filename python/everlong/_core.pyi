@@ -79,6 +79,9 @@ class FoundGroup:
     @property
     def pages(self) -> list[PageRef]: ...
     @property
+    def page_scores(self) -> list[float]:
+        """Of `pages`; minus infinity for a neighbour that nothing found."""
+    @property
     def stream(self) -> int: ...
     @property
     def begin(self) -> int: ...

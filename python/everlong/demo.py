@@ -182,7 +182,7 @@ def show_free_question(mm: MemoryModel, question: str, console: Console) -> None
     answer = mm.generate(question, max_new_tokens=48, remember=False)
     console.print(f"\nQ: {question}\nA: {' '.join(answer.text.split())}", markup=False)
     for recall in answer.recalled:
-        line = " ".join(recall.text.split())[:80]
+        line = " ".join(recall.passage.split())[:80]
         console.print(
             f"  {recall.source}, tokens {recall.span[0]:,}-{recall.span[1]:,}, score {recall.score:.3g}: {line}...",
             markup=False,

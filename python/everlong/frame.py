@@ -377,18 +377,24 @@ class Frame:
                 return
             self._keep_before_change("front")
             first_slot = self.cache.open_recalled(tokens)
-            restored = self._restored_as_kv(placements)
+            as_kv = self._restored_as_kv(placements)
+            restored, anew = placements[:as_kv], placements[as_kv:]
+            first_anew = first_slot + sum(p.tokens for p in restored)
             try:
-                self._restore(placements[:restored], first_slot)
-                self._read_again(placements[restored:], first_slot + sum(p.tokens for p in placements[:restored]))
-                slot = first_slot
-                for placement in placements:
-                    self.cache.cool(slot, placement.tokens, temperature.get(_identity(placement.page), 1))
-                    slot += placement.tokens
+                self._restore(restored, first_slot)
+                self._cool(restored, first_slot, temperature)
+                self._read_again(anew, first_anew)
+                self._cool(anew, first_anew, temperature)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
                 raise
+
+    def _cool(self, placements: Sequence[_core.Placement], first_slot: int, temperature: dict[_Identity, float]) -> None:
+        slot = first_slot
+        for placement in placements:
+            self.cache.cool(slot, placement.tokens, temperature.get(_identity(placement.page), 1))
+            slot += placement.tokens
 
     def _restored_as_kv(self, placements: Sequence[_core.Placement]) -> int:
         """How many of the runs of tokens that come back, from the first on, are restored; the rest is read again."""

@@ -406,13 +406,22 @@ class MemoryModel:
 
     def _cite(self, found: Found) -> tuple[Recall, ...]:
         core = self.memory.core
+
+        def text(stream: int, begin: int, end: int) -> str:
+            return self._text(core.token_ids(stream, begin, end).tolist())
+
+        def passage(group: _core.FoundGroup) -> str:
+            page = group.pages[int(np.argmax(group.page_scores))]
+            return text(page.stream, page.begin, page.end)
+
         return tuple(
             Recall(
                 block_id=group.pages[0].block,
                 span=(group.begin, group.end),
                 score=group.score,
                 source=group.source,
-                text=self._text(core.token_ids(group.stream, group.begin, group.end).tolist()),
+                text=text(group.stream, group.begin, group.end),
+                passage=passage(group),
                 found_by=tuple(group.found_by),
             )
             for group in found.groups

@@ -27,6 +27,7 @@ class Recall:
     score: float  # of its best page; only to be compared within one answer
     source: str
     text: str
+    passage: str  # the page of it that was found; the rest is what stands around it
     found_by: tuple[str, ...]  # which parts of the index
 
 

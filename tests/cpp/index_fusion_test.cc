@@ -170,6 +170,19 @@ TEST(MakeGroups, NeighboursMergeAndBestComesFirst) {
   EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 0, 10, 10'000)), (Grouping{{20}, {5}, {23}, {39}}));
 }
 
+TEST(MakeGroups, EveryPageKeepsItsOwnScore) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  // 21 comes when no group is left, and is a page of one all the same.
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {11, -0.7F, 1}, {30, 0.6F, 1}, {21, 0.5F, 1}};
+  const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 2, 10'000);
+  ASSERT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
+  EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, -0.7F, kNone}));
+  EXPECT_EQ(groups[1].scores, (std::vector<float>{kNone, 0.8F, 0.5F}));
+  const auto alone = MakeGroups(hits, Book(40), PageFilter(40, true), 0, 1, 10'000);
+  ASSERT_EQ(PagesOf(alone), (Grouping{{10, 11}}));
+  EXPECT_EQ(alone[0].scores, (std::vector<float>{0.9F, -0.7F}));
+}
+
 TEST(MakeGroups, AHitMayJoinTwoGroups) {
   const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}, {14, 0.7F, 1}, {12, 0.6F, 2}};
   EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 0, 10, 10'000)),

@@ -64,6 +64,9 @@ def test_words_that_stand_nowhere_else_are_found_and_cited(mm) -> None:
     assert found[0].span[0] <= 1200
     assert found[0].span[1] >= 1216
     assert "lexical" in found[0].found_by
+    assert FACT in found[0].passage
+    assert found[0].passage in found[0].text
+    assert len(found[0].passage) < len(found[0].text)
     answer = mm.generate(f"what follows {FACT}?", max_new_tokens=3, remember=False)
     assert FACT in answer.recalled[0].text
     assert mm.generate(FACT, max_new_tokens=3, remember=False, recall=False).recalled == ()

@@ -1,10 +1,9 @@
 #include "everlong/index/heads_kernel.h"
 
-#include <bit>
 #include <limits>
 
-#include "bfloat16.h"
 #include "everlong/index/key_tiles.h"
+#include "everlong/kv/element.h"
 #include "simd_levels.h"
 
 namespace everlong::index {
@@ -64,9 +63,9 @@ QueryRows::QueryRows(int32_t head_dim)
 
 void QueryRows::Set(int32_t row, std::span<const float> query) {
   for (size_t i = 0; i < query.size(); ++i) {
-    const uint32_t bits = ToBf16(query[i]);
-    values_[i * kBlockRows + static_cast<size_t>(row)] = std::bit_cast<float>(bits << 16);
-    pairs_[i / 2 * kBlockRows + static_cast<size_t>(row)] |= bits << (i % 2 * 16);
+    const uint16_t bits = kv::FloatToBFloat16(query[i]);
+    values_[i * kBlockRows + static_cast<size_t>(row)] = kv::BFloat16ToFloat(bits);
+    pairs_[i / 2 * kBlockRows + static_cast<size_t>(row)] |= static_cast<uint32_t>(bits) << (i % 2 * 16);
   }
 }
 

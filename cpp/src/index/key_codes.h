@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bfloat16.h"
 #include "everlong/index/key_layout.h"
 #include "everlong/kv/element.h"
 #include "int8.h"
@@ -14,6 +13,9 @@ namespace everlong::index {
 // No code times such a scale is subnormal as a bf16, which one instruction set would keep and another not.
 inline constexpr float kLeastScale = 0x1p-110F;
 inline constexpr float kLargestBf16 = 0x1.FEp127F;
+
+// A finite value of float's last half step below 2^128 becomes infinite.
+inline bool FiniteAsBf16(float value) { return (kv::FloatToBFloat16(value) & 0x7F80U) != 0x7F80U; }
 
 // Of a channel whose largest magnitude is given; 1 in bf16.
 inline float ScaleOf(KeyStorage storage, float largest) {
@@ -25,7 +27,7 @@ inline float ScaleOf(KeyStorage storage, float largest) {
 inline uint32_t EncodeKey(KeyStorage storage, float value, float inverse_scale) {
   switch (storage) {
     case KeyStorage::kBf16:
-      return ToBf16(value);
+      return kv::FloatToBFloat16(value);
     case KeyStorage::kInt8:
       return static_cast<uint8_t>(FloatToInt8(value * inverse_scale));
     case KeyStorage::kE4M3:

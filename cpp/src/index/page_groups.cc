@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -7,6 +8,8 @@
 
 namespace everlong::index {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Grows groups hit by hit. Every group is a run of pages in which each is the directory's Next of the one before.
 class GroupBuilder {
@@ -33,10 +36,16 @@ class GroupBuilder {
   }
 
   // Best first: groups are numbered by their best hit, and a merged group keeps the smaller number.
-  std::vector<PageGroup> Finish() && {
+  std::vector<PageGroup> Finish(std::span<const FusedHit> hits) && {
+    std::unordered_map<int32_t, float> score_of;
+    for (const FusedHit& hit : hits) score_of.try_emplace(hit.page, hit.score);
     std::erase_if(groups_, [](const PageGroup& group) { return group.pages.empty(); });
     for (PageGroup& group : groups_) {
       std::ranges::sort(group.pages, {}, [this](int32_t page) { return directory_.at(page).span.begin; });
+      for (const int32_t page : group.pages) {
+        const auto hit = score_of.find(page);
+        group.scores.push_back(hit == score_of.end() ? -kInfinity : hit->second);
+      }
       const PageEntry& first = directory_.at(group.pages.front());
       group.stream = first.stream;
       group.span = {first.span.begin, directory_.at(group.pages.back()).span.end};
@@ -138,7 +147,7 @@ std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDire
   if (max_groups < 1 || token_budget < 1) return {};
   GroupBuilder builder(directory, filter, neighbours, static_cast<size_t>(max_groups), token_budget);
   for (const FusedHit& hit : hits) builder.Serve(hit);
-  return std::move(builder).Finish();
+  return std::move(builder).Finish(hits);
 }
 
 }  // namespace everlong::index

@@ -158,10 +158,11 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
   });
-  for (const index::PageGroup& group :
+  for (index::PageGroup& group :
        index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups, request.token_budget)) {
     FoundGroup found;
     for (const int32_t ordinal : group.pages) found.pages.push_back(s.RefOf(ordinal));
+    found.page_scores = std::move(group.scores);
     found.stream = group.stream;
     found.span = group.span;
     found.source = s.directory.at(group.pages.front()).source;

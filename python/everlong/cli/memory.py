@@ -96,7 +96,7 @@ def ask(
 
 def citation(recall: Recall) -> str:
     """One line: where a passage stands, and how it begins."""
-    line = " ".join(recall.text.split())[:_CITED_CHARACTERS]
+    line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = recall.source or "conversation"
     return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}] {line}"
 

@@ -60,6 +60,7 @@ struct PageGroup {
   int64_t stream = 0;
   TokenSpan span;              // of the stream; covers `pages`
   std::vector<int32_t> pages;  // ordinals in order of time
+  std::vector<float> scores;   // of `pages`; minus infinity for a neighbour that is no hit itself
   float score = 0;             // of its best page
   uint32_t found_by = 0;       // of all its hits
 };

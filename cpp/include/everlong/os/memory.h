@@ -71,7 +71,8 @@ struct SearchRequest {
 };
 
 struct FoundGroup {
-  std::vector<PageRef> pages;  // in order of time
+  std::vector<PageRef> pages;      // in order of time
+  std::vector<float> page_scores;  // of `pages`; minus infinity for a neighbour that nothing found
   int64_t stream = 0;
   TokenSpan span;
   std::string source;
