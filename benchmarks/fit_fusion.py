@@ -1,13 +1,13 @@
 """Fit the weights of the fusion (cpp/src/index/logit_fusion.cc) to what the index finds of the development set.
 
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json --development
-    python benchmarks/fit_fusion.py WORK/development.json
+    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...]
 
 A conditional logit: a part's evidence for a page is linear in the root of its share, and exp of the sum over the parts
 is to the sum over all pages that they name as the probability of the page. The weights are those of maximum likelihood
 with a small ridge, over all three parts and every two of them at once, so that one set of weights serves whichever
-parts a memory has. Printed: the weights, and how many questions have their group first and among the first four, by
-cross-validation with five folds of questions.
+parts a memory has. Asked behind memories of several lengths, a question counts at each. Printed: the weights, and how
+many questions have their group first and among the first four, by cross-validation with five folds of questions.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class Asked:
     """A question: the pages that any part names, and what each part has to say of them."""
 
     def __init__(self, row: dict[str, Any], ordinals: dict[int, int], pages: Sequence[Any]) -> None:
+        self.text: str = row["text"]
         self.paraphrase: bool = row["paraphrase"]
         self.span: tuple[int, int] = (row["span"][0], row["span"][1])
+        self.all_pages = pages
         roots: list[dict[int, float]] = []
         for part in PARTS:
             hits, whole = row["candidates"][part], row["whole"][part]
@@ -52,12 +54,12 @@ class Asked:
             [min(last, pages[page].end) - max(first, pages[page].begin) >= wanted for page in self.pages]
         )
 
-    def rank(self, weights: Array, parts: Sequence[int], pages: Sequence[Any]) -> int:
+    def rank(self, weights: Array, parts: Sequence[int]) -> int:
         """Of the group that holds the fact."""
         score = self.evidence[:, parts] @ weights[list(parts)]
         named = self.named[:, parts].any(axis=1)
         order = sorted(np.flatnonzero(named), key=lambda i: (-score[i], self.pages[i]))
-        return rank_of(groups_of(pages, [self.pages[i] for i in order]), self.span)
+        return rank_of(groups_of(self.all_pages, [self.pages[i] for i in order]), self.span)
 
 
 def fit(questions: Sequence[Asked], steps: int = 30) -> Array:
@@ -89,24 +91,33 @@ def fit(questions: Sequence[Asked], steps: int = 30) -> Array:
     return fitted
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=pathlib.Path, help="development.json of benchmarks/index_recall.py")
-    (one,) = json.loads(parser.parse_args().results.read_text()).values()
+def asked_in(results: pathlib.Path) -> list[Asked]:
+    (one,) = json.loads(results.read_text()).values()
     pages = [SimpleNamespace(begin=begin, end=end) for begin, end in one["pages"]]
     ordinals = {page.begin: ordinal for ordinal, page in enumerate(pages)}
-    questions = [Asked(row, ordinals, pages) for row in one["questions"]]
+    return [Asked(row, ordinals, pages) for row in one["questions"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=pathlib.Path, nargs="+", help="development.json of benchmarks/index_recall.py")
+    archives = [asked_in(results) for results in parser.parse_args().results]
+    questions = [question for archive in archives for question in archive]
     print("weights:", ", ".join(f"{part} {weight:.3g}" for part, weight in zip(PARTS, fit(questions), strict=True)))
-    fold = np.random.default_rng(0).permutation(len(questions)) % FOLDS
-    of_fold = [fit([q for q, at in zip(questions, fold, strict=True) if at != out]) for out in range(FOLDS)]
-    for parts in SUBSETS:
-        ranks = [q.rank(of_fold[at], parts, pages) for q, at in zip(questions, fold, strict=True)]
-        print(" + ".join(PARTS[part] for part in parts), end=": ")
-        for name, paraphrase in (("facts", False), ("paraphrases", True)):
-            these = [rank for rank, q in zip(ranks, questions, strict=True) if q.paraphrase is paraphrase]
-            first = sum(rank == 1 for rank in these)
-            print(f"{name} {first} first, {sum(map(bool, these))} in four, of {len(these)}", end="; ")
-        print()
+    texts = sorted({question.text for question in questions})
+    # A question is in the same fold in every archive.
+    folds = dict(zip(texts, np.random.default_rng(0).permutation(len(texts)) % FOLDS, strict=True))
+    of_fold = [fit([question for question in questions if folds[question.text] != out]) for out in range(FOLDS)]
+    for archive in archives:
+        print(f"{archive[0].all_pages[-1].end:,} tokens")
+        for parts in SUBSETS:
+            ranks = [question.rank(of_fold[folds[question.text]], parts) for question in archive]
+            print("  " + " + ".join(PARTS[part] for part in parts), end=": ")
+            for name, paraphrase in (("facts", False), ("paraphrases", True)):
+                these = [rank for rank, q in zip(ranks, archive, strict=True) if q.paraphrase is paraphrase]
+                first = sum(rank == 1 for rank in these)
+                print(f"{name} {first} first, {sum(map(bool, these))} in four, of {len(these)}", end="; ")
+            print()
 
 
 if __name__ == "__main__":

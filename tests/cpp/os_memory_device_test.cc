@@ -1,6 +1,7 @@
 // A memory whose heads are searched on a device finds what one without it does, whatever comes and goes.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,6 +84,25 @@ TEST(OsMemoryDeviceTest, SaysOnceWhyTheHostSearches) {
   EXPECT_NE(messages[0].find("the memory in RAM: the retrieval heads are searched on the host ("), std::string::npos);
   EXPECT_NE(messages[0].find("do not fit in the 1000"), std::string::npos) << messages[0];
   EXPECT_TRUE(two.on_device.memory->TakeMessages().empty());
+}
+
+// The keys that a repair reads anew take the place of those that were there.
+TEST(OsMemoryDeviceTest, ARepairHasNoKeysTwice) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.segment_bytes = 1}).value(), 9, 12);
+  index::HeadsOptions options;
+  const auto device = std::make_shared<HostDevice>();
+  options.device = device;
+  options.device_bytes = kEnough;
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads, options).ok());
+  const int64_t held = device->held();
+  ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000004.kvseg"));  // of one block
+  const auto report = filled.memory->Verify(true);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->dropped, std::vector<int64_t>{4});
+  EXPECT_EQ(device->held(), held);
+  EXPECT_EQ(device->most_held, held);
+  EXPECT_EQ(filled.memory->device_use().bytes, held);
 }
 
 }  // namespace

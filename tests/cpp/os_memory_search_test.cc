@@ -388,6 +388,34 @@ TEST(OsMemorySearchTest, RecentPagesKeepToAFilter) {
   }
 }
 
+TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
+  const Filled filled = FilledInRam(13, 70);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3, false}).ok());
+  const std::vector<int32_t> pages(kMaxPageVectors, 0);
+  const std::vector<float> vectors(3 * kMaxPageVectors, 1.0F);
+  for (const Block& block : filled.blocks) {
+    ASSERT_TRUE(filled.memory->AddPageVectors(block.id, pages, vectors).ok());
+  }
+  const Block& block = filled.blocks[20];
+  const Question question = QuestionFor(block, block.span.size() - 1, 0.5F);
+  SearchRequest request = question.Request();
+  const std::vector<float> page_query{1.0F, 2.0F, 3.0F};
+  request.page_query = page_query;
+  request.kinds |= static_cast<uint32_t>(IndexKind::kEmbedding);
+  request.token_budget = INT64_MAX;
+  request.max_groups = static_cast<int32_t>(filled.memory->Pages().size()) + 1;
+  const auto all = filled.memory->Search(request);
+  ASSERT_TRUE(all.ok()) << all.status().ToString();
+  EXPECT_FALSE(all->groups.empty());
+  for (const int32_t more : {1 << 27, 1 << 30, INT32_MAX}) {
+    request.max_groups = more;
+    const auto found = filled.memory->Search(request);
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    ExpectSame(*found, *all);
+  }
+}
+
 TEST(OsMemorySearchTest, SearchRefusesNonsense) {
   const Filled filled = FilledInRam(10, 3);
   const std::vector<int32_t> ids{1};

@@ -25,22 +25,6 @@
 namespace everlong::os {
 namespace {
 
-// A new folder's name, removed with all it holds at the end of the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("everlong_os_memory_test_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {}
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  static inline int count_ = 0;
-  std::filesystem::path path_;
-};
-
 // Changes a byte of the block's first page, in the first layer.
 void DamageOnDisk(const std::filesystem::path& folder, const Block& block) {
   const std::vector<std::byte> payload = block.Payload();
@@ -409,10 +393,17 @@ TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 25, 12);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3, false}).ok());
+  const std::vector<int32_t> first_page{0};
+  for (const Block& block : filled.blocks) {
+    const std::vector<float> vector{1.0F, static_cast<float>(block.id), 2.0F};
+    ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector).ok());
+  }
   DamageOnDisk(folder.path(), filled.blocks[6]);
   const auto report = filled.memory->Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{7});
+  EXPECT_TRUE(filled.memory->PagesWithoutVectors().empty());
   EXPECT_EQ(filled.memory->Blocks()->size(), 11U);
   EXPECT_EQ(filled.memory->retrieval_heads(), kHeads);
   std::vector<std::byte> out(filled.blocks[6].Payload().size());

@@ -250,6 +250,19 @@ TEST_F(StoreTiers, AFailedBatchSaysWhichRead) {
   EXPECT_NE(status.message().find("page 1"), std::string::npos) << status.message();
 }
 
+// A memory in RAM gives the bytes of what is forgotten back at once, also those that somebody was about to read.
+TEST_F(StoreTiers, WhatIsForgottenBeforeItIsReadIsNotFound) {
+  const TestBlock block(1, 48);
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest()).value();
+  ASSERT_OK(store->Append(block.Draft()).status());
+  std::vector<std::byte> out(static_cast<size_t>(block.page_bytes[0]));
+  const PageRead read{1, 0, 0, kLayers, out};
+  const auto pending = store->StartReadPages({&read, 1});
+  ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
+  const Status status = pending->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.ToString();
+}
+
 class StoreQueue : public StoreFolderTest {};
 
 TEST_F(StoreQueue, WhatIsFlushedIsDurableAndWhatIsQueuedIsRead) {

@@ -281,6 +281,8 @@ def test_a_reader_takes_them_and_writes_nothing(folder: Path, tmp_path: Path) ->
     with everlong.Memory.open(folder, read_only=True) as memory:
         assert index(memory) == 0
         assert all_hits(memory) == expected
+        with pytest.raises(everlong.ReadOnlyMemoryError):
+            memory.compact()
     assert sorted((folder / "index").iterdir()) == stood
 
 

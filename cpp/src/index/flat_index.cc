@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "everlong/base/fair_shared_mutex.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/kv/element.h"
@@ -204,7 +205,7 @@ class FlatIndex final : public VectorIndex {
   FlatOptions options_;
   int64_t width_;
   size_t row_bytes_;
-  mutable std::shared_mutex guard_;
+  mutable FairSharedMutex guard_;
   std::vector<int64_t> ids_;                                  // [rows]
   std::vector<float> scales_;                                 // [rows]; empty for storages without
   std::vector<std::byte, AlignedAllocator<std::byte>> rows_;  // [rows][row_bytes_]

@@ -29,6 +29,7 @@ constexpr size_t kSpareLink = sizeof(unsigned);
 
 #include "best_first.h"
 #include "everlong/base/cache_lines.h"
+#include "everlong/base/fair_shared_mutex.h"
 #include "everlong/base/huge_pages.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/index/index_file.h"
@@ -382,7 +383,7 @@ class HnswIndex final : public VectorIndex {
   int64_t width_;
   KernelSpace space_;
   std::mutex writer_;  // one change at a time; taken before `guard_`
-  mutable std::shared_mutex guard_;
+  mutable FairSharedMutex guard_;
   Graph graph_;                               // its labels are ids; label_lookup_ holds the live ones alone
   std::vector<int64_t> row_ids_;              // [rows of the graph]; kNoId where a vector was removed
   std::vector<hnswlib::tableint> free_rows_;  // of removed vectors

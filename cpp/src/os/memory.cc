@@ -405,6 +405,8 @@ std::vector<std::string> Memory::TakeMessages() {
 
 Result<int64_t> Memory::Compact() {
   const std::scoped_lock writing(state_->writer);
+  // Before the files of its writer are touched.
+  if (state_->store->read_only()) return ReadOnlyError("the memory was opened for reading");
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   // They hold what forgotten blocks left, too.
   state_->RemoveSavedIndexes();

@@ -96,12 +96,14 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
   const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
 
-  EVERLONG_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> reading,
+  EVERLONG_ASSIGN_OR_RETURN(const std::shared_lock<FairSharedMutex> reading,
                             state_->LockWithBlockIndexes(by_mean_pool, by_hnsw));
   const State& s = *state_;
   EVERLONG_RETURN_IF_ERROR(s.broken);
   const index::PageFilter filter = s.Recallable(request.stream, request.resident_from, request.filter);
-  const int32_t candidates = std::max(kCandidates, request.max_groups);
+  // No more than there are pages, and one, so that a search which names them all leaves none unnamed: multiples of what
+  // a caller asks for would not be numbers any more.
+  const int32_t candidates = std::max(kCandidates, std::min(request.max_groups, s.directory.size() + 1));
 
   SearchResult result;
   std::vector<index::Ranking> rankings;

@@ -110,7 +110,14 @@ Status Memory::State::LoadIndexes() {
   blocks.clear();
   streams.clear();
   EVERLONG_ASSIGN_OR_RETURN(lexical, index::LexicalIndex::Create());
-  const std::optional<HeadsIndex> old_heads = std::exchange(heads, std::nullopt);
+  // Their keys go before they come anew: there may be no room for both, here or on their device.
+  std::vector<index::RetrievalHead> heads_to_build;
+  index::HeadsOptions heads_options;
+  if (heads) {
+    heads_to_build = heads->heads();
+    heads_options = heads->options();
+    heads.reset();
+  }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store->Blocks());
   for (const store::BlockInfo& info : infos) {
     const auto token_ids = store->TokenIds(info.id);
@@ -126,9 +133,15 @@ Status Memory::State::LoadIndexes() {
     }
     EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, *token_ids, {}));
   }
-  if (page_vectors) page_vectors.emplace(LoadPageVectors(page_vectors->options()));
-  if (!old_heads) return OkStatus();
-  EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(old_heads->heads(), old_heads->options()));
+  if (page_vectors) {
+    // They came from the caller, and those of whole blocks may be nowhere else.
+    for (const int64_t block : page_vectors->Blocks()) {
+      if (blocks.contains(block)) continue;
+      page_vectors->Remove(block);
+      unsaved.insert(kPageVectorsFile);
+    }
+  }
+  EVERLONG_ASSIGN_OR_RETURN(heads, BuildHeads(std::move(heads_to_build), heads_options));
   return OkStatus();
 }
 
@@ -330,7 +343,7 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
   return OkStatus();
 }
 
-Result<std::shared_lock<std::shared_mutex>> Memory::State::LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw) {
+Result<std::shared_lock<FairSharedMutex>> Memory::State::LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw) {
   while (true) {
     if (with_mean_pool) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kMeanPool));
     if (with_hnsw) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kHnsw));

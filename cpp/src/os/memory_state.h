@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "everlong/base/fair_shared_mutex.h"
 #include "everlong/base/status.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/heads_index.h"
@@ -68,7 +69,7 @@ struct Memory::State {
   std::set<std::string> unsaved;
 
   // --- guards what follows: shared by searches and reads, exclusive for the moment in which a change is put in place
-  std::shared_mutex guard;
+  FairSharedMutex guard;
   index::PageDirectory directory;
   index::TokenStatistics statistics;
   std::unique_ptr<index::LexicalIndex> lexical;
@@ -169,7 +170,7 @@ struct Memory::State {
   // Reads every block's last layer for the index that kMeanPool or kHnsw names, once.
   Status BuildBlockIndex(IndexKind kind);
   // `guard`, shared, with those of the two indexes there that are asked for.
-  Result<std::shared_lock<std::shared_mutex>> LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw);
+  Result<std::shared_lock<FairSharedMutex>> LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw);
 
   // Whether a read failed because the writer beside this reader has forgotten the block meanwhile.
   [[nodiscard]] bool ForgottenByWriter(const Status& status) const;

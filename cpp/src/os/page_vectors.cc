@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 namespace everlong::os {
@@ -91,11 +92,10 @@ Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const floa
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
                             index_->Search(query, count * most_a_page_, allowed));
   std::vector<Found> found;
+  std::unordered_set<int64_t> named;  // pages, by what their vectors' ids share
   for (const index::VectorHit& hit : hits[0]) {
-    const Found page{BlockOf(hit.id), PageOf(hit.id), hit.score};
-    const bool known = std::ranges::any_of(
-        found, [&page](const Found& other) { return other.block == page.block && other.page == page.page; });
-    if (!known && std::ssize(found) < count) found.push_back(page);
+    if (std::ssize(found) == count) break;
+    if (named.insert(hit.id / kMaxPageVectors).second) found.push_back({BlockOf(hit.id), PageOf(hit.id), hit.score});
   }
   return found;
 }

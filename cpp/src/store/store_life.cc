@@ -179,7 +179,9 @@ Status Store::Fork(const std::filesystem::path& folder) {
     queue_->Wait();
     EVERLONG_RETURN_IF_ERROR(queue_->failure());
   }
-  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), rooms_.options));
+  StoreOptions options = rooms_.options;
+  options.host_bytes = 0;  // this store of it only writes: what it kept in RAM would be there twice
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), options));
   EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
   EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
   return fork->FinishMaking();

@@ -85,11 +85,10 @@ class PageReads final : public PendingReads, public ReadJob {
   void Run(size_t i) override { failures_[i] = store_.ReadParts(misses_[i].read, *misses_[i].row); }
 
  private:
-  // A writer beside this reader may have forgotten the block, or put another file in its segment's place, since the
-  // rows and the file were looked up.
+  // Somebody may have forgotten the block, or a writer beside this reader put another file in its segment's place,
+  // since the rows and the file were looked up.
   Status Again(const Miss& miss) const {
-    if (store_.rooms_.files == nullptr) return store_.ReadParts(miss.read, *miss.row);
-    store_.rooms_.files->Reopen();
+    if (store_.rooms_.files != nullptr) store_.rooms_.files->Reopen();
     store_.rooms_.catalog->DropKnownRows();
     const PageKey key{miss.read.block, miss.read.page};
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));

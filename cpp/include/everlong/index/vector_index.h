@@ -27,7 +27,7 @@ struct VectorHit {
 class IdFilter {
  public:
   IdFilter() = default;  // all
-  // Called from several threads at once, and for ids that a search then does not return.
+  // Called from several threads at once, and for ids that a search then does not return. It must not call the index.
   explicit IdFilter(std::function<bool(int64_t)> allows) : allows_(std::move(allows)) {}
   // One byte an id, not 0 = may be returned; ids past the end may not. The bytes outlive the filter.
   static IdFilter Bitmap(std::span<const uint8_t> allowed) {
