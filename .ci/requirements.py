@@ -4,9 +4,8 @@ One list, so that one pip run resolves it: everlong itself is then installed wit
 """
 
 import sys
-from pathlib import Path
-
 import tomllib
+from pathlib import Path
 
 settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 project = settings["project"]

@@ -140,7 +140,7 @@ def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
 
 
 def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
-    text = shipped_books()[0].text[: 12 * count]
+    text = "\n\n".join(book.text for book in shipped_books())[: 12 * count]
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return torch.tensor([*start_ids(tokenizer), *ids][:count], dtype=torch.int64)
 

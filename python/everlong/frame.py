@@ -390,7 +390,9 @@ class Frame:
                 self._broken = False
                 raise
 
-    def _cool(self, placements: Sequence[_core.Placement], first_slot: int, temperature: dict[_Identity, float]) -> None:
+    def _cool(
+        self, placements: Sequence[_core.Placement], first_slot: int, temperature: dict[tuple[int, int], float]
+    ) -> None:
         slot = first_slot
         for placement in placements:
             self.cache.cool(slot, placement.tokens, temperature.get(_identity(placement.page), 1))

@@ -136,7 +136,7 @@ class Memory:
                 info.id,
                 (info.begin, info.end),
                 info.source,
-                datetime.datetime.fromtimestamp(info.created_at, datetime.timezone.utc),
+                datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
                 tuple(info.tags),
                 info.payload_bytes,
             )

@@ -19,10 +19,11 @@ import torch
 
 from everlong import _core
 from everlong.attach import attach, trained_window
+from everlong.budget import require_budget
 from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy, require_choice
 from everlong.decoding import decode, prepare
-from everlong.embedding import PageEmbedder, load_encoder
+from everlong.embedding import Encoder, PageEmbedder, load_encoder
 from everlong.encoding import encode
 from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
 from everlong.fingerprint import fingerprint
@@ -47,6 +48,7 @@ from everlong.where import EVERYWHERE, Where
 MIN_CALIBRATION_PAGES = 64
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
+Signal = Literal["summarize", "retrieve"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Answer:
 
     text: str
     tokens: int  # generated
-    recalled: tuple[Recall, ...]  # best first; empty when nothing came back
+    recalled: tuple[
+        Recall, ...
+    ]  # what the last search brought back, best first; without pages that the caller named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +101,10 @@ class MemoryModel:
     ) -> None:
         config = config if config is not None else MemoryConfig.fitting(trained_window(model))
         served = attach(model, config.frame_tokens)
+        # What is refused is refused before there is a folder, whose codec and page length would stay.
+        _core.MemoryOs(config.os_config())
+        require_budget(served, config)
+        encoder = _encoder_of(config) if "embedding" in config.index else None
         prints = fingerprint(served, tokenizer)
         manifest = _core.Manifest(
             weights=prints.weights,
@@ -131,7 +139,7 @@ class MemoryModel:
                 self._search_by(self._profile)
             elif "heads" in self.config.index:
                 self._use_earlier_profile()
-            self._embedder = self._start_embedder() if "embedding" in self.config.index else None
+            self._embedder = None if encoder is None else self._start_embedder(encoder)
             undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
@@ -160,17 +168,17 @@ class MemoryModel:
         text: str | pathlib.Path | TextIO | Iterable[str],
         source: str = "",
         *,
-        tags: Sequence[str] = (),
+        tags: str | Sequence[str] = (),
         more: bool = False,
         progress: bool = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
 
-        Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags` a
-        question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death of the process,
-        goes on where it stopped when the same text is read under the same name: what the memory has of it is not read
-        again. `more` says that this text is one of several, and not the last: until that one was read to its end, none
-        of them is read again. `progress` draws a bar on standard error.
+        Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
+        one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
+        of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
+        it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
+        its end, none of them is read again. `progress` draws a bar on standard error.
 
         Raises ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory
         in RAM that is full: what was archived before stays, the block that was refused is not in the memory. However a
@@ -187,7 +195,7 @@ class MemoryModel:
         self._readings.begin(source, self.frame.text_begin)
         finished = False
         blocks = self.frame.archived_blocks
-        self.frame.source, self.frame.tags = source, tuple(tags)
+        self.frame.source, self.frame.tags = source, (tags,) if isinstance(tags, str) else tuple(tags)
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:
@@ -369,12 +377,13 @@ class MemoryModel:
         self._last_recalled = self._cite(found)
         return found.recalled(self.config.order, self.config.recalled_temperature)
 
-    def signal(self, signal: Literal["summarize", "retrieve"]) -> None:
+    def signal(self, signal: Signal) -> None:
         """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
 
         "retrieve" needs the policy "signal", and waits while what came back last is protected.
         """
         self._check_open()
+        require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
         self.frame.raise_signal(signal, self._pages_for if self._said else None)
 
     def _find(self, prompt: Prompt, where: Where = EVERYWHERE) -> Found:
@@ -389,14 +398,9 @@ class MemoryModel:
         ids = question.numpy().astype(np.int32)
         return search(self.frame, ids, queries, self._profile, self.config, where, page_query)
 
-    def _start_embedder(self) -> PageEmbedder:
-        encoder = self.config.encoder
-        embedder = PageEmbedder(
-            self.memory.core,
-            self.tokenizer,
-            load_encoder(encoder) if isinstance(encoder, str) else encoder,
-            graph=self.config.embedding_index == "hnsw",
-        )
+    def _start_embedder(self, encoder: Encoder) -> PageEmbedder:
+        graph = self.config.embedding_index == "hnsw"
+        embedder = PageEmbedder(self.memory.core, self.tokenizer, encoder, graph=graph)
         self.frame.on_archive = embedder.archived
         return embedder
 
@@ -597,6 +601,10 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _encoder_of(config: MemoryConfig) -> Encoder:
+    return load_encoder(config.encoder) if isinstance(config.encoder, str) else config.encoder
 
 
 def _perplexity_policy(policies: frozenset[Policy]) -> PerplexityPolicy:

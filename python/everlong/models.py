@@ -39,7 +39,9 @@ def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = No
     dtype or its name) the faster of fp32 and 16 bits is taken, by timing a short prefill of this model on this machine.
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
-    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not isinstance(wanted, torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16")
     arguments: dict[str, Any] = {"dtype": "auto" if wanted is None else wanted}
     source = name_or_path
     if name_or_path == DEFAULT_MODEL:

@@ -41,13 +41,10 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
         # Only what was given: a call's parameters are laid over those of the pipeline's construction.
-        forward: dict[str, Any] = {name: given.pop(name) for name in ("memory", "config", "source") if name in given}
-        if given:
-            forward["generation"] = given
         if question is None and questions is None:
-            return {}, forward, {}
-        forward["questions"] = [question] if question is not None else list(questions or ())
-        return {}, forward, {"single": question is not None}
+            return {}, given, {}
+        asked = [question] if question is not None else list(questions or ())
+        return {}, {**given, "questions": asked}, {"single": question is not None}
 
     def preprocess(self, context: str) -> dict[str, str]:
         return {"context": context}
@@ -59,14 +56,14 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         memory: str | pathlib.Path | None = None,
         config: MemoryConfig | None = None,
         source: str = "context",
-        generation: dict[str, Any] | None = None,
+        **generation: Any,
     ) -> list[dict[str, Any]]:
         if not questions:
             raise ValueError("a question is needed: pipe(context, question=...) or questions=[...]")
         with MemoryModel(self.model, self.tokenizer, memory, config) as mm:
             if inputs["context"]:
                 mm.read(inputs["context"], source=source)
-            answers = [mm.generate(question, remember=False, **(generation or {})) for question in questions]
+            answers = [mm.generate(question, remember=False, **generation) for question in questions]
         return [{"answer": answer.text, "recalled": answer.recalled} for answer in answers]
 
     def postprocess(self, outputs: list[dict[str, Any]], single: bool = True) -> dict[str, Any]:

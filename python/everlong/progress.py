@@ -14,7 +14,7 @@ def track_tokens(total: int, label: str, *, enabled: bool) -> Iterator[Callable[
     if not enabled:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
     with Progress(*columns, TimeRemainingColumn(), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda tokens: bar.advance(task, tokens)

@@ -31,7 +31,12 @@ def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
 
 
 def require_unicode(text: str) -> None:
-    """ValueError, with the place, for a str that is no text: half of a surrogate pair, as broken decoding leaves it."""
+    """ValueError, with the place, for a str that is no text: half of a surrogate pair, as broken decoding leaves it.
+
+    TypeError for what is no str: bytes are the caller's to decode.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"the text is {type(text).__name__}, expected str: open files as text, decode bytes")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -57,7 +57,10 @@ def parse_time(text: str) -> Time:
     """A time as it is typed: ISO 8601, or so long ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return datetime.timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        try:
+            return datetime.timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        except OverflowError:
+            raise ValueError(f"time {text!r}: that is longer ago than a time can say") from None
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:

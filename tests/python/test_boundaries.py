@@ -129,6 +129,7 @@ def test_a_signal_by_call() -> None:
         assert sum(event["what"] == "restore" for event in mm.frame.os.trace()) == restored + 1
         with pytest.raises(ValueError, match="expected"):
             mm.signal("nap")  # type: ignore[arg-type]  # no signal of that name
+        assert mm.generate(random_text(24), max_new_tokens=4).tokens == 4
 
 
 def test_periodic_recall_by_the_newest_tokens() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.progress import track_tokens
 from tiny_models import byte_tokenizer, tiny_model
 
 
@@ -33,6 +34,10 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
     read = everlong("read", book, "--memory", memory, "--model", saved_model, "--json")
     assert read.returncode == 0, read.stderr
     assert json.loads(read.stdout)[str(book)]["tokens"] == len(book.read_text())
+    further = tmp_path / "further.txt"
+    further.write_text("and a little more of it")
+    read = everlong("read", further, "--memory", memory)
+    assert read.returncode == 0, read.stderr
     ask = everlong("ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3", "--json")
     assert ask.returncode == 0, ask.stderr
     answer = json.loads(ask.stdout)
@@ -139,6 +144,38 @@ def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) ->
     assert report["stats"]["tokens"] == 1020
     assert report["geometry"]["kv_heads"] == 2
     assert "blocks" not in report
+
+
+def test_names_are_shown_as_they_are(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "book.everlong", tmp_path / "[draft] book.txt"
+    book.write_text("once upon a time there was a fox. " * 10)
+    everlong("read", book, "--memory", memory, "--model", saved_model)
+    everlong("read", book, "--memory", memory, "--model", saved_model, "--source", "[/b]")
+    shown = everlong("inspect", memory)
+    assert shown.returncode == 0, shown.stderr
+    for name in ("[draft] book", "[/b]"):
+        assert name in shown.stdout
+        with track_tokens(1, name, enabled=True) as advance:
+            assert advance is not None
+            advance(1)
+
+
+def test_chat_forgets_what_was_said_by_the_name_that_it_lists(saved_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "talk.everlong"
+    typed = "hello there\n/sources\n/forget conversation\n/sources\n"
+    chat = everlong("chat", "--memory", memory, "--model", saved_model, "--max-new-tokens", "4", typed=typed)
+    assert chat.returncode == 0, chat.stderr
+    assert "1 blocks forgotten" in chat.stdout
+    assert chat.stdout.count("conversation: 15 tokens") == 1
+    assert "nothing yet" in chat.stdout
+
+
+def test_a_question_makes_no_memory(saved_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "nothing.everlong"
+    result = everlong("ask", "who?", "--memory", memory, "--model", saved_model)
+    assert result.returncode == 1
+    assert "nothing.everlong" in result.stderr
+    assert not memory.exists()
 
 
 def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:

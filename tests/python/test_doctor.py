@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from everlong.doctor import compare, examine
+from everlong.doctor import _text_ids, compare, examine
 from everlong.errors import UnsupportedModelError
 from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
 
@@ -50,6 +50,10 @@ def test_a_model_without_rotary_positions_is_refused() -> None:
     model = transformers.AutoModelForCausalLM.from_config(config)
     with pytest.raises(UnsupportedModelError, match="gpt2"):
         examine(model, byte_tokenizer())
+
+
+def test_the_text_is_as_long_as_is_asked_for() -> None:
+    assert len(_text_ids(byte_tokenizer(), 200_000)) == 200_000  # more than one book has
 
 
 def test_comparison_of_logits() -> None:

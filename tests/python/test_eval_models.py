@@ -27,6 +27,12 @@ def test_a_folder_loads_in_the_dtype_asked_for(folder: pathlib.Path) -> None:
         assert tokenizer.decode(tokenizer("Hello")["input_ids"]) == "Hello"
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "auto", "nn"])
+def test_a_dtype_that_there_is_not_is_said(folder: pathlib.Path, dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"dtype is '{dtype}', expected"):
+        models.load(str(folder), dtype=dtype)
+
+
 def assert_same(model: Any, reference: Any) -> None:
     """Weights and buffers, RoPE's frequencies among them, are what transformers itself loads in that dtype."""
     named = dict(reference.named_parameters()) | dict(reference.named_buffers())

@@ -114,4 +114,6 @@ POLICIES = ("window", "random", "recent", "prompt", "full")
 def test_anything_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_report({"hello": 1}, tmp_path)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_report([1], tmp_path)  # type: ignore[arg-type]  # JSON that is no object
     assert list(tmp_path.iterdir()) == []

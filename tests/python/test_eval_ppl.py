@@ -5,11 +5,13 @@ import io
 import json
 import math
 import pathlib
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
+from everlong.eval import ppl
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model
 
@@ -67,6 +69,20 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     console = Console(record=True, width=100, file=io.StringIO())
     print_ppl(report, console)
     assert f"{report.window:.3f}" in console.export_text()
+
+
+def test_full_attention_sees_no_more_than_was_read(corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PplConfig(places=2, places_per_book=2, prefix_tokens=500, between_tokens=200, scored_tokens=64)
+    seen: list[int] = []
+
+    def noting(model: object, prefix: list[int], *how: Any, **more: Any) -> torch.Tensor:
+        seen.append(len(prefix))
+        return full_attention_losses(model, prefix, *how, **more)
+
+    monkeypatch.setattr(ppl, "full_attention_losses", noting)
+    report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY)
+    assert report.places[0].first_token > 500
+    assert seen == [500, 700]
 
 
 def test_same_seed_same_places(corpus: pathlib.Path) -> None:

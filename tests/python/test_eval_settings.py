@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,10 @@ def test_settings_come_from_files_and_from_the_command_line(tmp_path: Path) -> N
     config = MemoryConfig().with_settings(memory_settings([str(file), "recall_mode=text"]))
     assert (config.groups, config.index, config.decisive) == (2, ("heads", "lexical"), 2.5)
     assert (config.host_bytes, config.recall_mode) == (None, "text")
-    if sys.version_info >= (3, 11):
-        toml = tmp_path / "memory.toml"
-        toml.write_text('groups = 3\npolicy = ["prompt", "recent"]\n')
-        config = MemoryConfig().with_settings(memory_settings([str(toml)]))
-        assert (config.groups, config.policy) == (3, ("prompt", "recent"))
+    toml = tmp_path / "memory.toml"
+    toml.write_text('groups = 3\npolicy = ["prompt", "recent"]\n')
+    config = MemoryConfig().with_settings(memory_settings([str(toml)]))
+    assert (config.groups, config.policy) == (3, ("prompt", "recent"))
 
 
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path) -> None:

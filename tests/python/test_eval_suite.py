@@ -187,6 +187,15 @@ def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[st
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 
+def test_another_text_in_the_same_folder_is_refused(
+    finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = [dataclasses.replace(book, text=book.text.replace("the", "a")) for book in suites.gather_books(60_000)]
+    monkeypatch.setattr(suites, "gather_books", lambda characters, corpus: books)
+    with pytest.raises(ValueError, match="holds another text"):
+        run(finished[0], Silent())
+
+
 def test_too_little_disk_or_ram_is_told_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

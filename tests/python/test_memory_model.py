@@ -133,11 +133,13 @@ def test_a_question_keeps_to_where_it_is_asked() -> None:
 
 
 def test_times_are_typed_as_moments_or_as_ago() -> None:
+    with pytest.raises(ValueError, match="longer ago"):
+        parse_time("99999999999999d")
     assert parse_time("2d") == datetime.timedelta(days=2)
     assert parse_time("1.5h") == datetime.timedelta(hours=1.5)
-    assert parse_time("2026-11-21T14:00+00:00") == datetime.datetime(2026, 11, 21, 14, tzinfo=datetime.timezone.utc)
+    assert parse_time("2026-11-21T14:00+00:00") == datetime.datetime(2026, 11, 21, 14, tzinfo=datetime.UTC)
     assert parse_time("2026-11-21") == datetime.datetime(2026, 11, 21)
-    assert seconds(datetime.datetime(1970, 1, 2, tzinfo=datetime.timezone.utc)) == 86400
+    assert seconds(datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)) == 86400
     assert seconds(12.5) == 12.5
     with pytest.raises(ValueError, match="yesterday"):
         parse_time("yesterday")
@@ -328,6 +330,9 @@ def test_text_that_is_no_text_is_refused(mm) -> None:
         mm.generate("half a character \ud83d")
     with pytest.raises(ValueError, match="not UTF-8"):
         mm.read(io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    for pieces in ([b"bytes"], io.BytesIO(b"bytes")):
+        with pytest.raises(TypeError, match="the text is bytes, expected str"):
+            mm.read(pieces)
     assert mm.stream_tokens == 0
     assert mm.read("").tokens == 0
     assert mm.generate("and on it goes", max_new_tokens=2).tokens == 2
@@ -413,3 +418,23 @@ def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest
     assert [frame() for frame in made] == [None]
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.read("and on it goes").tokens == 14
+
+
+@pytest.mark.parametrize("wrong", [{"rolling_tokens": 5000}, {"frame_bytes": 10}, {"encoder": "nothing/there"}])
+def test_a_config_that_is_refused_leaves_no_folder(
+    wrong: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise everlong.EverlongError(f"no encoder {name}")
+
+    monkeypatch.setattr(everlong.model, "load_encoder", missing)
+    config = dataclasses.replace(SMALL, index=("lexical", "embedding"), codec="bf16", **wrong)
+    with pytest.raises((ValueError, everlong.EverlongError)):
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config)
+    assert not (tmp_path / "m").exists()
+
+
+def test_one_tag_may_be_a_plain_text() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(100), tags="work")
+        assert mm.memory.blocks()[0].tags == ("work",)

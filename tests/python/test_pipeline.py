@@ -52,6 +52,7 @@ def test_parameters_of_the_construction_hold_for_every_call(tmp_path: Path) -> N
     assert len(first["answer"]) <= 4
     assert {recall.source for recall in first["recalled"]} == {"book"}
     assert len(made("", question=question, max_new_tokens=8)["answer"]) > len(first["answer"])
+    assert len(made("", question=question, do_sample=True)["answer"]) <= 4
     with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
         assert memory.stats().tokens == 1500
 

@@ -1,6 +1,6 @@
 """The command line: `everlong read | ask | chat | inspect | doctor | demo | eval SUITE | plot`.
 
-Exit code 0; 1 with one line that says why; 130 after Ctrl-C.
+Exit code 0; 1 with one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
 
 from everlong.cli import evidence, health, memory

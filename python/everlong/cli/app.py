@@ -24,7 +24,10 @@ app = typer.Typer(
 DEFAULT_MODEL = "smollm2"
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
-KeptModel = Annotated[str, typer.Option("--model", "-m", help="The model that read it, by default.")]
+KeptModel = Annotated[
+    str,
+    typer.Option("--model", "-m", help="Name or path; by default the one that read it, smollm2 for a new memory."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Length = Annotated[int, typer.Option("--max-new-tokens", help="Tokens of an answer, at most.")]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
@@ -53,6 +56,11 @@ def model_of(memory: Path) -> str:
 
     with Memory.open(memory, read_only=True) as kept:
         return kept.core.manifest().attributes.get("model", "") or DEFAULT_MODEL
+
+
+def model_for(memory: Path, named: str) -> str:
+    """The model that is named, else that of the memory, else the embedded one for a memory that is to be made."""
+    return named or (model_of(memory) if (memory / "manifest.json").exists() else DEFAULT_MODEL)
 
 
 def main() -> None:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from everlong.cli.app import (
-    DEFAULT_MODEL,
     After,
     Before,
     Json,
     KeptModel,
     Length,
     MemoryFolder,
-    Model,
     Sources,
     Tags,
     app,
+    model_for,
     model_of,
     print_json,
     where_of,
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from everlong.where import Where
 
 _CITED_CHARACTERS = 200
+_CONVERSATION = "conversation"  # what is shown for the source "", of what was said
 
 
 @app.command()
 def read(
     files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
     memory: MemoryFolder,
-    model: Model = DEFAULT_MODEL,
+    model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
     as_json: Json = False,
@@ -53,7 +54,7 @@ def read(
     """
     from everlong.model import MemoryModel
 
-    with MemoryModel.from_pretrained(model, memory=memory) as mm:
+    with MemoryModel.from_pretrained(model_for(memory, model), memory=memory) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
@@ -84,7 +85,8 @@ def ask(
     from everlong.model import MemoryModel
 
     where = where_of(source, tag, after, before)
-    with MemoryModel.from_pretrained(model or model_of(memory), memory=memory) as mm:
+    kept = model_of(memory)  # with a model named, too: a question makes no memory
+    with MemoryModel.from_pretrained(model or kept, memory=memory) as mm:
         answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -97,7 +99,7 @@ def ask(
 def citation(recall: Recall) -> str:
     """One line: where a passage stands, and how it begins."""
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
-    name = recall.source or "conversation"
+    name = recall.source or _CONVERSATION
     return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}] {line}"
 
 
@@ -123,9 +125,7 @@ def chat(
     from everlong.model import MemoryModel
 
     where = where_of(source, tag, after, before)
-    known = (memory / "manifest.json").exists()
-    name = model or (model_of(memory) if known else DEFAULT_MODEL)
-    with MemoryModel.from_pretrained(name, memory=memory) as mm:
+    with MemoryModel.from_pretrained(model_for(memory, model), memory=memory) as mm:
         while (line := _next_line()) is not None:
             if line.startswith("/"):
                 if line == "/quit":
@@ -161,7 +161,10 @@ def _obey(mm: MemoryModel, line: str) -> str:
     if command == "/sources":
         return "\n".join(f"{source.name}: {source.tokens:,} tokens" for source in sources(mm.memory)) or "nothing yet"
     if command == "/forget" and name:
-        blocks = mm.memory.forget(source=name.strip())
+        name = name.strip()
+        if name == _CONVERSATION and not mm.memory.blocks(name):
+            name = ""  # as what was said is listed
+        blocks = mm.memory.forget(source=name)
         return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"
     return "there is /sources, /forget NAME and /quit"
 
@@ -207,7 +210,7 @@ def sources(memory: Memory) -> list[Source]:
         found.setdefault(block.source, []).append(block)
     return [
         Source(
-            name=name or "conversation",
+            name=name or _CONVERSATION,
             blocks=len(blocks),
             tokens=sum(block.span[1] - block.span[0] for block in blocks),
             payload_bytes=sum(block.payload_bytes for block in blocks),
@@ -257,6 +260,7 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
         f"{payload} of KV ({geometry['codec']}), {disk} on disk",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
     heads = report["retrieval_heads"]
@@ -265,6 +269,7 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
         f"model {report['model'] or 'without a name'}: {geometry['layers']} layers, {geometry['kv_heads']} KV heads of "
         f"{geometry['head_dim']}; pages of {geometry['page_tokens']} tokens; {named}",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
     table = Table()
@@ -274,12 +279,12 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     for source in report["sources"]:
         megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
         first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
-        table.add_row(source["name"], f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
+        table.add_row(Text(source["name"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
     console.print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]
         console.print(
-            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or 'conversation'}, "
+            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}",
             highlight=False,
             markup=False,

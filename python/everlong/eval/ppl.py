@@ -3,9 +3,9 @@
 Every book is read into a fresh memory up to its first place, scored there, read on to the next, and so on. The tokens
 that follow a place are scored by the window alone, with the newest blocks recalled (`recent`), with what the newest
 tokens' own queries find (`prompt`), with as many random pages (the control: any text at all helps a little), and by
-plain transformers with full attention over as much as the model's own window holds. `recovered_fraction` is
-(window - memory) / (window - full), in nats, over all places. The memory's own codec is held against an archive in
-bf16, read anew.
+plain transformers with full attention over as much of what was read as the model's own window holds.
+`recovered_fraction` is (window - memory) / (window - full), in nats, over all places. The memory's own codec is held
+against an archive in bf16, read anew.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def run_ppl(
             text = tokenizer.decode(ids[first : first + config.scored_tokens])
             # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
             again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-            full = full_attention_losses(network, ids[:first], again, config.full_tokens, start=start_ids(tokenizer))
+            # Nor does it see of the book what the memory never read.
+            prefix = ids[firsts[0] - config.prefix_tokens : first]
+            full = full_attention_losses(network, prefix, again, config.full_tokens, start=start_ids(tokenizer))
             losses["full"] = full.tolist()
             means = {key: math.fsum(nll) / len(nll) for key, nll in losses.items()}
             places.append(Place(book.name, first, **means))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,8 +37,6 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 def _load(path: pathlib.Path) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
-        if sys.version_info < (3, 11):
-            raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON")
         import tomllib
 
         return tomllib.loads(text)

@@ -15,16 +15,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from everlong import _core
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.errors import CapacityError
+from everlong.encoding import encode
+from everlong.errors import CapacityError, MemoryNotFoundError
 from everlong.eval.answers import AnswerFile
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of
+from everlong.eval.haystack import Part
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
 from everlong.eval.tasks import tasks_of
+from everlong.memory import Memory
 from everlong.model import MemoryModel
 
 Log = Callable[[str], None]
@@ -180,7 +185,10 @@ def _read(
     progress: bool,
 ) -> None:
     """Read what the memory in `out` does not have yet; leave a fork of it at every length."""
-    missing = [length for length in plan.read_at if not _fork_of(out, length).exists()]
+    there = [length for length in plan.read_at if _fork_of(out, length).exists()]
+    if there:  # each begins as the longest does
+        _require_same_text(_fork_of(out, there[-1]), plan.texts[: plan.read_at[there[-1]]], tokenizer)
+    missing = [length for length in plan.read_at if length not in there]
     if not missing:
         return
     with MemoryModel(network, tokenizer, out / _READING, config) as mm:
@@ -205,6 +213,21 @@ def _read(
                 shutil.rmtree(half, ignore_errors=True)
                 mm.memory.fork(half).close()
                 half.rename(fork)
+
+
+def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:
+    """ValueError unless a memory holds these texts: other books in the same folder plant the same questions elsewhere.
+
+    What an earlier everlong planted may be other text, too.
+    """
+    with Memory.open(folder, read_only=True) as memory:
+        for part in texts:
+            try:
+                held = memory.core.token_ids(0, part.begin, part.end)
+            except MemoryNotFoundError:
+                held = np.zeros(0, dtype=np.int32)
+            if not np.array_equal(held, encode(tokenizer, part.text)):
+                raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")
 
 
 def _fork_of(out: pathlib.Path, length: int) -> pathlib.Path:

@@ -22,6 +22,8 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     `report` is that of a suite, of `eval niah`, of `eval ppl` or a trace with its blocks, as JSON gives it back.
     Raises ValueError for anything else.
     """
+    if not isinstance(report, Mapping):
+        report = {}
     if report.get("kind") == "suite":
         draws = (draw_by_baseline, draw_by_task, draw_by_length, draw_by_depth, draw_by_budget)
         return [path for draw in draws for path in draw(report, folder)]
