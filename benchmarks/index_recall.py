@@ -6,8 +6,7 @@
 Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.eval.paraphrases) in the first --tokens of a
 haystack of books, reads on to the others and asks at each. A question counts where the first four groups (a page and
 its neighbours) hold the whole fact. Retrieval heads come from a book of its own, which is not in the haystack. Only the
-question is computed, no answer. What the process grew by while it read goes to stderr. WORK keeps memory and results:
-what was cut short goes on when it is called again.
+question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again.
 
 mean hidden: the mean of a page's hidden states of one layer against that of the question's, by cosine. random: pages
 drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
@@ -32,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from read import Peak, anonymous_bytes
 
 import everlong
 from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, shipped_books
@@ -212,11 +210,10 @@ def at_every_length(
     hidden = HiddenStates(model, work / "hidden.f16", haystack.tokens + 4096)
     folder, begins = work / "haystack.everlong", work / "begins.json"
     starts: list[int] = json.loads(begins.read_text()) if begins.exists() else []  # where every part was begun
-    before = anonymous_bytes()
     for length, parts in zip(lengths, haystack.checkpoints, strict=True):
         if str(length) in done:
             continue
-        with everlong.MemoryModel(model, tokenizer, folder, config) as mm, Peak() as seen:
+        with everlong.MemoryModel(model, tokenizer, folder, config) as mm:
             for number in range(max(0, len(starts) - 1), parts):
                 if number == len(starts):
                     starts.append(mm.frame.text_begin)
@@ -229,11 +226,6 @@ def at_every_length(
                 hidden.reading = None
                 speed = report.tokens / report.seconds
                 print(f"{part.source}: {mm.stream_tokens:,} tokens, {speed:.0f} a second", file=sys.stderr, flush=True)
-            frame = mm.frame.bytes.total
-        grown = f"grown by {(seen.bytes - before) / 1e6:,.0f} MB at most"
-        if config.host_bytes is not None:
-            grown += f", {(seen.bytes - before) / (frame + config.host_bytes):.2f} of frame and host_bytes"
-        print(grown, file=sys.stderr, flush=True)
         of_stream = [starts[needle.part] - haystack.parts[needle.part].begin for needle in haystack.needles]
         questions = [
             Question(n.fact.question, n.fact.kind == "paraphrase", (n.begin + shift, n.end + shift))

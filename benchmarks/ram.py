@@ -1,10 +1,12 @@
 """What a process grows by while its memory does, beside the frame and the budget `host_bytes`.
 
     python benchmarks/ram.py [--model smollm2] [--sizes 100000 400000 800000] [--host-bytes 1000000000] [--json]
+    python benchmarks/ram.py --read [--corpus BOOKS] [--sizes 100000 200000]
 
 The memory lies in a temporary folder (12 KB a token of SmolLM2) and grows by copies of real blocks, archived one after
 the other; the most that the process held in between, of what is no file's, is compared with what it held before the
-memory was opened. The budget is the payload's and the indexes'.
+memory was opened. The budget is the payload's and the indexes'. With --read the model reads books instead, which takes
+as long as it takes; a short reading before it brings what torch keeps for itself.
 """
 
 from __future__ import annotations
@@ -16,12 +18,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from grown_memory import grow, read_seed
+from grown_memory import SEED_TOKENS, grow, read_seed
 from read import Peak, anonymous_bytes
 
 import everlong
+from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.demo import cpu_name
 from everlong.models import DEFAULT_MODEL, load
+
+
+def read_to(mm: everlong.MemoryModel, texts: list[str], tokens: int) -> int:
+    """Read the next texts, and no further, until the memory holds so many."""
+    while mm.stream_tokens < tokens:
+        text = texts.pop(0)
+        most = int((tokens - mm.stream_tokens) * CHARACTERS_PER_TOKEN) + 1
+        mm.read(text[:most], source="books")
+        if most < len(text):
+            texts.insert(0, text[most:])
+    return mm.stream_tokens
 
 
 def main() -> None:
@@ -29,12 +43,19 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 400_000, 800_000])
     parser.add_argument("--host-bytes", type=int, default=1_000_000_000)
+    parser.add_argument("--read", action="store_true", help="read books instead of adding copies")
+    parser.add_argument("--corpus", type=Path, help="with --read: more books, a folder of .txt files or a .tar.xz")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
     model, tokenizer = load(options.model)
     window = model.config.get_text_config().max_position_embeddings
     config = dataclasses.replace(everlong.MemoryConfig.fitting(window), host_bytes=options.host_bytes)
+    texts: list[str] = []
+    if options.read:
+        texts = [book.text for book in gather_books(int(max(options.sizes) * CHARACTERS_PER_TOKEN), options.corpus)]
+        with everlong.MemoryModel(model, tokenizer, config=config) as mm:
+            mm.read(texts[-1][: int(SEED_TOKENS * CHARACTERS_PER_TOKEN)])
     before = anonymous_bytes()
     rows: list[dict[str, Any]] = []
     with (
@@ -42,10 +63,11 @@ def main() -> None:
         everlong.MemoryModel(model, tokenizer, Path(folder) / "grown.everlong", config) as mm,
     ):
         frame = mm.frame.bytes.total
-        read_seed(mm)
+        if not options.read:
+            read_seed(mm)
         for size in sorted(options.sizes):
             with Peak() as seen:
-                tokens = grow(mm, size)
+                tokens = read_to(mm, texts, size) if options.read else grow(mm, size)
             stats = mm.memory.stats()
             rows.append(
                 {
