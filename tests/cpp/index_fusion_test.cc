@@ -178,8 +178,8 @@ TEST(MakeGroups, EveryPageKeepsItsOwnScore) {
   ASSERT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
   EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, -0.7F, kNone}));
   EXPECT_EQ(groups[1].scores, (std::vector<float>{kNone, 0.8F, 0.5F}));
-  const auto alone = MakeGroups(hits, Book(40), PageFilter(40, true), 0, 1, 10'000);
-  ASSERT_EQ(PagesOf(alone), (Grouping{{10, 11}}));
+  const auto alone = MakeGroups(hits, Book(40), PageFilter(40, true), 0, 2, 10'000);
+  ASSERT_EQ(PagesOf(alone), (Grouping{{10, 11}, {20}}));
   EXPECT_EQ(alone[0].scores, (std::vector<float>{0.9F, -0.7F}));
 }
 
