@@ -67,9 +67,7 @@ class Answer:
 
     text: str
     tokens: int  # generated
-    recalled: tuple[
-        Recall, ...
-    ]  # what the last search brought back, best first; without pages that the caller named
+    recalled: tuple[Recall, ...]  # what the last search brought back, best first; without pages that the caller named
 
 
 @dataclasses.dataclass(frozen=True)

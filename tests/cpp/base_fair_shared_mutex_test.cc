@@ -1,5 +1,3 @@
-#include "everlong/base/fair_shared_mutex.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,6 +6,8 @@
 #include <shared_mutex>
 #include <thread>
 #include <vector>
+
+#include "everlong/base/fair_shared_mutex.h"
 
 namespace everlong {
 namespace {
