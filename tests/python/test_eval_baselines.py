@@ -31,6 +31,7 @@ CONFIG = MemoryConfig(
     groups=2,
     neighbours=1,
     index=("lexical",),
+    recalled_temperature=1,  # pages that the caller names never cool
 )
 NEEDLE = "The colour of the zeppelin is vermilion."
 TEXTS = ["A fox ran over the hill and came to a wood. " * 40, "Nothing happens here. " * 60, "It rained. " * 90]
