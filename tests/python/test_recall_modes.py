@@ -73,7 +73,7 @@ def test_auto_restores_one_piece() -> None:
 def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None:
     """It sees the sinks and the pieces before it as the archive has them: plain transformers over just that KV.
 
-    What is read behind it then sees the keys of those pieces divided by the temperature.
+    The keys of those pieces are divided by the temperature, for it as for what is read behind it.
     """
     spans, rest = [(700, 760), (200, 260)], random_text(30, seed=2)
     logits, _ = recalled_then_read("auto", spans, rest, temperature=temperature)
@@ -103,9 +103,9 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
         logits: torch.Tensor = out.logits[0]
         return logits
 
-    read(read_again, rolling_from - len(read_again))
     for cached in spliced.layers:
         cached.keys[:, :, sinks:before] /= temperature
+    read(read_again, rolling_from - len(read_again))
     assert (logits - read(rest_ids, rolling_from)).abs().max() <= 1e-4
 
 
