@@ -20,6 +20,10 @@ $(FIGURES)/%.txt: benchmarks/%.py | setup
 	mkdir -p $(@D)
 	python $< > $@
 
+$(FIGURES)/index.txt: benchmarks/index.py | setup
+	mkdir -p $(@D)
+	python $< --tokens 10000 100000 1000000 10000000 16000000 --plot $(FIGURES)/index-scaling.png > $@
+
 $(FIGURES)/hnsw.txt: benchmarks/hnsw.py | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $$(sed -n 's/^bench = \["\(.*\)"\]/\1/p' pyproject.toml)
