@@ -42,7 +42,7 @@ from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings
 from everlong.recall import Found, Recall, query_layers, search, tap_question
-from everlong.where import EVERYWHERE, Where
+from everlong.where import EVERYWHERE, Where, names_of
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
@@ -193,7 +193,7 @@ class MemoryModel:
         self._readings.begin(source, self.frame.text_begin)
         finished = False
         blocks = self.frame.archived_blocks
-        self.frame.source, self.frame.tags = source, (tags,) if isinstance(tags, str) else tuple(tags)
+        self.frame.source, self.frame.tags = source, tuple(names_of(tags))
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:

@@ -39,7 +39,10 @@ class Where:
 
     def core(self) -> CoreFilter:
         return CoreFilter(
-            sources=_names(self.source), tags=_names(self.tags), since=seconds(self.after), before=seconds(self.before)
+            sources=names_of(self.source),
+            tags=names_of(self.tags),
+            since=seconds(self.after),
+            before=seconds(self.before),
         )
 
 
@@ -69,5 +72,6 @@ def parse_time(text: str) -> Time:
         ) from None
 
 
-def _names(names: str | Sequence[str]) -> list[str]:
+def names_of(names: str | Sequence[str]) -> list[str]:
+    """One name as it is, or several."""
     return [names] if isinstance(names, str) else list(names)

@@ -29,6 +29,10 @@ std::string SpanName(TokenSpan span) {
   return name;
 }
 
+Status CheckWritable(const store::MemoryStore& store) {
+  return store.read_only() ? ReadOnlyError("the memory was opened for reading") : OkStatus();
+}
+
 Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layout) {
   const TokenSpan span = draft.span;
   if (draft.stream < 0) {
@@ -116,7 +120,7 @@ Result<std::unique_ptr<Memory>> Memory::Over(std::unique_ptr<store::MemoryStore>
 Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   State& s = *state_;
   const std::scoped_lock writing(s.writer);
-  if (s.store->read_only()) return ReadOnlyError("the memory was opened for reading");
+  EVERLONG_RETURN_IF_ERROR(CheckWritable(*s.store));
   EVERLONG_RETURN_IF_ERROR(s.broken);
   EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, s.layout));
   if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
@@ -406,7 +410,7 @@ std::vector<std::string> Memory::TakeMessages() {
 Result<int64_t> Memory::Compact() {
   const std::scoped_lock writing(state_->writer);
   // Before the files of its writer are touched.
-  if (state_->store->read_only()) return ReadOnlyError("the memory was opened for reading");
+  EVERLONG_RETURN_IF_ERROR(CheckWritable(*state_->store));
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   // They hold what forgotten blocks left, too.
   state_->RemoveSavedIndexes();

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeVar
 
+from everlong import _core
 from everlong.data import Book
-from everlong.encoding import encode_with_places
+from everlong.encoding import encode, encode_with_places
 from everlong.eval.facts import Fact
 from everlong.prompt import start_ids
 
@@ -228,3 +229,14 @@ def _assemble(
             close(seam.book)
         checkpoints += [len(parts)] * cuts.count(number)
     return Haystack(tuple(parts), tuple(needles), tuple(checkpoints))
+
+
+def holds_text(core: _core.Memory, tokenizer: Any, parts: Sequence[Part], tokens: int) -> bool:
+    """Whether the first `tokens` of a memory are those of the parts, as far as these go."""
+    for part in parts:
+        end = min(part.end, tokens)
+        if end <= part.begin:
+            break
+        if not np.array_equal(core.token_ids(0, part.begin, end), encode(tokenizer, part.text)[: end - part.begin]):
+            return False
+    return True

@@ -16,16 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Haystack, Needle, Part, build_haystack
+from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds_text
 from everlong.eval.statistics import rate
 
 if TYPE_CHECKING:
@@ -266,16 +264,9 @@ def ask_kept(
 
 def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) -> None:
     """Raise ValueError unless the memory holds the haystack's beginning and nothing else."""
-    core, tokens = mm.memory.core, mm.stream_tokens
-    for part in haystack.parts:
-        end = min(part.end, tokens)
-        if end <= part.begin:
-            return
-        ids = encode(mm.tokenizer, part.text)[: end - part.begin]
-        if not np.array_equal(core.token_ids(0, part.begin, end), ids):
-            raise ValueError(
-                f"{folder} was read from another haystack (seed, lengths, kinds, books): name a new folder"
-            )
+    tokens = mm.stream_tokens
+    if not holds_text(mm.memory.core, mm.tokenizer, haystack.parts, tokens):
+        raise ValueError(f"{folder} was read from another haystack (seed, lengths, kinds, books): name a new folder")
     if tokens > haystack.tokens:
         raise ValueError(f"{folder} holds {tokens:,} tokens, the haystack has {haystack.tokens:,}: name a new folder")
 

@@ -15,16 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from everlong import _core
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.encoding import encode
-from everlong.errors import CapacityError, MemoryNotFoundError
+from everlong.errors import CapacityError
 from everlong.eval.answers import AnswerFile
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of
-from everlong.eval.haystack import Part
+from everlong.eval.haystack import Part, holds_text
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
@@ -221,13 +218,9 @@ def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: A
     What an earlier everlong planted may be other text, too.
     """
     with Memory.open(folder, read_only=True) as memory:
-        for part in texts:
-            try:
-                held = memory.core.token_ids(0, part.begin, part.end)
-            except MemoryNotFoundError:
-                held = np.zeros(0, dtype=np.int32)
-            if not np.array_equal(held, encode(tokenizer, part.text)):
-                raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")
+        tokens = memory.core.stream_end(0)
+        if tokens < texts[-1].end or not holds_text(memory.core, tokenizer, texts, tokens):
+            raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")
 
 
 def _fork_of(out: pathlib.Path, length: int) -> pathlib.Path:
