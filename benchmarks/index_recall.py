@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, shipped_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, books_in, gather_books, shipped_books
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
@@ -239,10 +239,13 @@ def at_every_length(
         config = dataclasses.replace(config, index=("heads", "lexical"))
 
 
-def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool) -> dict[str, Any]:
+def of_memory(
+    work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool, corpus: pathlib.Path | None
+) -> dict[str, Any]:
     """Ask what a NIAH report has of the memory that it read, and the paraphrases, in a branch that reads them.
 
-    With `development`, ask the development set alone, in a branch that reads it.
+    With `development`, ask the development set alone, in a branch that reads it; in books of `corpus` where the memory
+    has read the shipped ones.
     """
     model, tokenizer = load("smollm2")
     asked = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
@@ -253,7 +256,8 @@ def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, de
         with everlong.Memory.open(folder, read_only=True) as memory:
             there = {block.source for block in memory.blocks()}
         # Neither what the test is read in nor what is read already.
-        books = tuple(book for book in shipped_books()[:-1] if book.name not in there)
+        others = books_in(corpus) if corpus is not None else []
+        books = [book for book in (*shipped_books()[:-1], *others) if book.name not in there]
     branch = work / (f"{folder.name}.{source}" if development else folder.name)
     if not branch.exists():
         with everlong.Memory.open(folder, read_only=True) as memory:
@@ -353,7 +357,7 @@ def main() -> None:
         file.write_text(json.dumps(results))
 
     if options.memory is not None:
-        keep(of_memory(options.work, options.memory, options.report, options.development))
+        keep(of_memory(options.work, options.memory, options.report, options.development, options.corpus))
     else:
         for one in at_every_length(
             options.work, options.tokens, options.corpus, options.set, options.embedding_to, results

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from everlong import _core
-from everlong.embedding import Encoder
+from everlong.embedding import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
@@ -137,6 +137,13 @@ class MemoryConfig:
                 raise ValueError(f"{setting!r}: expected name=value with a name of {', '.join(_TYPES)}")
             changed[name] = _parsed(setting, value, _TYPES[name])
         return dataclasses.replace(self, **changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an encoder that is an object stands by what tells its vectors from another's."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if not isinstance(self.encoder, str):
+            values["encoder"] = encoder_name(self.encoder)
+        return values
 
     def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
         """This config with what an existing memory decided when it was made: its page length and codec."""

@@ -1,7 +1,9 @@
 """Settings of a memory, written as text."""
 
 import dataclasses
+import json
 
+import numpy as np
 import pytest
 
 from everlong import MemoryConfig
@@ -74,3 +76,29 @@ def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None
 def test_a_value_that_there_is_not_is_said(field: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MemoryConfig(**{field: value})
+
+
+class Salted:
+    """Vectors of texts that another salt makes others."""
+
+    name = "salted"
+
+    def __init__(self, salt: float) -> None:
+        self.salt = salt
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        return np.array([[len(sentence), self.salt] for sentence in sentences])
+
+
+def test_plain_values_are_those_of_the_fields() -> None:
+    written = json.loads(json.dumps(MemoryConfig(groups=2).to_dict()))
+    assert set(written) == {field.name for field in dataclasses.fields(MemoryConfig)}
+    assert (written["groups"], written["index"], written["encoder"]) == (2, ["heads", "lexical"], "minilm")
+
+
+def test_plain_values_tell_encoders_apart() -> None:
+    def written(salt: float) -> str:
+        return json.dumps(MemoryConfig(encoder=Salted(salt)).to_dict())
+
+    assert "salted" in written(1)
+    assert written(1) == written(1) != written(2)

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -73,6 +74,21 @@ def run(out: Path, *baselines: str | Baseline, config: SuiteConfig = CONFIG) -> 
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("suite")
     return out, run(out, Silent(), Knowing(), "everlong", "window", "random", "recent", "bm25:passages=1", "gold")
+
+
+class LengthEncoder:
+    """An encoder of a user's own, which is no text."""
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        return np.array([[len(sentence), 1.0] for sentence in sentences])
+
+
+def test_an_encoder_that_is_an_object_is_kept_by_its_name(tmp_path: Path) -> None:
+    memory = dataclasses.replace(MEMORY, index=("lexical", "embedding"), encoder=LengthEncoder())
+    config = SuiteConfig(suites=("passkey",), lengths=(6_000,), count=1)
+    report = run_suite(MODEL, config, ("everlong",), out=tmp_path, memory_config=memory)
+    assert report["settings"]["memory"]["encoder"].startswith("LengthEncoder ")
+    assert run_suite(MODEL, config, ("everlong",), out=tmp_path, memory_config=memory) == report
 
 
 def test_who_answers_nothing_scores_nothing_and_who_knows_all_scores_all(

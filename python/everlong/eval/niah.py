@@ -256,7 +256,7 @@ def ask_kept(
         with open_memory(folder) as mm:
             _check_same_text(mm, haystack, folder)
             if not number:
-                asking.keep(keep, name, dataclasses.asdict(mm.config))
+                asking.keep(keep, name, mm.config.to_dict())
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     return summarise(asking.asked, config, name, haystack.tokens, seconds)

@@ -113,7 +113,7 @@ def run_suite(
         "count": config.count,
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
-        "memory": None if memory_config is None else dataclasses.asdict(memory_config),
+        "memory": None if memory_config is None else memory_config.to_dict(),
     }
     answers = AnswerFile(out / "answers.jsonl", settings)
     check_room(network, memory_config, plan.tokens, out)
