@@ -438,6 +438,27 @@ TEST_F(StoreFolder, AFullDiskIsAnErrorThatLosesNothing) {
   ExpectStored(*store, TestBlock(3, 40), 2);
 }
 
+// Wherever it ends: an export that fails leaves no file that would be in the way of the next.
+TEST_F(StoreFolder, AFullDiskLeavesNothingOfAnExport) {
+  EXPECT_TRUE(InChild([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto store = Create();
+    EXPECT_OK(store->Append(TestBlock(1, 40).Draft()).status());
+    const std::filesystem::path file = root_ / "export";
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    for (const rlim_t room : {0, 10, 20, 2'000, 5'000}) {
+      const rlimit full = {.rlim_cur = room, .rlim_max = limit.rlim_max};
+      ::setrlimit(RLIMIT_FSIZE, &full);
+      EXPECT_EQ(store->Export(file).code(), StatusCode::kIoError) << room;
+      EXPECT_FALSE(std::filesystem::exists(file)) << room;
+    }
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_OK(store->Export(file));
+    return !testing::Test::HasFailure();
+  }));
+}
+
 // The same where the catalog is what does not fit.
 TEST_F(StoreFolder, AFullDiskUnderTheCatalogIsAnErrorThatLosesNothing) {
   TestBlock large(2, 20);

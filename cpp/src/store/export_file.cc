@@ -101,21 +101,24 @@ class Unpacker {
 
 class ExportWriter {
  public:
-  static Result<ExportWriter> Begin(const std::filesystem::path& path) {
+  static Result<ExportWriter> Create(const std::filesystem::path& path) {
     Result<UniqueFd> file = OpenFile(path, O_RDWR | O_CREAT | O_EXCL);
     std::error_code error;
     if (!file.ok() && std::filesystem::exists(path, error)) {
       return AlreadyExistsError("there is a file '" + path.string() + "' already");
     }
     EVERLONG_RETURN_IF_ERROR(file.status());
-    ExportWriter writer(std::move(file).value(), path);
+    return ExportWriter(std::move(file).value(), path);
+  }
+
+  Status WritePreamble() {
     std::array<std::byte, kPreambleBytes> preamble = {};
     std::memcpy(preamble.data(), kMagic.data(), kMagic.size());
     std::memcpy(preamble.data() + kMagic.size(), &kExportVersion, sizeof kExportVersion);
     const std::span<const std::byte> piece = preamble;
-    EVERLONG_RETURN_IF_ERROR(WriteAt(writer.file_, path, 0, std::span(&piece, 1)));
-    writer.end_ = kPreambleBytes;
-    return writer;
+    EVERLONG_RETURN_IF_ERROR(WriteAt(file_, path_, 0, std::span(&piece, 1)));
+    end_ = kPreambleBytes;
+    return OkStatus();
   }
 
   Status Write(Chunk type, std::span<const std::byte> body) {
@@ -378,8 +381,9 @@ Status Store::Export(const std::filesystem::path& file) {
     queue_->Wait();
     EVERLONG_RETURN_IF_ERROR(queue_->failure());
   }
-  EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Begin(file));
+  EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Create(file));
   const auto write_all = [&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(writer.WritePreamble());
     EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest()));
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
