@@ -1,13 +1,16 @@
 """Fit the weights of the fusion (cpp/src/index/logit_fusion.cc) to what the index finds of the development set.
 
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json --development
-    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...]
+    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...] [--weights 27.3 6.74 38.3]
 
 A conditional logit: a part's evidence for a page is linear in the root of its share, and exp of the sum over the parts
 is to the sum over all pages that they name as the probability of the page. The weights are those of maximum likelihood
 with a small ridge, over all three parts and every two of them at once, so that one set of weights serves whichever
-parts a memory has. Asked behind memories of several lengths, a question counts at each. Printed: the weights, and how
-many questions have their group first and among the first four, by cross-validation with five folds of questions.
+parts a memory has; --weights keeps those that are given. Then the least evidence: beside the encoder, heads and words
+say nothing where their best page has less than so much for each of them, which falls by a power of the pages that are
+searched; both numbers are those of greatest likelihood on a grid. Asked behind memories of several lengths, a question
+counts at each. Printed: all of these, and how many questions have their group first and among the first four, by
+cross-validation with five folds of questions.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +29,19 @@ from index_recall import CANDIDATES, groups_of, rank_of
 Array = npt.NDArray[np.float64]
 PARTS = ("heads", "lexical", "embedding")
 SUBSETS = ((0, 1, 2), (0, 1), (0, 2), (1, 2))
+IN_SO_MANY_WORDS, BY_MEANING = (0, 1), 2
 FOLDS = 5
 RIDGE = 0.01
 LEAST_OVERLAP = 8  # tokens of a fact that make a page a right one
+LEAST = np.arange(0, 4, 0.1)  # evidence of a part
+FEWEST_PAGES = 3_600  # behind the shortest memory that was asked; what holds for fewer was not measured
+FALLS = np.arange(0, 0.55, 0.05)  # powers of pages
+
+
+class Constants(NamedTuple):
+    weights: Array  # [parts]
+    least: float  # evidence of a part, among the fewest pages
+    falls: float
 
 
 class Asked:
@@ -54,15 +67,29 @@ class Asked:
             [min(last, pages[page].end) - max(first, pages[page].begin) >= wanted for page in self.pages]
         )
 
-    def rank(self, weights: Array, parts: Sequence[int]) -> int:
+    def thinned(self, falls: Array | float) -> Array:
+        """How much of the least evidence is asked for among so many pages."""
+        return np.maximum(1, len(self.all_pages) / FEWEST_PAGES) ** -np.asarray(falls)
+
+    def scores(self, constants: Constants, parts: Sequence[int]) -> Array:
+        """[pages]: fused, by these parts."""
+        weighted = self.evidence * constants.weights
+        words = [part for part in parts if part in IN_SO_MANY_WORDS]
+        matched = weighted[:, words].sum(axis=1)
+        if BY_MEANING not in parts:
+            return matched
+        heard = matched.max() >= len(words) * constants.least * self.thinned(constants.falls)
+        return weighted[:, BY_MEANING] + (matched if heard else 0)
+
+    def rank(self, constants: Constants, parts: Sequence[int]) -> int:
         """Of the group that holds the fact."""
-        score = self.evidence[:, parts] @ weights[list(parts)]
+        score = self.scores(constants, parts)
         named = self.named[:, parts].any(axis=1)
         order = sorted(np.flatnonzero(named), key=lambda i: (-score[i], self.pages[i]))
         return rank_of(groups_of(self.all_pages, [self.pages[i] for i in order]), self.span)
 
 
-def fit(questions: Sequence[Asked], steps: int = 30) -> Array:
+def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:
     """Newton's method; a question whose right page no part names says nothing."""
     weights: Array = np.ones(len(PARTS))
     sets = []
@@ -91,6 +118,30 @@ def fit(questions: Sequence[Asked], steps: int = 30) -> Array:
     return fitted
 
 
+def fit_least(questions: Sequence[Asked], weights: Array) -> tuple[float, float]:
+    """The least evidence and by which power it falls, given the weights."""
+    likelihood = np.zeros((len(LEAST), len(FALLS)))  # log
+    for parts in (parts for parts in SUBSETS if BY_MEANING in parts):
+        words = [part for part in parts if part in IN_SO_MANY_WORDS]
+        for question in questions:
+            named = question.named[:, parts].any(axis=1)
+            right = question.right[named]
+            if not right.any():
+                continue
+            weighted = (question.evidence * weights)[named]
+            matched, alone = weighted[:, words].sum(axis=1), weighted[:, BY_MEANING]
+            heard, unheard = (np.logaddexp.reduce(s[right]) - np.logaddexp.reduce(s) for s in (alone + matched, alone))
+            least = len(words) * LEAST[:, None] * question.thinned(FALLS)
+            likelihood += np.where(matched.max() >= least, heard, unheard)
+    best = np.unravel_index(likelihood.argmax(), likelihood.shape)
+    return float(LEAST[best[0]]), float(FALLS[best[1]])
+
+
+def fit(questions: Sequence[Asked], weights: Array | None) -> Constants:
+    fitted = fit_weights(questions) if weights is None else weights
+    return Constants(fitted, *fit_least(questions, fitted))
+
+
 def asked_in(results: pathlib.Path) -> list[Asked]:
     (one,) = json.loads(results.read_text()).values()
     pages = [SimpleNamespace(begin=begin, end=end) for begin, end in one["pages"]]
@@ -101,13 +152,18 @@ def asked_in(results: pathlib.Path) -> list[Asked]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, nargs="+", help="development.json of benchmarks/index_recall.py")
-    archives = [asked_in(results) for results in parser.parse_args().results]
+    parser.add_argument("--weights", type=float, nargs=len(PARTS), help=f"of {', '.join(PARTS)}: not fitted")
+    options = parser.parse_args()
+    archives = [asked_in(results) for results in options.results]
     questions = [question for archive in archives for question in archive]
-    print("weights:", ", ".join(f"{part} {weight:.3g}" for part, weight in zip(PARTS, fit(questions), strict=True)))
+    given = None if options.weights is None else np.array(options.weights)
+    fitted = fit(questions, given)
+    told = ", ".join(f"{part} {weight:.3g}" for part, weight in zip(PARTS, fitted.weights, strict=True))
+    print(f"weights: {told}; least evidence: {fitted.least:.2g}, falling by pages to the power of -{fitted.falls:.2g}")
     texts = sorted({question.text for question in questions})
     # A question is in the same fold in every archive.
     folds = dict(zip(texts, np.random.default_rng(0).permutation(len(texts)) % FOLDS, strict=True))
-    of_fold = [fit([question for question in questions if folds[question.text] != out]) for out in range(FOLDS)]
+    of_fold = [fit([question for question in questions if folds[question.text] != out], given) for out in range(FOLDS)]
     for archive in archives:
         print(f"{archive[0].all_pages[-1].end:,} tokens")
         for parts in SUBSETS:

@@ -14,6 +14,8 @@
 namespace everlong::index {
 namespace {
 
+constexpr int32_t kPages = 2'000;  // searched
+
 uint32_t Bits(std::initializer_list<FoundBy> parts) {
   uint32_t bits = 0;
   for (const FoundBy part : parts) bits |= part;
@@ -25,7 +27,7 @@ TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
       {kFoundByHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
       {kFoundByMeanPool, {{30, 0.5F}, {10, 0.4F}}},
   };
-  const auto fused = LogitFusion(rankings, 10);
+  const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 3U);
   EXPECT_EQ(fused[0].page, 10);
   EXPECT_FLOAT_EQ(fused[0].score, 1.0F / 61 + 1.0F / 62);
@@ -41,7 +43,7 @@ TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
   const std::vector<Ranking> rankings{{kFoundByHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
                                       {kFoundByLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
                                       {kFoundByEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
-  const auto fused = LogitFusion(rankings, 10);
+  const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 4U);
   const auto score = [&fused](int32_t page) { return std::ranges::find(fused, page, &FusedHit::page)->score; };
   const double heads = score(2) / 0.1;
@@ -55,14 +57,16 @@ TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
     float before = std::numeric_limits<float>::infinity();
     for (int percent = 100; percent >= 0; percent -= 5) {
       const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
-      const auto fused = LogitFusion(ranking, 1);
+      const auto fused = LogitFusion(ranking, kPages, 1);
       ASSERT_EQ(fused.size(), 1U);
       EXPECT_LT(fused[0].score, before) << part << " at " << percent;
       before = fused[0].score;
     }
     EXPECT_EQ(before, 0) << part;
-    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, 1)[0].score, 0) << "a negative cosine";
-    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, 1)[0].score, 0) << "nothing was asked for";
+    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, kPages, 1)[0].score, 0)
+        << "a negative cosine";
+    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, kPages, 1)[0].score, 0)
+        << "nothing was asked for";
   }
 }
 
@@ -71,7 +75,7 @@ TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
     float before = std::numeric_limits<float>::infinity();
     for (const float unnamed : {0.0F, 1.0F, 2.0F, 5.0F, 8.0F, 10.0F}) {
       const std::vector<Ranking> ranking{{part, {{1, 10.0F}}, 30.0F, unnamed}};
-      const float score = LogitFusion(ranking, 1)[0].score;
+      const float score = LogitFusion(ranking, kPages, 1)[0].score;
       EXPECT_LT(score, before) << part << " beside " << unnamed;
       before = score;
     }
@@ -87,7 +91,7 @@ TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
       {kFoundByLexical,
        {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
        25.9F}};
-  const auto fused = LogitFusion(rankings, 4);
+  const auto fused = LogitFusion(rankings, kPages, 4);
   EXPECT_EQ(fused[0].page, 7);
   EXPECT_EQ(fused[1].page, 1);
 }
@@ -103,35 +107,60 @@ TEST(LogitFusion, APartThatSeesNothingYields) {
     rankings[2].hits.push_back({300 + rank, 0.48F - 0.002F * step});
   }
   for (Ranking& ranking : rankings) ranking.unnamed = ranking.hits.back().score;
-  const auto fused = LogitFusion(rankings, 4);
+  const auto fused = LogitFusion(rankings, kPages, 4);
   ASSERT_EQ(fused.size(), 4U);
   for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(fused[static_cast<size_t>(rank)].page, 300 + rank);
 
   // The same for a question that words and heads see: theirs is the first page, whoever else is sure of another.
   rankings[0].hits.insert(rankings[0].hits.begin(), {7, 20.0F});
   rankings[1].hits.insert(rankings[1].hits.begin(), {7, 36.0F});
-  EXPECT_EQ(LogitFusion(rankings, 4)[0].page, 7);
+  EXPECT_EQ(LogitFusion(rankings, kPages, 4)[0].page, 7);
+}
+
+// Asked in other words than the text's: words and heads see a little in a page that the encoder has second.
+TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
+  const Ranking meaning{kFoundByEmbedding, {{1, 0.52F}, {2, 0.51F}, {3, 0.50F}}, 1.0F, 0.4F};
+  const auto all = [&meaning](float heads, float words) {
+    return std::vector<Ranking>{
+        {kFoundByHeads, {{2, heads}}, 100.0F}, {kFoundByLexical, {{2, words}, {4, words / 2}}, 100.0F}, meaning};
+  };
+  const auto alone = LogitFusion(std::vector<Ranking>{meaning}, kPages, 10);
+  const auto unheard = LogitFusion(all(0.1F, 5.0F), kPages, 10);
+  ASSERT_EQ(unheard.size(), 4U);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(unheard[i].page, alone[i].page);
+    EXPECT_EQ(unheard[i].score, alone[i].score);
+  }
+  EXPECT_EQ(unheard[1].found_by, Bits({kFoundByHeads, kFoundByLexical, kFoundByEmbedding}));
+  EXPECT_EQ(unheard[3].page, 4);
+  EXPECT_EQ(unheard[3].score, 0);
+
+  EXPECT_EQ(LogitFusion(all(5.0F, 5.0F), kPages, 10)[0].page, 2) << "more evidence";
+  EXPECT_EQ(LogitFusion(all(0.1F, 5.0F), 400'000, 10)[0].page, 2) << "as much, where it is thinner everywhere";
+  std::vector<Ranking> without = all(0.1F, 5.0F);
+  without.pop_back();
+  EXPECT_EQ(LogitFusion(without, kPages, 10)[0].page, 2) << "no encoder beside them";
 }
 
 TEST(LogitFusion, TiesAndK) {
   const std::vector<Ranking> rankings{{kFoundByHnsw, {{7, 1.0F}, {5, 1.0F}}},
                                       {kFoundByMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
-  const auto fused = LogitFusion(rankings, 10);
+  const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
   EXPECT_EQ(fused[0].page, 5);
   EXPECT_EQ(fused[1].page, 7);
   EXPECT_EQ(fused[0].score, fused[1].score);
-  EXPECT_EQ(LogitFusion(rankings, 1).size(), 1U);
-  EXPECT_TRUE(LogitFusion(rankings, 0).empty());
-  EXPECT_TRUE(LogitFusion(rankings, -1).empty());
-  EXPECT_TRUE(LogitFusion({}, 5).empty());
+  EXPECT_EQ(LogitFusion(rankings, kPages, 1).size(), 1U);
+  EXPECT_TRUE(LogitFusion(rankings, kPages, 0).empty());
+  EXPECT_TRUE(LogitFusion(rankings, kPages, -1).empty());
+  EXPECT_TRUE(LogitFusion({}, kPages, 5).empty());
 }
 
 TEST(LogitFusion, APageCountsOnceInARanking) {
   const std::vector<Ranking> twice{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
   const std::vector<Ranking> once{{kFoundByHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
-  const auto fused = LogitFusion(twice, 10);
-  const auto expected = LogitFusion(once, 10);
+  const auto fused = LogitFusion(twice, kPages, 10);
+  const auto expected = LogitFusion(once, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(fused[i].page, expected[i].page);

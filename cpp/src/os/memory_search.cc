@@ -154,8 +154,9 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
 
   // All that any part has named: hits behind the last group may still widen the best.
   const std::vector<index::FusedHit> fused =
-      rankings.size() == 1 ? AsFused(rankings[0])
-                           : index::LogitFusion(rankings, candidates * static_cast<int32_t>(rankings.size()));
+      rankings.size() == 1
+          ? AsFused(rankings[0])
+          : index::LogitFusion(rankings, filter.Count(), candidates * static_cast<int32_t>(rankings.size()));
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();

@@ -47,13 +47,17 @@ struct FusedHit {
 //   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part
 //   fused    = sum of evidence
 //
+// Heads and words find what is asked for in its own words. Asked in others they still name pages, hardly apart from
+// each other, and what they say of these would reorder what the encoder found. So beside the encoder they are heard
+// only where their best page has some evidence; how much falls slowly with the number of `pages` that were searched.
+//
 // The fused scores are the utilities of a conditional logit: exp(fused) is to the sum over all pages as the probability
 // that this page is the right one (McFadden, 1974; as a loss for ranking: Cao et al., ICML 2007), and w are its weights
 // of maximum likelihood on a development set (benchmarks/fit_fusion.py). Weighted sums of scores by a normalisation of
 // their own, against ranks: Bruch, Gai and Ingber, TOIS 2023. The root stands between the share, which sees little in
 // what the heads give a page among many, and its logarithm. For mean_pool and hnsw, whose scores do not tell right from
 // wrong, evidence = 1 / (60 + rank): reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
-std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t k);
+std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pages, int32_t k);
 
 // A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).
 struct PageGroup {

@@ -17,6 +17,8 @@ class PageFilter {
   [[nodiscard]] bool Allows(int32_t ordinal) const {
     return static_cast<size_t>(ordinal) < allowed_.size() && allowed_[static_cast<size_t>(ordinal)] != 0;
   }
+  // How many may be returned.
+  [[nodiscard]] int32_t Count() const { return static_cast<int32_t>(std::ranges::count(allowed_, uint8_t{1})); }
   // The shortest run [first, last) of ordinals that holds all that are allowed; [0, 0) for none.
   [[nodiscard]] std::pair<int32_t, int32_t> Range() const {
     const auto first = std::ranges::find(allowed_, uint8_t{1});
