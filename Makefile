@@ -39,8 +39,8 @@ $(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(CPP_SOURCES) $(BUILD_FILES)
 
 setup: $(VENV)/everlong.stamp  ## .venv with torch, all that everlong needs, and everlong itself (editable)
 
-demo: setup  ## read books that no window holds, and answer from them (SmolLM2-135M, CPU)
-	everlong demo
+demo: setup  ## read books that no window holds, and answer from them (SmolLM2-135M, CPU); TOKENS=1000000: the million
+	everlong demo $(if $(TOKENS),--tokens $(TOKENS)) $(BOOKS)
 
 test: test-cpp test-python  ## GoogleTest suites, then pytest
 

