@@ -26,7 +26,7 @@ from grown_memory import grow, read_seed
 import everlong
 from everlong.demo import cpu_name
 from everlong.models import DEFAULT_MODEL, load
-from everlong.recall import query_layers, search, tap_question
+from everlong.recall import Tapped, query_layers, search, tap_question
 
 QUESTION_TOKENS = 16
 
@@ -60,8 +60,8 @@ def measure(mm: everlong.MemoryModel, tokens: int, rounds: int) -> Cost:
     layers = sorted(query_layers(frame, profile, mm.config))
     queries = tap_question(frame, ids, slice(0, len(ids)), layers)
     question = median_ms(lambda: tap_question(frame, ids, slice(0, len(ids)), layers), rounds)
-    words = ids.numpy().astype(np.int32)
-    found = search(frame, words, queries, profile, mm.config)
+    tapped = Tapped(ids.numpy().astype(np.int32), queries, profile)
+    found = search(frame, tapped, mm.config)
     recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
     with frame.branch():
         frame.execute(frame.os.begin_prompt(), None)
@@ -76,7 +76,7 @@ def measure(mm: everlong.MemoryModel, tokens: int, rounds: int) -> Cost:
     plain = torch.ones(scanned // 8, dtype=torch.int64)
     return Cost(
         tokens=tokens,
-        search_ms=median_ms(lambda: search(frame, words, queries, profile, mm.config), rounds),
+        search_ms=median_ms(lambda: search(frame, tapped, mm.config), rounds),
         restore_ms=restore,
         restored_tokens=restored,
         scanned_bytes=scanned,

@@ -41,7 +41,7 @@ from everlong.profile import (
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings
-from everlong.recall import Found, Recall, query_layers, search, tap_question
+from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
 from everlong.where import EVERYWHERE, Where, names_of
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
@@ -309,16 +309,11 @@ class MemoryModel:
         """What a question would bring back from `where`, best first, without answering. Leaves no trace."""
         self._ready()
         prompt = build_prompt(self.tokenizer, question, chat=chat)
-        found: list[Found] = []
-
-        def keep(action: _core.Recall) -> Recalled:
-            found.append(self._find(prompt, where))
-            return Recalled()
-
         with self.frame.branch():
             self.frame.clear_recalled()
-            self.frame.begin_prompt(keep)
-            return self._cite(found[0] if found else self._find(prompt, where))
+            tapped = self._tap(prompt)
+            self.frame.begin_prompt(lambda action: Recalled())
+            return self._cite(self._find(prompt, where, tapped))
 
     def _answer(
         self,
@@ -340,9 +335,10 @@ class MemoryModel:
 
         self._said = prompt.ids.tolist()
         chosen = Recalled(() if isinstance(recall, bool) else recall)
+        tapped: Tapped | None = None
 
         def answer_recall(action: _core.Recall) -> Recalled:
-            return self._pages_for(action, prompt, where) if recall is True else chosen
+            return self._pages_for(action, prompt, where, tapped) if recall is True else chosen
 
         pages: RecallPages | None = answer_recall if recall is not False else None
         streamer = decoding.streamer
@@ -350,6 +346,8 @@ class MemoryModel:
             if streamer is not None:
                 streamer.put(prompt.ids[None])
             self.frame.clear_recalled()
+            if recall is True and "prompt" in self.config.policies:
+                tapped = self._tap(prompt)  # before the newest text makes room for what comes back
             if pages is not None:
                 self.frame.begin_prompt(pages)
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
@@ -364,14 +362,20 @@ class MemoryModel:
             if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
-    def _pages_for(self, action: _core.Recall, prompt: Prompt | None = None, where: Where = EVERYWHERE) -> Recalled:
+    def _pages_for(
+        self,
+        action: _core.Recall,
+        prompt: Prompt | None = None,
+        where: Where = EVERYWHERE,
+        tapped: Tapped | None = None,
+    ) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         if action.trigger == "recent":
             return Recalled(self._recent_pages(action.blocks, where))
         if action.trigger != "prompt" or prompt is None:
             newest = torch.tensor(self._said[-self.config.page_tokens :], dtype=torch.int64)
-            prompt = Prompt(newest, slice(0, len(newest)))
-        found = self._find(prompt, where).chosen(self.config.decisive)
+            prompt, tapped = Prompt(newest, slice(0, len(newest))), None
+        found = self._find(prompt, where, tapped).chosen(self.config.decisive)
         self._last_recalled = self._cite(found)
         return found.recalled(self.config.order, self.config.recalled_temperature)
 
@@ -384,17 +388,23 @@ class MemoryModel:
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
         self.frame.raise_signal(signal, self._pages_for if self._said else None)
 
-    def _find(self, prompt: Prompt, where: Where = EVERYWHERE) -> Found:
+    def _tap(self, prompt: Prompt) -> Tapped:
+        """Read a prompt without a trace, behind what the frame holds now but for recalled pages (findings.md)."""
         self._calibrate_if_due()
         layers = sorted(query_layers(self.frame, self._profile, self.config))
         queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
-        question = prompt.ids[prompt.question]
+        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
+
+    def _find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+        """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
+        self._calibrate_if_due()
+        if tapped is None or tapped.profile is not self._profile:
+            tapped = self._tap(prompt)
         page_query = None
         if self._embedder is not None:
             self._embedder.settle()
-            page_query = self._embedder.query(self._text(question.tolist()))
-        ids = question.numpy().astype(np.int32)
-        return search(self.frame, ids, queries, self._profile, self.config, where, page_query)
+            page_query = self._embedder.query(self._text(tapped.token_ids.tolist()))
+        return search(self.frame, tapped, self.config, where, page_query)
 
     def _start_embedder(self, encoder: Encoder) -> PageEmbedder:
         graph = self.config.embedding_index == "hnsw"

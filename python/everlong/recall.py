@@ -60,16 +60,23 @@ class Found:
         return Recalled([page for page, _ in placed], [temperature for _, temperature in placed])
 
 
+@dataclasses.dataclass(frozen=True)
+class Tapped:
+    """A question as it was read to find what it asks for."""
+
+    token_ids: np.ndarray[Any, np.dtype[np.int32]]  # [T]
+    queries: dict[int, torch.Tensor]  # by layer, un-rotated q [T, Hq, D]
+    profile: IndexProfile | None  # whose heads they are for
+
+
 def search(
     frame: Frame,
-    question_ids: np.ndarray[Any, np.dtype[np.int32]],
-    queries: dict[int, torch.Tensor],
-    profile: IndexProfile | None,
+    question: Tapped,
     config: MemoryConfig,
     where: Where = EVERYWHERE,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
 ) -> Found:
-    """Search that part of the frame's memory for question tokens [T] with their un-rotated q [T, Hq, D] by layer.
+    """Search that part of the frame's memory for a question.
 
     `page_query` is the question's vector by the encoder, where pages have vectors. A frame without a recalled zone has
     no room for anything: nothing is found.
@@ -77,9 +84,10 @@ def search(
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
     rolling_begin = frame.os.rolling[0]
+    queries, profile = question.queries, question.profile
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
     result = frame.memory.core.search(
-        token_ids=question_ids,
+        token_ids=question.token_ids,
         head_queries=head_queries(frame, queries, profile) if profile is not None and "heads" in kinds else None,
         mean_query=mean_query(frame, queries) if {"mean_pool", "hnsw"} & set(kinds) else None,
         page_query=page_query,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
 import everlong
-from everlong.frame import Recalled
-from everlong.recall import Found
+import everlong.model
+from everlong.frame import Frame, Recalled
+from everlong.prompt import build_prompt
+from everlong.queries import QueryTap
+from everlong.recall import Found, Tapped, search
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -216,3 +220,33 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
             frame.recall([*whole, *torn])
         assert torch.equal(next_logits(mm, "rest"), nothing)
         assert mm.generate(TEXT[100:130], max_new_tokens=4).recalled[0].span[0] <= 100
+
+
+def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer 1 asks by what layer 0 saw, whose keys are of single tokens: a plain forward gives the same queries."""
+    asked: list[tuple[Tapped, tuple[int, int]]] = []
+
+    def spy(frame: Frame, question: Tapped, *rest: Any) -> Found:
+        asked.append((question, frame.os.rolling))
+        return search(frame, question, *rest)
+
+    monkeypatch.setattr(everlong.model, "search", spy)
+    model, question = tiny_model(num_hidden_layers=2), "Which letters are these?"
+    config = dataclasses.replace(SMALL, index=("mean_pool",))
+    with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
+        mm.read(TEXT)
+        os, text = mm.frame.os, mm._encode(TEXT)
+        (begin, end), position = os.rolling, os.next_position()
+        assert SMALL.sink_tokens < begin < end - 60
+        answer = mm.generate(question, max_new_tokens=2, remember=False)
+        assert mm.search(question) == answer.recalled
+        prompt = build_prompt(mm.tokenizer, question)
+        ids = torch.cat([text[: SMALL.sink_tokens], text[begin:end], prompt.ids])
+        newest = torch.arange(position - (end - begin), position + len(prompt.ids))
+        with QueryTap(mm.frame.served, [1]) as tap, torch.no_grad():
+            model(ids[None], position_ids=torch.cat([torch.arange(SMALL.sink_tokens), newest])[None])
+        expected = tap.queries(1)[-len(prompt.ids) :][prompt.question]
+    for tapped, (first, last) in asked:
+        torch.testing.assert_close(tapped.queries[1], expected, atol=1e-4, rtol=0)
+        assert first == last
+    assert len(asked) == 2
