@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "everlong/base/heap.h"
 #include "everlong/kv/archive.h"
 #include "memory_state.h"
 
@@ -158,13 +159,20 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   info.source = draft.source;
   info.created_at = draft.created_at;
   info.tags = draft.tags;
-  const std::unique_lock changing(s.guard);
-  if (const Status added = s.AddToIndexes(info, draft.token_ids, keys); !added.ok()) {
-    s.broken = {added.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
-                                  added.message() + "): open the memory anew"};
-    return s.broken;
+  {
+    const std::unique_lock changing(s.guard);
+    if (const Status added = s.AddToIndexes(info, draft.token_ids, keys); !added.ok()) {
+      s.broken = {added.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
+                                    added.message() + "): open the memory anew"};
+      return s.broken;
+    }
+    s.TellIndexBytes();
   }
-  s.TellIndexBytes();
+  s.appended_tokens += tokens;
+  if (s.appended_tokens >= State::kTrimTokens) {
+    s.appended_tokens = 0;
+    ReturnFreedHeap();
+  }
   return id;
 }
 

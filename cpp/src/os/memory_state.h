@@ -65,6 +65,11 @@ struct Memory::State {
   // Token ids of blocks that were submitted and may yet be lost, by block; `writer` guards it.
   std::map<int64_t, std::vector<int32_t>> submitted;
 
+  // Since freed heap went back to the system; `writer` guards it. What is kept in between is a small part of a
+  // forward's.
+  static constexpr int64_t kTrimTokens = 16'384;
+  int64_t appended_tokens = 0;
+
   // Names of indexes that differ from what index/ has of them; `writer` guards it.
   std::set<std::string> unsaved;
 
