@@ -20,9 +20,9 @@ CPP_BELOW = {
 }
 # Beside the standard library, POSIX and the compiler's intrinsics, which everyone may use.
 CPP_LIBRARIES = {
-    "base": set(),
+    "base": {"malloc.h"},
     "kv": set(),
-    "store": {"sqlite3.h", "nlohmann", "malloc.h"},
+    "store": {"sqlite3.h", "nlohmann"},
     "index": {"sqlite3.h", "hnswlib"},
     "os": set(),
 }
