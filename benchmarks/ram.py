@@ -63,34 +63,34 @@ def main() -> None:
         everlong.MemoryModel(model, tokenizer, Path(folder) / "grown.everlong", config) as mm,
     ):
         frame = mm.frame.bytes.total
+        if not options.json:
+            print(f"{cpu_name()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
+            print(f"{'tokens':>10} {'grown by':>12} {'of both':>8} | {'payload':>12} {'in RAM':>10} {'indexes':>9}")
         if not options.read:
             read_seed(mm)
         for size in sorted(options.sizes):
             with Peak() as seen:
                 tokens = read_to(mm, texts, size) if options.read else grow(mm, size)
             stats = mm.memory.stats()
-            rows.append(
-                {
-                    "tokens": tokens,
-                    "grown_bytes": seen.bytes - before,
-                    "ratio": (seen.bytes - before) / (frame + options.host_bytes),
-                    "payload_bytes": stats.payload_bytes,
-                    "payload_in_ram": stats.host_bytes,
-                    "index_bytes": stats.index_bytes,
-                }
-            )
+            row = {
+                "tokens": tokens,
+                "grown_bytes": seen.bytes - before,
+                "ratio": (seen.bytes - before) / (frame + options.host_bytes),
+                "payload_bytes": stats.payload_bytes,
+                "payload_in_ram": stats.host_bytes,
+                "index_bytes": stats.index_bytes,
+            }
+            rows.append(row)
+            if not options.json:
+                print(
+                    f"{row['tokens']:10,} {row['grown_bytes'] / 1e6:9,.1f} MB {row['ratio']:8.2f} | "
+                    f"{row['payload_bytes'] / 1e6:9,.1f} MB {row['payload_in_ram'] / 1e6:7,.1f} MB "
+                    f"{row['index_bytes'] / 1e6:6,.1f} MB",
+                    flush=True,
+                )
     if options.json:
         result = {"cpu": cpu_name(), "frame_bytes": frame, "host_bytes": options.host_bytes, "sizes": rows}
         print(json.dumps(result, indent=2))
-        return
-    print(f"{cpu_name()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
-    print(f"{'tokens':>10} {'grown by':>12} {'of both':>8} | {'payload':>12} {'in RAM':>10} {'indexes':>9}")
-    for row in rows:
-        print(
-            f"{row['tokens']:10,} {row['grown_bytes'] / 1e6:9,.1f} MB {row['ratio']:8.2f} | "
-            f"{row['payload_bytes'] / 1e6:9,.1f} MB {row['payload_in_ram'] / 1e6:7,.1f} MB "
-            f"{row['index_bytes'] / 1e6:6,.1f} MB"
-        )
 
 
 if __name__ == "__main__":

@@ -222,6 +222,21 @@ def test_forgotten_keys_go_with_compact(folder: Path) -> None:
         }
 
 
+def test_compact_leaves_what_is_of_no_forgotten_block(folder: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        index(memory)
+    stood = {file.name: file.read_bytes() for file in (folder / "index").iterdir()}
+    assert len(stood) == 2 * len(KINDS)
+    with everlong.Memory.open(folder) as memory:  # and loads none of them
+        memory.compact()
+    assert {file.name: file.read_bytes() for file in (folder / "index").iterdir()} == stood
+    with everlong.Memory.open(folder) as memory:
+        assert index(memory) == 0
+        memory.forget([2])
+        memory.compact()
+        assert list((folder / "index").iterdir()) == []
+
+
 def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> None:
     with new_memory(tmp_path / "other") as other:
         append(other, 12, seed=1)

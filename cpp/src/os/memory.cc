@@ -420,8 +420,7 @@ Result<int64_t> Memory::Compact() {
   // Before the files of its writer are touched.
   EVERLONG_RETURN_IF_ERROR(CheckWritable(*state_->store));
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  // They hold what forgotten blocks left, too.
-  state_->RemoveSavedIndexes();
+  state_->RemoveSavedIndexesOfForgotten();
   return state_->store->Compact();
 }
 

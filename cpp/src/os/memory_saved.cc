@@ -165,11 +165,14 @@ void Memory::State::CarrySavedIndexes(const std::filesystem::path& folder) const
   }
 }
 
-void Memory::State::RemoveSavedIndexes() {
+void Memory::State::RemoveSavedIndexesOfForgotten() {
+  const std::vector<CoveredBlock> covered = CoveredBlocks();
   for (const char* const name : kSavedIndexes) {
-    if (const std::optional<SavedIndex> saved = Saved(name)) saved->Remove();
+    const std::optional<SavedIndex> saved = Saved(name);
+    if (!saved || saved->HoldsOnly(covered)) continue;
+    saved->Remove();
+    MarkUnsaved();
   }
-  MarkUnsaved();
 }
 
 }  // namespace everlong::os

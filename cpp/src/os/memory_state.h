@@ -157,7 +157,8 @@ struct Memory::State {
   [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(IndexKind kind);
   [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
   Status SaveIndexes();
-  void RemoveSavedIndexes();
+  // What index/ has of forgotten blocks goes; what it has of others stays, also for an encoder that is not loaded.
+  void RemoveSavedIndexesOfForgotten();
   // Copies what index/ has into the folder of a fork.
   void CarrySavedIndexes(const std::filesystem::path& folder) const;
   // Every index that there is differs from what is saved.

@@ -29,28 +29,33 @@ Status SavedIndex::WriteList(const std::string& settings, std::span<const Covere
   return writer.Commit();
 }
 
-Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
-                                                 std::span<const CoveredBlock> blocks) const {
+Result<std::optional<SavedIndex::List>> SavedIndex::ReadList() const {
   Result<index::IndexFileReader> opened = index::IndexFileReader::Open(list_, kMagic);
-  if (opened.status().code() == StatusCode::kNotFound && !std::filesystem::exists(file_))
-    return std::optional<Coverage>();
+  if (opened.status().code() == StatusCode::kNotFound && !std::filesystem::exists(file_)) return std::optional<List>();
   EVERLONG_RETURN_IF_ERROR(opened.status());
   index::IndexFileReader& reader = *opened;
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.settings_bytes > reader.left()) return reader.Truncated();
-  std::string saved_settings(header.settings_bytes, '\0');
-  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved_settings)));
+  List list{std::string(header.settings_bytes, '\0'), header.checksum, {}};
+  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.settings)));
   if (header.blocks < 0 || static_cast<uint64_t>(header.blocks) * sizeof(CoveredBlock) != reader.left()) {
     return reader.Truncated();
   }
-  Coverage coverage;
-  coverage.blocks.resize(static_cast<size_t>(header.blocks));
-  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(coverage.blocks)));
-  if (saved_settings != settings) return std::optional<Coverage>();
-  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
-  if (checksum != header.checksum) return CorruptError(index::Quoted(file_) + " is not the one that its list names");
+  list.blocks.resize(static_cast<size_t>(header.blocks));
+  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.blocks)));
+  return std::optional(std::move(list));
+}
 
+Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
+                                                 std::span<const CoveredBlock> blocks) const {
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<List> list, ReadList());
+  if (!list || list->settings != settings) return std::optional<Coverage>();
+  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
+  if (checksum != list->checksum) return CorruptError(index::Quoted(file_) + " is not the one that its list names");
+
+  Coverage coverage;
+  coverage.blocks = std::move(list->blocks);
   std::unordered_map<int64_t, const CoveredBlock*> here;
   for (const CoveredBlock& block : blocks) here.emplace(block.id, &block);
   int64_t last = 0;
@@ -67,6 +72,14 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   coverage.gaps =
       std::ranges::count_if(blocks, [last](const CoveredBlock& block) { return block.id <= last; }) != known;
   return std::optional(std::move(coverage));
+}
+
+bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
+  const Result<std::optional<List>> list = ReadList();
+  return list.ok() && list->has_value() && std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {
+           return std::ranges::binary_search(blocks, covered.id, {}, &CoveredBlock::id) &&
+                  *std::ranges::lower_bound(blocks, covered.id, {}, &CoveredBlock::id) == covered;
+         });
 }
 
 void SavedIndex::CopyTo(const std::filesystem::path& folder) const {

@@ -53,6 +53,9 @@ class SavedIndex {
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;
 
+  // Whether both files are here and cover no block but those: nothing of one that was forgotten.
+  [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
+
   // Both files in another folder, if they are here. What could not be copied is not there either: it is
   // made anew.
   void CopyTo(const std::filesystem::path& folder) const;
@@ -61,7 +64,15 @@ class SavedIndex {
   void Remove() const;
 
  private:
+  struct List {
+    std::string settings;
+    uint32_t checksum = 0;  // of the index
+    std::vector<CoveredBlock> blocks;
+  };
+
   Status WriteList(const std::string& settings, std::span<const CoveredBlock> blocks) const;
+  // None when nothing was saved.
+  [[nodiscard]] Result<std::optional<List>> ReadList() const;
 
   std::filesystem::path folder_;
   std::filesystem::path file_;
