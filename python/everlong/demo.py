@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from everlong.data import CHARACTERS_PER_TOKEN, Book, books_in, gather_books, shipped_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.heatmap import draw_heat_map
@@ -165,12 +165,8 @@ def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, fl
 def books_enough(tokens: int, corpus: pathlib.Path | None) -> tuple[list[Book], int]:
     """Books that come to so many tokens, and how often some of them are among these."""
     characters = int(tokens * CHARACTERS_PER_TOKEN)
-    try:
-        return gather_books(characters, corpus), 1
-    except ValueError:
-        named = {book.name: book for book in (books_in(corpus) if corpus is not None else [])}
-        books = list((named | {book.name: book for book in shipped_books()}).values())
-    readings = math.ceil(characters / sum(len(book.text) for book in books))
+    books = all_books(corpus, characters)
+    readings = max(1, math.ceil(characters / sum(len(book.text) for book in books)))
     # Under a name of its own: what a memory has of a source is not read into it twice.
     again = [Book(f"{book.name}, reading {number}", book.text) for number in range(2, readings + 1) for book in books]
     return books + again, readings

@@ -503,10 +503,12 @@ class MemoryModel:
     def _calibrate_if_due(self) -> None:
         if "heads" not in self.config.index:
             return
-        pages = len(self.memory.core.pages())
         known = self._profile.pages if self._profile is not None else 0
+        if known >= FEWEST_PAGES:
+            return
+        pages = len(self.memory.core.pages())
         # A profile from few pages is redone once there are enough to tell heads apart.
-        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (0 < known < FEWEST_PAGES and pages >= 4 * known):
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
             self.calibrate()
 
     # --- perplexity

@@ -47,17 +47,26 @@ def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
     return books
 
 
+def all_books(corpus: pathlib.Path | None = None, characters: int | None = None) -> list[Book]:
+    """The shipped books and, behind them, those of `corpus` under other names.
+
+    With `characters`, no more of the corpus than makes that many together.
+    """
+    books = shipped_books()
+    missing = None if characters is None else characters - sum(len(book.text) for book in books)
+    if corpus is None or (missing is not None and missing <= 0):
+        return books
+    names = {book.name for book in books}
+    return books + [book for book in books_in(corpus, missing) if book.name not in names]
+
+
 def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Book]:
     """The shipped books and, where they do not come to `characters`, books of `corpus`.
 
     Raises ValueError when both together are too short; the message says what is needed.
     """
-    books = shipped_books()
+    books = all_books(corpus, characters)
     have = sum(len(book.text) for book in books)
-    if have < characters and corpus is not None:
-        names = {book.name for book in books}
-        books += [book for book in books_in(corpus, characters - have) if book.name not in names]
-        have = sum(len(book.text) for book in books)
     if have < characters:
         place = f"{corpus} adds too little" if corpus is not None else "name more with --corpus"
         raise ValueError(
