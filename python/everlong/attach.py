@@ -101,8 +101,14 @@ class ServedModel:
 
 
 def trained_window(model: Any) -> int:
-    """Tokens the model was trained for."""
-    window: int = model.config.get_text_config(decoder=True).max_position_embeddings
+    """Tokens the model was trained for. Raises UnsupportedModelError where its config names none."""
+    config = model.config.get_text_config(decoder=True)
+    window: int | None = getattr(config, "max_position_embeddings", None)
+    if window is None:
+        raise UnsupportedModelError(
+            f"{config.model_type}: its config has no max_position_embeddings; models with rotary positions, built like "
+            "Llama or Qwen3, work"
+        )
     return window
 
 
@@ -110,7 +116,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
     """Read a model's anatomy for a frame of at most `frame_tokens`.
 
     Raises UnsupportedModelError, with the reason and what would work, when the model cannot be served exactly, and
-    ValueError when the frame is larger than its trained window: no position beyond that is ever told to the model.
+    ValueError when the frame is larger than its trained window: the model never sees two tokens further apart.
     """
     config = model.config.get_text_config(decoder=True)
     name = config.model_type

@@ -45,7 +45,7 @@ class MemoryConfig:
     # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
     host_bytes: int | None = None
 
-    index: tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused (index/fusion.h)
+    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused (index/fusion.h)
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question
@@ -63,7 +63,7 @@ class MemoryConfig:
     # best one's, the nearer to 1 is its temperature. 1: all come back as they were archived.
     recalled_temperature: float = 1.2
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
-    retrieval_heads: int = 5  # how many heads calibration keeps
+    retrieval_heads: int = 5  # how many heads calibration keeps; a memory that has some keeps those
     # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default `codec`,
     # e4m3 finds what bf16 does.
     heads_keys: HeadsKeys = "e4m3"
@@ -86,14 +86,27 @@ class MemoryConfig:
         return self.anchor_tokens * self.anchors + self.tombstones
 
     @property
+    def recalled_zone_tokens(self) -> int:
+        """R, or the blocks of the policy "recent" where these are more and there is room for them."""
+        if "recent" not in self.policies:
+            return self.recalled_tokens
+        others = self.sink_tokens + self.anchor_zone_tokens + self.rolling_tokens + self.evict_tokens
+        room = self.frame_tokens - others - self.chunk_tokens
+        return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
+
+    @property
     def policies(self) -> frozenset[Policy]:
         """`policy` as a set; "off" and an empty tuple are the empty one."""
         named = (self.policy,) if isinstance(self.policy, str) else self.policy
         return frozenset(policy for policy in named if policy != "off")
 
     def __post_init__(self) -> None:
-        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode"):
+        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode", "heads_keys"):
             require_choice(name, getattr(self, name), _TYPES[name])
+        if isinstance(self.index, str):
+            object.__setattr__(self, "index", (self.index,))
+        if not self.index:
+            raise ValueError(f"index is empty, expected some of {', '.join(typing.get_args(IndexPart))}")
         for part in self.index:
             require_choice("index", part, IndexPart)
         for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
@@ -155,7 +168,7 @@ class MemoryConfig:
         return _core.MemoryOsConfig(
             frame_tokens=self.frame_tokens,
             sink_tokens=self.sink_tokens,
-            recalled_tokens=self.recalled_tokens,
+            recalled_tokens=self.recalled_zone_tokens,
             rolling_tokens=self.rolling_tokens,
             evict_tokens=self.evict_tokens,
             anchor_tokens=self.anchor_tokens,

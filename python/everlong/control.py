@@ -14,8 +14,9 @@ RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
 def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
     """Make SUMMARIZE and RETRIEVE special tokens of tokenizer and embeddings; return their ids.
 
-    Their embeddings start at the mean of the others, as transformers resizes them. Do it before a memory is made: a
-    memory belongs to a tokenizer, and this makes another one of it. Doing it twice does nothing.
+    Their embeddings start at the mean of the others, as transformers resizes them, or at what stands in the spare rows
+    of embeddings that are larger than the vocabulary. Do it before a memory is made: a memory belongs to a tokenizer,
+    and this makes another one of it. Doing it twice does nothing.
     """
     tokenizer.add_special_tokens({"extra_special_tokens": [SUMMARIZE, RETRIEVE]}, replace_extra_special_tokens=False)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:

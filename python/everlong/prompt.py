@@ -8,13 +8,17 @@ from typing import Any
 
 import torch
 
-_EARLIER_ANSWER = "(earlier answer)"
+_EARLIER_ANSWER, _ANY_QUESTION = "(earlier answer)", "(question)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
     ids: torch.Tensor  # [n] int64
     question: slice  # the tokens of the question itself, without the chat template around it
+
+    def without_first(self) -> Prompt:
+        """Without its first token, which is none of the question's."""
+        return Prompt(self.ids[1:], slice(self.question.start - 1, self.question.stop - 1))
 
 
 def start_ids(tokenizer: Any) -> list[int]:
@@ -54,13 +58,11 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     require_unicode(question)
     if not question.strip():
         raise ValueError("the question is empty")
-    text = question
+    text, before = question, 0
     if chat and getattr(tokenizer, "chat_template", None):
-        earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]
-        rendered = tokenizer.apply_chat_template(
-            [*earlier, {"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
-        )
-        text = rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
+        text = _as_later_turn(tokenizer, question)
+        # The template's own words may be those of the question: it is looked for behind what stands before it.
+        before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION).find(_ANY_QUESTION))
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return Prompt(torch.tensor(ids, dtype=torch.int64), slice(0, len(ids)))
@@ -68,8 +70,19 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     # A template may trim the question; its stripped form is what can be found again.
     core = question.strip()
-    start = text.rfind(core)
+    start = text.find(core, before)
     end = start + len(core)
     inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start and last > first]
     span = slice(inside[0], inside[-1] + 1) if start >= 0 and inside else slice(0, len(ids))
     return Prompt(torch.tensor(ids, dtype=torch.int64), span)
+
+
+def _as_later_turn(tokenizer: Any, question: str) -> str:
+    """What the chat template puts behind an answer when a user goes on with this, to where the next answer begins."""
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": _EARLIER_ANSWER},
+        {"role": "user", "content": question},
+    ]
+    rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]

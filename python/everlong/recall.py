@@ -57,7 +57,11 @@ class Found:
         placed = [
             (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
         ]
-        return Recalled([page for page, _ in placed], [temperature for _, temperature in placed])
+        return Recalled(
+            [page for page, _ in placed],
+            [temperature for _, temperature in placed],
+            self.groups[0].pages if self.groups else (),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

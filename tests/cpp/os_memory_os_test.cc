@@ -124,6 +124,9 @@ TEST(MemoryOsTest, RecentCountsOnlyGeneratedTokensAndComesLast) {
   ASSERT_NE(recall, nullptr);
   EXPECT_EQ(recall->trigger, RecallTrigger::kRecent);
   EXPECT_EQ(recall->blocks, 2);
+  EXPECT_EQ(os.state(), State::kRetrieving);
+  os.Observe(1, Origin::kGenerated);
+  EXPECT_EQ(os.state(), State::kGenerating) << "the host passed it over";
 }
 
 TEST(MemoryOsTest, SignalsEndABlockAndAskForARecall) {

@@ -219,6 +219,24 @@ def test_closed_and_reopened_the_zone_is_as_it_was(kind: str, rope: str, in_ram:
         assert (next_logits(mm, random_text(30, seed=9)) - later).abs().max() <= TOLERANCE
 
 
+def test_a_topic_that_has_not_left_yet_is_kept_across_a_reopening(tmp_path: Path) -> None:
+    """Nothing stands in the zone so far: there is no file of keys, and the topics are known all the same."""
+    config = dataclasses.replace(ZONED, anchor_tokens=8, tombstones=0)
+    texts = [random_text(100, seed=1), random_text(100, seed=2), random_text(700, seed=3)]
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        for text in texts:
+            mm.read(text)
+        expected = mm.frame.os.anchor_zone
+    for part, text in enumerate(texts):
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+            if part < len(texts) - 1:
+                assert mm.frame.os.anchor_zone["anchors"] == []
+            mm.read(text)
+            zone = mm.frame.os.anchor_zone
+    assert len(expected["anchors"]) > 0
+    assert zone == expected
+
+
 @pytest.mark.parametrize("how", ["damaged", "lost", "other budget", "forgotten", "killed"])
 def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()

@@ -13,7 +13,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import everlong
 from everlong import ops, rope
-from everlong.attach import attach
+from everlong.attach import attach, trained_window
 from everlong.queries import QueryTap
 from tiny_models import ARCHITECTURES, WINDOW, tiny_model
 
@@ -205,6 +205,14 @@ SMALL_SIZES = {
         (own_cache, "over transformers' DynamicCache fails, ValueError: a cache of its own"),
         (window_everywhere, "a frame of at most 1023 tokens works"),
         (linear_everywhere, "no layer of full attention"),
+        (
+            from_config(model_type="bloom", hidden_size=32, n_head=2, n_layer=2, vocab_size=64),
+            "no max_position_embeddi",
+        ),
+        (
+            from_config(model_type="mamba", hidden_size=32, num_hidden_layers=2, vocab_size=64),
+            "no max_position_embeddi",
+        ),
         (from_config(model_type="gpt2", n_embd=32, n_head=2, n_layer=2, vocab_size=64), "models built like Llama"),
         (from_config(model_type="gpt_neox", **SMALL_SIZES), "no `self_attn`"),
     ],
@@ -214,7 +222,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
 ) -> None:
     model = make(monkeypatch)
     with pytest.raises(everlong.UnsupportedModelError, match=reason):
-        attach(model, min(FRAME, model.config.max_position_embeddings))
+        attach(model, min(FRAME, trained_window(model)))
 
 
 def test_window_no_shorter_than_the_frame_is_full_attention() -> None:

@@ -74,15 +74,23 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
     exact = dataclasses.replace(config, frame_bytes=need.total)
     with everlong.MemoryModel(model, tokenizer, config=exact) as mm:
         peak = Peak(mm.frame.cache)
-        execute = mm.frame.execute
+        steps = []
 
-        def looked_at(*args: Any) -> None:
-            execute(*args)
-            peak.look()
+        def looked_at(method: Any) -> Any:
+            def look(*args: Any) -> Any:
+                steps.append(method.__name__)
+                result = method(*args)
+                peak.look()
+                return result
 
-        mm.frame.execute = looked_at
+            return look
+
+        for name in ("_do", "_set_anchors"):
+            setattr(mm.frame, name, looked_at(getattr(mm.frame, name)))
         for part in range(4):
             mm.read(random_text(300, seed=part))
+        assert steps.count("_do") > 4
+        assert (steps.count("_set_anchors") > 4) == (config.anchor_zone_tokens > 0)
         assert mm.frame.cache.nbytes() == need.slots
         assert 0.9 * need.total <= peak.most <= need.total
         assert (need.own_layers > 0) == bool(mm.frame.cache.own)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.memory import Memory
 from everlong.progress import track_tokens
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -125,10 +126,25 @@ def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> 
         == len("hello there") + 4
         == sum(b["span"][1] - b["span"][0] for b in inspected["blocks"])
     )
-    turn = json.loads(
-        everlong("chat", "--memory", memory, "--max-new-tokens", "4", "--json", typed="hello there").stdout
-    )
+    typed = "hello there\n/sources\n"
+    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "4", "--json", typed=typed)
+    turn, listed = map(json.loads, chat.stdout.splitlines())
     assert turn["question"] == "hello there"
+    assert (listed["command"], listed["text"].split(":")[0]) == ("/sources", "conversation")
+
+
+def test_ask_beside_a_process_that_reads(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
+    book.write_text("once upon a time there was a fox. The key is Zq7#Kx9. " * 8)
+    assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
+    command = ["ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3"]
+    with Memory.open(memory):  # as a reading process holds it
+        ask = everlong(*command)
+        assert ask.returncode == 0, ask.stderr
+        assert "[book, tokens" in ask.stdout
+        kept = everlong(*command, "--remember")
+        assert kept.returncode == 1
+        assert "is being written" in kept.stderr
 
 
 def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) -> None:

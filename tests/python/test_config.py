@@ -67,6 +67,9 @@ def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None
         ("codec", "fp8", "expected one of fp32, bf16, e4m3, e5m2"),
         ("page_tokens", 65, "expected one of 64, 128"),
         ("index", ("head",), "index is 'head', expected one of heads"),
+        ("index", "head", "index is 'head', expected one of heads"),
+        ("index", (), "index is empty, expected some of heads, lexical"),
+        ("heads_keys", "int4", "heads_keys is 'int4', expected one of bf16, int8, e4m3"),
         ("policy", ("prompt", "never"), "policy is 'never', expected one of prompt"),
         ("groups", 0, "groups is 0, expected at least 1"),
         ("neighbours", -1, "neighbours is -1, expected at least 0"),
@@ -76,6 +79,11 @@ def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None
 def test_a_value_that_there_is_not_is_said(field: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MemoryConfig(**{field: value})
+
+
+def test_one_part_of_an_index_needs_no_tuple() -> None:
+    assert MemoryConfig(index="lexical") == MemoryConfig(index=("lexical",))
+    assert MemoryConfig().with_settings(["index=lexical"]).index == ("lexical",)
 
 
 class Salted:

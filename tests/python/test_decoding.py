@@ -109,6 +109,16 @@ def test_other_ways_of_decoding_are_refused(mm, settings: dict[str, Any]) -> Non
     assert mm.stream_tokens == 0
 
 
+@pytest.mark.parametrize("name", ["return_dict_in_generate", "output_scores", "output_logits", "output_attentions"])
+def test_what_an_answer_has_no_place_for_is_refused(mm, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: an answer is"):
+        mm.generate(PROMPT, **{name: True})
+    with pytest.raises(ValueError, match="the frame is the cache"):
+        mm.generate(PROMPT, use_cache=False)
+    assert mm.stream_tokens == 0
+    assert mm.generate(PROMPT, max_new_tokens=2, use_cache=True, **{name: False}).tokens == 2
+
+
 def test_a_streamer_hears_what_transformers_would_tell_it(mm) -> None:
     theirs, heard = Heard(), Heard()
     expected = plain(mm, max_new_tokens=9, do_sample=False, streamer=theirs)

@@ -27,6 +27,21 @@ def test_a_folder_loads_in_the_dtype_asked_for(folder: pathlib.Path) -> None:
         assert tokenizer.decode(tokenizer("Hello")["input_ids"]) == "Hello"
 
 
+def test_a_folder_is_named_so_that_it_is_found_from_anywhere(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    model, _ = models.load(folder.name)
+    assert model.name_or_path == str(folder.resolve())
+
+
+def test_further_arguments_are_transformers_own(folder: pathlib.Path) -> None:
+    with MemoryModel.from_pretrained(str(folder), dtype="float32", attn_implementation="eager") as mm:
+        assert mm.model.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="no_such_attention"):
+        models.load(str(folder), attn_implementation="no_such_attention")
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "auto", "nn"])
 def test_a_dtype_that_there_is_not_is_said(folder: pathlib.Path, dtype: str) -> None:
     with pytest.raises(ValueError, match=f"dtype is '{dtype}', expected"):

@@ -62,3 +62,13 @@ def test_pipeline_needs_a_question(pipe) -> None:
         pipe("text")
     with pytest.raises(ValueError, match="either question or questions"):
         pipe("text", question="a", questions=["b"])
+
+
+def test_contexts_are_taken_one_by_one(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    pipe = transformers.pipeline(TASK, model=tiny_model(), tokenizer=tokenizer)
+    texts, asked = [random_text(300), random_text(300, seed=2)], {"question": "and then", "max_new_tokens": 2}
+    with pytest.raises(ValueError, match="batch_size=1 takes them one by one"):
+        pipe(texts, batch_size=2, memory=tmp_path / "m", config=SMALL, **asked)
+    assert pipe(texts, config=SMALL, **asked) == [pipe(text, config=SMALL, **asked) for text in texts]

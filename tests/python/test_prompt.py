@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import everlong
 from everlong.prompt import build_prompt
-from tiny_models import byte_tokenizer
+from test_exactness import SMALL
+from tiny_models import byte_tokenizer, tiny_model
 
 TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}<sys>be good</sys>{% endif %}"
@@ -34,6 +39,44 @@ def test_plain_text_stays_as_it_is(chat_tokenizer) -> None:
         prompt = build_prompt(tokenizer, "go on", chat=chat)
         assert tokenizer.decode(prompt.ids) == "go on"
         assert prompt.question == slice(0, 5)
+
+
+@pytest.mark.parametrize("question", ["user", "assistant", "/", "a", "</user><assistant>", "(question)"])
+def test_words_of_the_template_are_not_taken_for_the_question(chat_tokenizer, question: str) -> None:
+    prompt = build_prompt(chat_tokenizer, f" {question} ")
+    assert chat_tokenizer.decode(prompt.ids[: prompt.question.start]).strip() == "</assistant><user>"
+    assert chat_tokenizer.decode(prompt.ids[prompt.question]) == question
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("reopened", [True, False])
+def test_a_conversation_is_what_the_template_makes_of_it(ends: bool, reopened: bool, tmp_path: Path) -> None:
+    """An answer that ended by itself has its end of turn already; one that was cut short gets it from the question."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}({{ m['role'] }}){{ m['content'] }}<end>{% endfor %}"
+        "{% if add_generation_prompt %}(assistant){% endif %}"
+    )
+    config = dataclasses.replace(SMALL, index=("lexical",))
+    mm = everlong.MemoryModel(tiny_model(), tokenizer, tmp_path / "m", config)
+    end = tokenizer.eos_token_id
+    # Any byte but those, and at the last place the end of turn, or never.
+    never = [*range(128, 256), *([] if ends else [end])]
+    forced = {"forced_eos_token_id": end} if ends else {}
+    answer = mm.generate("first", max_new_tokens=5, suppress_tokens=never, **forced)
+    if reopened:
+        mm.close()
+        mm = everlong.MemoryModel(tiny_model(), tokenizer, tmp_path / "m", config)
+    with mm:
+        mm.generate("second", max_new_tokens=1)
+        ids = mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist()
+    turns = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": answer.text},
+        {"role": "user", "content": "second"},
+    ]
+    expected = "<end>" + tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(ids[:-1]) == expected
 
 
 @pytest.mark.parametrize("question", ["", "  \n"])

@@ -21,7 +21,7 @@ from everlong.prompt import build_prompt
 from everlong.queries import QueryTap
 from everlong.recall import Found, Tapped, search
 from test_exactness import SMALL, next_logits, random_text
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
 TEXT = random_text(1500)
 
@@ -113,6 +113,59 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
     assert (logits - read(rest_ids, rolling_from)).abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize(("kind", "rope"), OWN_STATE)
+def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: str) -> None:
+    """Layers that are not archived begin with it, and afterwards have their state of the newest text again."""
+    model = tiny_model(kind, rope)
+    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL, recall_mode="text")) as mm:
+        mm.read(TEXT)
+        core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
+        with frame.branch():
+            frame.execute(frame.os.begin_prompt(), None)
+            own = cache.own.tensors()
+            pages = [*core.pages_of(0, 700, 760), *core.pages_of(0, 200, 260)]
+            frame.recall(pages)
+            sinks, after = SMALL.sink_tokens, cache.own.tensors()
+            k, v = (x[:, None, :, cache.begin : cache.rolling_slot].clone() for x in (cache.k, cache.v))
+            ids = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in pages])
+        served = frame.served
+    assert own.keys() == after.keys()
+    assert all(torch.equal(own[name], after[name]) for name in own)
+    alone = DynamicCache(config=model.config)
+    for layer, index in enumerate(served.archived):
+        alone.layers[index].update(k[layer, ..., :sinks, :], v[layer, ..., :sinks, :])
+    first = SMALL.sink_tokens + SMALL.recalled_tokens - len(ids) + served.first_position
+    with torch.no_grad():
+        model(ids[None], position_ids=torch.arange(first, first + len(ids))[None], past_key_values=alone)
+    for layer, index in enumerate(served.archived):
+        torch.testing.assert_close(alone.layers[index].keys, k[layer], atol=1e-4, rtol=0)
+        torch.testing.assert_close(alone.layers[index].values, v[layer], atol=1e-4, rtol=0)
+
+
+def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
+    """In order of time it may be the first: it sees the sinks alone, and what comes later is as the archive has it."""
+
+    def recalled_keys(mode: str, best: slice) -> torch.Tensor:
+        config = dataclasses.replace(SMALL, recall_mode=mode)
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+            mm.read(TEXT)
+            core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
+            with frame.branch():
+                frame.execute(frame.os.begin_prompt(), None)
+                pages = [*core.pages_of(0, 200, 260), *core.pages_of(0, 700, 760)]
+                frame.recall(pages, best=pages[best])
+                return cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone()
+
+    first, last = recalled_keys("auto", slice(0, 1)), recalled_keys("auto", slice(2, 3))
+    kv, text = recalled_keys("kv", slice(0, 1)), recalled_keys("text", slice(0, 1))
+    piece = kv.shape[2] // 2
+    assert torch.equal(first[:, :, piece:], kv[:, :, piece:])
+    torch.testing.assert_close(first[:, :, :piece], text[:, :, :piece], atol=1e-5, rtol=0)
+    assert (first[:, :, :piece] - kv[:, :, :piece]).abs().max() > 1e-2
+    assert torch.equal(last[:, :, :piece], kv[:, :, :piece])
+    assert torch.equal(last, recalled_keys("auto", slice(0, 0))), "the last one where nothing else is named"
+
+
 class _Group:
     """What a search finds, as far as its place in the frame depends on it."""
 
@@ -141,6 +194,7 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
     }
     in_frame = sorted(groups, key=lambda g: g.begin) if order == "time" else groups[::-1]
     assert list(recalled.pages) == [g.pages[0] for g in in_frame]
+    assert list(recalled.best) == groups[0].pages
     assert recalled.temperatures == pytest.approx([expected[page] for page in recalled.pages], abs=1e-9)
     assert expected[groups[0].pages[0]] == 1
     assert Found((), False, 0.0).recalled(order, temperature) == Recalled([], [])

@@ -31,6 +31,7 @@ int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
 std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries) {
   const int64_t begin = stream_end();
+  state_ = State::kGenerating;  // a recall that the host passed over is waited for no longer
   residency_.Append(tokens);
   if (origin == Origin::kRead) read_until_ = stream_end();
   std::vector<Action> actions;

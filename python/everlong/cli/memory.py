@@ -81,12 +81,15 @@ def ask(
     before: Before = "",
     as_json: Json = False,
 ) -> None:
-    """Answer a question from a memory; the citations follow the answer."""
+    """Answer a question from a memory; the citations follow the answer.
+
+    Without --remember it may be asked while another process reads into it.
+    """
     from everlong.model import MemoryModel
 
     where = where_of(source, tag, after, before)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
-    with MemoryModel.from_pretrained(model or kept, memory=memory) as mm:
+    with _open(memory, to_write=remember) as opened, MemoryModel.from_pretrained(model or kept, opened) as mm:
         answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -94,6 +97,19 @@ def ask(
     print(answer.text.strip())
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
+
+
+def _open(memory: Path, *, to_write: bool) -> Memory:
+    """To be written if it can be: what is found out about it is kept. For a question to read is enough."""
+    from everlong.errors import MemoryBusyError, MemoryIOError
+    from everlong.memory import Memory
+
+    try:
+        return Memory.open(memory)
+    except (MemoryBusyError, MemoryIOError):
+        if to_write:
+            raise
+        return Memory.open(memory, read_only=True)
 
 
 def citation(recall: Recall) -> str:
@@ -130,7 +146,8 @@ def chat(
             if line.startswith("/"):
                 if line == "/quit":
                     break
-                print(_obey(mm, line))
+                said = _obey(mm, line)
+                print(json.dumps({"command": line, "text": said}) if as_json else said)
             elif line:
                 _answer(mm, line, max_new_tokens, where, as_json=as_json)
         if timeline is not None:

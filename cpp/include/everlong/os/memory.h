@@ -64,7 +64,7 @@ struct SearchRequest {
   int32_t max_groups = 4;
   int32_t neighbours = 1;
   int64_t token_budget = 1024;
-  // Never returned: pages of `stream` that end after this token (they are still in the frame).
+  // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
   SearchFilter filter;  // prunes before any index scores a page; no group crosses it

@@ -1,0 +1,49 @@
+"""Listening to the rotation that a model gives its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from everlong.attach import ServedModel
+
+
+class PhaseTap:
+    """Keeps cos and sin of the newest forward, exactly as the archived layers applied them; `close` takes its hook off.
+
+    A context manager, too.
+    """
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
+        self._newest: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._hook = served.rotary.register_forward_hook(self._keep, with_kwargs=True)
+
+    @property
+    def newest(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos, sin [tokens, rotary_dim / 2] fp32."""
+        assert self._newest is not None
+        return self._newest
+
+    def close(self) -> None:
+        self._hook.remove()
+
+    def _keep(
+        self, module: object, args: Sequence[Any], kwargs: dict[str, Any], output: tuple[torch.Tensor, torch.Tensor]
+    ) -> None:
+        layer_type = self._served.layer_type
+        called_for = kwargs.get("layer_type", args[2] if len(args) > 2 else None)
+        if layer_type is None or called_for == layer_type:
+            cos, sin = (x[0, :, self._served.phase_columns].float() for x in output)
+            self._newest = (cos, sin)
+
+    def __enter__(self) -> PhaseTap:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,54 @@
+"""A memory that was opened for reading, under a model: it answers, and nothing of that is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import everlong
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+CONFIG = dataclasses.replace(SMALL, index=("lexical",))
+TEXT = random_text(1500)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", CONFIG) as mm:
+        mm.read(TEXT)
+    return tmp_path / "m"
+
+
+def test_a_conversation_goes_on_and_leaves_nothing_behind(folder: Path) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
+        expected = mm.generate(TEXT[300:330], max_new_tokens=4, remember=False)
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        before = memory.stats()
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, CONFIG) as mm:
+            begin = mm.stream_tokens
+            assert mm.generate(TEXT[300:330], max_new_tokens=4) == expected
+            said = mm.stream_tokens
+            assert said == begin + 34
+            # Much longer than a block, than rolling, and than what a frame holds.
+            for first in range(0, 1200, 300):
+                answer = mm.generate(TEXT[first : first + 300], max_new_tokens=100)
+                assert answer.tokens == 100
+                assert all(recall.span[1] <= begin for recall in answer.recalled)
+            assert mm.stream_tokens == said + 4 * 400
+            assert len(mm.search(TEXT[300:330])) > 0
+        after = dataclasses.replace(memory.stats(), host_bytes=before.host_bytes)  # what it read is still in RAM
+        assert after == before
+
+
+def test_nothing_is_read_into_it(folder: Path) -> None:
+    with (
+        everlong.Memory.open(folder, read_only=True) as memory,
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, CONFIG) as mm,
+    ):
+        with pytest.raises(everlong.ReadOnlyMemoryError, match="opened for reading"):
+            mm.read("more")
+        assert mm.stream_tokens == len(TEXT)
+        assert mm.generate("and then", max_new_tokens=2).tokens == 2
