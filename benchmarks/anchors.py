@@ -1,8 +1,10 @@
 """Whether the zone behind the sinks helps: local anchors and tombstones against none, on the same text.
 
-    python benchmarks/anchors.py perplexity [--model smollm2] [--places 12] [--prefix 3072] [--scored 512] [--json]
-    python benchmarks/anchors.py questions [--model smollm2] [--tokens 32768] [--facts 10] [--zones off "8 tombstones"]
+    python benchmarks/anchors.py [--model smollm2] [--zones off "8 tombstones"] [--json]
+    python benchmarks/anchors.py perplexity [--places 12] [--prefix 3072] [--scored 512]
+    python benchmarks/anchors.py questions [--tokens 32768] [--facts 10]
 
+Both parts, or the one that is named.
 perplexity: places spread over the shipped books. What stands before a place is read as texts of 512 tokens, each a
 topic of its own; the tokens behind it are scored by the window alone, so that only the zone differs. Printed:
 perplexity, and the mean difference in nats a token to no zone with its standard error over the places.
@@ -25,6 +27,7 @@ from everlong.eval.niah import NiahConfig, plan_haystack
 from everlong.eval.statistics import mean_and_stderr, wilson_interval
 from everlong.models import DEFAULT_MODEL, load
 
+PARTS = ("perplexity", "questions")
 TOPIC_TOKENS = 512
 ZONES: dict[str, dict[str, int]] = {
     "off": {},
@@ -105,9 +108,19 @@ def answers(model: Any, tokenizer: Any, zones: list[str], tokens: int, facts: in
     return out
 
 
+def print_table(part: str, rows: list[dict[str, Any]]) -> None:
+    names = [name for name in rows[0] if name != "differences"]
+    print(f"{part}\n\n| " + " | ".join(name.replace("_", " ") for name in names) + " |")
+    print("|" + "---|" * len(names))
+    for row in rows:
+        cells = (row[name] for name in names)
+        print("| " + " | ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |")
+    print(flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["perplexity", "questions"])
+    parser.add_argument("part", nargs="?", choices=PARTS, help="by default both")
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--zones", nargs="+", choices=list(ZONES), default=list(ZONES), help="the first is compared to")
     parser.add_argument("--places", type=int, default=12)
@@ -120,21 +133,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     model, tokenizer = load(asked.model)
-    rows: list[Scored] | list[Answered]
-    if asked.part == "perplexity":
-        places = range(asked.first_place, asked.first_place + asked.places)
-        rows = perplexities(model, tokenizer, asked.zones, places, asked.prefix, asked.scored, asked.seed)
-    else:
-        rows = answers(model, tokenizer, asked.zones, asked.tokens, asked.facts, asked.seed)
+    report: dict[str, list[dict[str, Any]]] = {}
+    for part in PARTS if asked.part is None else (asked.part,):
+        rows: list[Scored] | list[Answered]
+        if part == "perplexity":
+            places = range(asked.first_place, asked.first_place + asked.places)
+            rows = perplexities(model, tokenizer, asked.zones, places, asked.prefix, asked.scored, asked.seed)
+        else:
+            rows = answers(model, tokenizer, asked.zones, asked.tokens, asked.facts, asked.seed)
+        report[part] = [dataclasses.asdict(row) for row in rows]
+        if not asked.json:
+            print_table(part, report[part])
     if asked.json:
-        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
-        return
-    names = [field.name for field in dataclasses.fields(rows[0]) if field.name != "differences"]
-    print("| " + " | ".join(name.replace("_", " ") for name in names) + " |")
-    print("|" + "---|" * len(names))
-    for row in rows:
-        cells = (getattr(row, name) for name in names)
-        print("| " + " | ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |")
+        print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

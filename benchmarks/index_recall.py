@@ -1,12 +1,13 @@
 """Does the index find the group that holds the answer? Every part of it and their fusion, on the same questions.
 
-    python benchmarks/index_recall.py WORK [--tokens 131072 393216] [--corpus BOOKS] [--set NAME=VALUE]
+    python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
 Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.eval.paraphrases) in the first --tokens of a
 haystack of books, reads on to the others and asks at each. A question counts where the first four groups (a page and
 its neighbours) hold the whole fact. Retrieval heads come from a book of its own, which is not in the haystack. Only the
-question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again.
+question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again. The
+shipped books but that one come to 247,988 tokens of SmolLM2's tokenizer; longer haystacks need --corpus.
 
 mean hidden: the mean of a page's hidden states of one layer against that of the question's, by cosine. random: pages
 drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
@@ -33,7 +34,7 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.data import CHARACTERS_PER_TOKEN, Book, books_in, gather_books, shipped_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
@@ -46,6 +47,7 @@ FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name",
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
 CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
 CALIBRATION_TOKENS = 36_000
+SPARE_TOKENS = 300_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
 DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, DEVELOPMENT_FACTS = "development", 98_304, 24
 MEMORY_HOST_BYTES = 1 << 30
@@ -198,7 +200,9 @@ def at_every_length(
     model, tokenizer = load("smollm2")
     os.environ["EVERLONG_CACHE"] = str(work / "cache")  # heads of this run, whatever else the machine knows
     kept = shipped_books()[-1]
-    books = [book for book in gather_books(int((lengths[-1] + 3e5) * CHARACTERS_PER_TOKEN), corpus) if book != kept]
+    # More of a corpus than is needed: build_haystack says when the books are too short.
+    characters = int((lengths[-1] + SPARE_TOKENS) * CHARACTERS_PER_TOKEN)
+    books = [book for book in all_books(corpus, characters) if book != kept]
     # The same seed, so that no two of them share a key.
     facts = [fact for kinds, count in FACTS for fact in make_facts(kinds, count, seed=21)] + list(PARAPHRASES)
     order = np.random.default_rng(21).permutation(len(facts))
@@ -340,7 +344,7 @@ def print_table(results: Sequence[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=pathlib.Path, help="folder for memory and results")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 393_216])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 196_608])
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of MemoryConfig to read with: name=value")
     parser.add_argument("--embedding-to", type=int, default=1 << 62, help="longest haystack that the encoder reads too")
