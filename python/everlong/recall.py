@@ -17,6 +17,9 @@ from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
 from everlong.where import EVERYWHERE, Where
 
+# Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
+MOST_QUERY_TOKENS = 256
+
 
 @dataclasses.dataclass(frozen=True)
 class Recall:
@@ -72,6 +75,11 @@ class Tapped:
     queries: dict[int, torch.Tensor]  # by layer, un-rotated q [T, Hq, D]
     profile: IndexProfile | None  # whose heads they are for
 
+    def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Tapped:
+        """These of its tokens."""
+        queries = {layer: q[torch.from_numpy(rows)] for layer, q in self.queries.items()}
+        return dataclasses.replace(self, token_ids=self.token_ids[rows], queries=queries)
+
 
 def search(
     frame: Frame,
@@ -82,11 +90,15 @@ def search(
 ) -> Found:
     """Search that part of the frame's memory for a question.
 
-    `page_query` is the question's vector by the encoder, where pages have vectors. A frame without a recalled zone has
-    no room for anything: nothing is found.
+    `page_query` is the question's vector by the encoder, where pages have vectors. Of a question longer than
+    MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled zone has no room for anything:
+    nothing is found.
     """
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
+    if len(question.token_ids) > MOST_QUERY_TOKENS:
+        rarest = np.argsort(-frame.memory.core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
+        question = question.only(np.sort(rarest))
     rolling_begin = frame.os.rolling[0]
     queries, profile = question.queries, question.profile
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
