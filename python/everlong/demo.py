@@ -21,6 +21,7 @@ from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
+from everlong.eval.room import check_room
 from everlong.models import DEFAULT_MODEL, load
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def run_demo(
     By default 250,000 tokens and 30 facts, cut to what six minutes allow on this machine, though never under 100,000
     and 15. `tokens` that are named are read, however long it takes, unless `minutes` are named, too. Where the books
     are too few they are read again. A memory that an earlier demo left there is replaced.
+    CapacityError where disk or RAM are too small.
     """
     from everlong.model import MemoryModel
 
@@ -114,9 +116,10 @@ def run_demo(
     if readings > 1 and config.tokens == tokens:
         console.print(f"the books are too few, and are read {readings} times over; --corpus names more")
 
+    haystack = plan_haystack(books, tokenizer, config)
+    check_room(network, None, haystack.tokens, folder, "fewer --tokens")
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
-    haystack = plan_haystack(books, tokenizer, config)
     with MemoryModel(network, tokenizer, folder) as mm:
         frame = mm.config.frame_tokens
         console.print(

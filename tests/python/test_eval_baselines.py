@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
 from everlong import MemoryConfig, MemoryModel
-from everlong.eval.baselines import BASELINES, Reading, baseline_of
+from everlong.eval.baselines import BASELINES, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention
 from everlong.eval.baselines.memory import configured
-from everlong.eval.baselines.passages import cut_passages
+from everlong.eval.baselines.passages import TextWindow, cut_windows, passage_around
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
@@ -60,13 +63,102 @@ def reading() -> Iterator[Reading]:
         yield Reading(mm, parts())
 
 
-def test_passages_overlap_and_leave_nothing_out() -> None:
-    passages = cut_passages(parts(), 192)
-    held = {token for passage in passages for token in range(passage.begin, passage.end)}
-    assert held == set(range(parts()[-1].end))
+def test_windows_leave_nothing_out_and_keep_to_one_text() -> None:
+    windows = cut_windows(parts(), 64)
+    assert [token for window in windows for token in range(window.begin, window.end)] == list(range(parts()[-1].end))
+    assert max(window.end - window.begin for window in windows) == 64
+    for window in windows:
+        part = parts()[window.part]
+        assert part.begin <= window.begin < window.end <= part.end
+
+
+def test_a_passage_has_its_window_in_the_middle_where_there_is_room() -> None:
+    part = parts()[1]  # of the tokens 1,760 to 4,439
+    first, last = part.begin, part.end
+    window = TextWindow(first + 640, first + 704, 1)
+    assert passage_around(window, part, 192, []) == (first + 576, first + 768)
+    assert passage_around(TextWindow(first, first + 64, 1), part, 192, []) == (first, first + 192)
+    assert passage_around(TextWindow(last - 10, last, 1), part, 192, []) == (last - 192, last)
+    # Beside what is taken it moves away, and in a gap it is as short as that.
+    assert passage_around(window, part, 192, [(first + 448, first + 640)]) == (first + 640, first + 832)
+    assert passage_around(window, part, 192, [(first + 700, first + 892)]) == (first + 508, first + 700)
+    assert passage_around(window, part, 192, [(first + 540, first + 640), (first + 704, first + 720)]) == (
+        first + 640,
+        first + 704,
+    )
+    assert passage_around(window, part, 192, [(first + 600, first + 700)]) is None
+
+
+def okapi(windows: list[str], question: str) -> list[float]:
+    """BM25 as it is written down (k1 = 1.5, b = 0.75), by hand; a word of more than half of all has a small weight."""
+    texts = [re.findall(r"\w+", window.lower()) for window in windows]
+    mean = sum(map(len, texts)) / len(texts)
+    holding = {word: sum(word in text for text in texts) for text in texts for word in text}
+    weight = {word: math.log(len(texts) - n + 0.5) - math.log(n + 0.5) for word, n in holding.items()}
+    least = 0.25 * sum(weight.values()) / len(weight)
+    weight = {word: value if value >= 0 else least for word, value in weight.items()}
+    return [
+        sum(
+            weight.get(word, 0.0) * text.count(word) * 2.5 / (text.count(word) + 1.5 * (0.25 + 0.75 * len(text) / mean))
+            for word in re.findall(r"\w+", question.lower())
+        )
+        for text in texts
+    ]
+
+
+def test_bm25_returns_what_a_plain_search_over_windows_finds(reading: Reading) -> None:
+    bm25 = baseline_of("bm25:passages=4")
+    bm25.prepare(reading)
     whole = "".join(part.text for part in parts())
-    assert all(passage.text == whole[passage.begin : passage.end] for passage in passages)
-    assert max(passage.end - passage.begin for passage in passages) == 192
+    cut = [(first, min(first + 64, part.end), part) for part in parts() for first in range(part.begin, part.end, 64)]
+    scores = okapi([whole[begin:end].strip() for begin, end, _ in cut], asked().question.text)
+    expected: list[tuple[int, int]] = []
+    for _, (begin, end, part) in sorted(zip(scores, cut, strict=True), key=lambda scored: -scored[0]):
+        free = [True] * part.end
+        for first, last in expected:
+            free[first:last] = [False] * (last - first)
+        middle = (begin + end) // 2
+        if free[middle]:
+            low = next((n + 1 for n in range(middle, part.begin - 1, -1) if not free[n]), part.begin)
+            high = next((n for n in range(middle, part.end) if not free[n]), part.end)
+            start = max(low, min(middle - 96, high - 192))
+            expected.append((start, min(high, start + 192)))
+        if len(expected) == 4:
+            break
+    assert list(bm25.answer(asked()).recalled) == expected
+    assert sum(end - begin for begin, end in expected) <= 4 * 192
+    taken = [token for begin, end in expected for token in range(begin, end)]
+    assert len(set(taken)) == len(taken), "no two overlap"
+
+
+@dataclasses.dataclass
+class Letters:
+    """An encoder that counts two letters, and notes what it is given."""
+
+    seen: list[str] = dataclasses.field(default_factory=list)
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        self.seen += sentences
+        counts = np.array([[text.count("z") + 0.01, text.count("a") + 1.0] for text in sentences])
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+def test_minilm_scores_windows_of_32_tokens_and_returns_whole_passages(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Letters()
+    monkeypatch.setattr("everlong.eval.baselines.minilm.load_encoder", lambda name: encoder)
+    minilm = baseline_of("minilm:passages=1")
+    minilm.prepare(reading)
+    assert "".join(encoder.seen) == "".join(part.text for part in parts())
+    assert max(map(len, encoder.seen)) == 32
+    ((begin, end),) = minilm.answer(asked()).recalled
+    assert end - begin == 192
+    assert begin <= asked().spans[0][0]
+    assert asked().spans[0][1] <= end
+    middle = (begin + end) // 2
+    zeppelin = len(TEXTS[0]) + len(TEXTS[1]) + NEEDLE.index("zeppelin")
+    assert zeppelin - 32 < middle < zeppelin + 32
 
 
 def test_bm25_finds_the_rare_word_and_keeps_to_sources(reading: Reading) -> None:
@@ -85,7 +177,7 @@ def test_passages_are_read_anew_with_the_best_one_last(reading: Reading) -> None
         reply = bm25.answer(asked())
     whole = "".join(part.text for part in parts())
     context = "\n\n".join(whole[begin:end].strip() for begin, end in reversed(reply.recalled))
-    assert NEEDLE in context[-reading.passage_tokens :]
+    assert NEEDLE in context[-192:]
     assert reply.text == answer_from_passage(MODEL, TOKENIZER, context, asked().question.text, 5)
     assert meter.prefilled == len(f"{context}\n\n{asked().question.text}")
 
@@ -129,6 +221,23 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
         assert max(end for _, end in spans) == max(left)
 
 
+def test_random_pages_keep_to_sources_and_come_again(reading: Reading) -> None:
+    named = asked(("text-1",))
+    drawn = {seed: baseline_of(f"random:seed={seed}") for seed in range(12)}
+    spans = {}
+    for seed, baseline in drawn.items():
+        baseline.prepare(reading)
+        spans[seed] = [(page.begin, page.end) for page in baseline.pages(named)]
+        assert spans[seed] == [(page.begin, page.end) for page in baseline.pages(named)]
+        assert len(set(spans[seed])) == 2 * 3
+    part = parts()[1]
+    held = [span for found in spans.values() for span in found]
+    # A block may begin before its source does; no page is of another's alone.
+    assert all(begin < part.end and part.begin < end for begin, end in held)
+    assert len({tuple(found) for found in spans.values()}) == 12
+    assert len(set(held)) > 20, "from all of it"
+
+
 def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
     """Recalling by hand what a search found answers as the search's own recall does."""
     mm, question = reading.mm, asked().question.text
@@ -169,3 +278,63 @@ def test_an_answer_ends_where_its_score_is_settled(reading: Reading, name: str) 
 def test_the_registry_names_every_baseline_by_its_own_name() -> None:
     assert all(kind.name == name and dataclasses.is_dataclass(kind) for name, kind in BASELINES.items())
     assert {"window", "full", "bm25", "minilm", "random", "recent", "heads", "lexical", "gold"} <= BASELINES.keys()
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("bm25:passages=0", "bm25: passages is 0, expected at least 1"),
+        ("minilm:window=0", "minilm: window is 0, expected at least 1"),
+        ("full:window=256", "full: window is 256, expected more than the 256 tokens"),
+        ("everlong:groups=0", "groups is 0, expected at least 1"),
+        ("heads:recalled_temperature=0.5", "recalled_temperature is 0.5, expected at least 1"),
+        ("everlong:index=heads+words", "index is 'words', expected one of heads, lexical, mean_pool, hnsw, embedding"),
+        ("heads:index=lexical", "baseline heads has no setting 'index'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_at_once(spec: str, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        baseline_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            "bm25:passages=10",
+            "10 passages of 192 tokens and a question of 256 do not fit the model's window of 2,048; 9 ",
+        ),
+        ("full:window=4096", "full: window is 4096, the model was trained for 2048 tokens"),
+        ("everlong:index=lexical+embedding", "no part embedding, its index is lexical: .* index=lexical,embedding"),
+    ],
+)
+def test_what_does_not_go_with_the_model_or_the_memory_is_refused_before_anything_is_read(spec: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        baseline_of(spec).check(MODEL, TOKENIZER, CONFIG)
+
+
+@pytest.mark.parametrize("spec", ["bm25:passages=9", "full:window=2048", "full", "everlong", "everlong:index=lexical"])
+def test_what_fits_is_not_refused(spec: str) -> None:
+    baseline_of(spec).check(MODEL, TOKENIZER, CONFIG)
+
+
+def test_text_has_no_larger_budget_than_pages() -> None:
+    assert baseline_of("bm25").count(CONFIG) == 2
+    assert baseline_of("bm25").count(dataclasses.replace(CONFIG, groups=9)) == 640 // 192
+
+
+def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
+    both = baseline_of("everlong:index=lexical+mean_pool,groups=1")
+    assert both.index == ("lexical", "mean_pool")
+    assert spec_of(both) == "everlong:groups=1,index=lexical+mean_pool"
+    assert baseline_of(spec_of(both)) == both
+    assert spec_of(baseline_of("everlong")) == "everlong"
+    used: list[tuple[str, ...]] = []
+    both.prepare(reading)
+    search = reading.mm._find
+    reading.mm._find = lambda *how, **more: used.append(reading.mm.config.index) or search(*how, **more)
+    try:
+        both.answer(asked())
+    finally:
+        del reading.mm._find
+    assert used == [("lexical", "mean_pool")]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from everlong.eval import words
-from everlong.eval.facts import KINDS, Fact, make_facts
+from everlong.eval.facts import KINDS, Fact, make_facts, planted_together
 
 
 def one(kind: str) -> Fact:
@@ -69,6 +69,37 @@ def test_sentences_may_differ_in_case_and_punctuation_only() -> None:
         assert fact.accept(fact.answer.upper().replace(" ", ",  "))
         assert not fact.accept(" ".join(fact.answer.split()[:-1]))
         assert not fact.accept(fact.answer + "s")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_among_guesses_is_none(kind: str) -> None:
+    facts = make_facts([kind], 12, seed=3)
+    for fact in facts:
+        for other in facts:
+            if other.answer != fact.answer:
+                assert fact.accept(f"It is {fact.answer}, not {other.answer}.")
+                assert not fact.accept(f"It is {other.answer}, or {fact.answer}.")
+
+
+def test_a_paraphrase_is_judged_by_the_first_planted_answer() -> None:
+    texts = [
+        ("Bees live on the roof of the opera.", "Where is honey made?", "opera"),
+        ("The old fire station has an opera.", "Where do they sing?", "fire station"),
+        ("He paid in honey.", "What did he pay with?", "honey"),
+    ]
+    bees, singers, payer = planted_together(Fact("paraphrase", a, s, q, a, 32) for s, q, a in texts)
+    assert singers.accept("At the opera there is a fire station."), "its own statement names the opera"
+    assert not bees.accept("In the fire station or the opera.")
+    assert bees.accept("In the opera, near the fire station.")
+    assert bees.accept("Honey is made on the opera."), "the question names it"
+    assert not payer.accept("The opera, honey.")
+    assert payer.accept("Operatic honey."), "no part of a word"
+
+
+def test_numbers_in_a_row_are_different_numbers() -> None:
+    fact = one("pass-key")
+    assert fact.accept(f"{fact.answer},54321")
+    assert not fact.accept(f"54321,{fact.answer}")
 
 
 def test_same_seed_same_facts() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import Answer, MemoryModel, ReadReport, Recall
+from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall
 from everlong.data import Book
 from everlong.eval.haystack import Haystack
 from everlong.eval.niah import (
@@ -23,6 +23,7 @@ from everlong.eval.niah import (
     print_niah,
     summarise,
 )
+from everlong.memory import Memory
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
@@ -72,6 +73,7 @@ class Reader:
 
     def __init__(self, forgets: tuple[str, ...] = (), window: int = 2_000, before: str = "") -> None:
         self.model, self.tokenizer = Network(), TOKENIZER
+        self.config = MemoryConfig(groups=2)
         self.text = before
         self.forgets = forgets
         self.window = window
@@ -178,6 +180,8 @@ def test_json_has_the_keys_and_reads_back() -> None:
     read_back = json.loads(json.dumps(report.to_dict()))
     assert set(KEYS) <= set(read_back)
     assert read_back["config"]["tokens"] == CONFIG.tokens
+    assert read_back["config"]["memory"]["groups"] == 2
+    assert read_back["config"]["memory"].keys() == MemoryConfig().to_dict().keys()
     assert len(read_back["questions"]) == len(report.questions)
     assert {"question", "reply", "right", "oracle_reply", "window_reply", "recalled_rank"} <= set(
         read_back["questions"][0]
@@ -258,3 +262,27 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
     other = plan_haystack(books(), TOKENIZER, dataclasses.replace(config, seed=4))
     with pytest.raises(ValueError, match="another haystack"):
         ask(tmp_path, other)
+
+
+def test_a_fork_that_was_cut_short_is_made_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = NiahConfig(tokens=3_000, lengths=(3_000,), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
+    haystack = plan_haystack(books(), TOKENIZER, config)
+    model = tiny_model()
+    fork = Memory.fork
+
+    def open_memory(folder: pathlib.Path) -> MemoryModel:
+        return MemoryModel(model, TOKENIZER, folder, TINY_MEMORY)
+
+    def half(self: Memory, path: pathlib.Path) -> Memory:
+        fork(self, path).close()
+        (path / "manifest.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "fork", half)
+        with pytest.raises(KeyboardInterrupt):
+            ask_kept(open_memory, haystack, config, tmp_path)
+    report = ask_kept(open_memory, haystack, config, tmp_path)
+    assert len(report.questions) == 1
+    assert report.config["memory"]["frame_tokens"] == TINY_MEMORY.frame_tokens
+    assert not list(tmp_path.glob("*.begun"))

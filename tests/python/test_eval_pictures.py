@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everlong.eval.baselines import BASELINES
 from everlong.eval.pictures import draw_report
+from everlong.eval.pictures.canvas import LABELS
 from everlong.eval.suite import DEFAULT_BASELINES
 
 image = pytest.importorskip("matplotlib.image")
@@ -82,12 +84,44 @@ def test_pictures_that_have_nothing_to_show_are_not_drawn(tmp_path: Path) -> Non
     drawn = names_of(draw_report(suite((8_192,), budgets=False), tmp_path))
     assert {"accuracy.png", "tasks.png", "depth.png"} <= drawn
     assert not {"lengths.png", "budget.png"} & drawn
+    report = suite(budgets=False)
+    report["baselines"] = {"everlong:groups=1": report["baselines"]["everlong"]}
+    for question in report["questions"]:
+        question["replies"] = {"everlong:groups=1": question["replies"]["everlong"]}
+    drawn = names_of(draw_report(report, tmp_path / "settings"))
+    assert {"accuracy.png", "tasks.png"} <= drawn
+    assert "lengths.png" not in drawn
 
 
 def test_the_same_report_gives_the_same_files(tmp_path: Path) -> None:
     first = draw_report(suite(), tmp_path / "a")
     second = draw_report(suite(), tmp_path / "b")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+HEAT_MAP = {
+    "by_kind": {},
+    "model": "smollm2",
+    "config": {"depths": 4},
+    "questions": [{"length": 32_000, "depth_bin": row, "right": True} for row in range(4)],
+}
+TIMELINE = {
+    "events": [{"what": "archive", "stream_position": 9, "begin": 0, "end": 9, "tokens": 9, "blocks": [1]}],
+    "blocks": {"1": [0, 9]},
+}
+
+
+@pytest.mark.parametrize("report", [HEAT_MAP, TIMELINE])
+def test_an_svg_has_no_date(report: dict[str, Any], tmp_path: Path) -> None:
+    (first,), (second,) = (
+        [path for path in draw_report(report, tmp_path / folder) if path.suffix == ".svg"] for folder in "ab"
+    )
+    assert "<dc:date>" not in first.read_text(encoding="utf-8")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_every_baseline_has_a_label_and_nothing_else_has() -> None:
+    assert set(LABELS) == set(BASELINES)
 
 
 def test_more_right_answers_make_a_longer_bar(tmp_path: Path) -> None:

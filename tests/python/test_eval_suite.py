@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
-from everlong import MemoryConfig
+from everlong import MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
+from everlong.eval import room
 from everlong.eval import suite as suites
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
-from everlong.eval.plan import Asked
+from everlong.eval.plan import Asked, Plan
 from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
 from tiny_models import byte_tokenizer, tiny_model
@@ -105,7 +107,7 @@ def test_who_answers_nothing_scores_nothing_and_who_knows_all_scores_all(
 
 
 def test_costs_are_measured_where_they_arise(finished: tuple[Path, dict[str, Any]]) -> None:
-    _, report = finished
+    report = finished[1]
     cost = {name: baseline["cost"] for name, baseline in report["baselines"].items()}
     assert cost["silent"]["prefilled"] == cost["knowing"]["prefilled"] == 0
     question = sum(len(asked["question"]) for asked in report["questions"]) / len(report["questions"])
@@ -120,6 +122,8 @@ def test_costs_are_measured_where_they_arise(finished: tuple[Path, dict[str, Any
     held = cost["everlong"]["prepared"]
     assert held["12000"]["bytes"] > 1.8 * held["6000"]["bytes"] - MEMORY.frame_tokens * TOKEN_BYTES
     assert report["reading"]["tokens"] == report["tokens"]
+    rows = [json.loads(line) for line in (finished[0] / "answers.jsonl").read_text().splitlines()]
+    assert report["seconds"] == pytest.approx(sum(row.get("seconds", 0.0) for row in rows), abs=0.1)
 
 
 def test_words_find_the_key_that_a_question_names(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -154,8 +158,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, finished: tuple
 def test_an_interrupted_reading_goes_on(
     tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from everlong import MemoryModel
-
     read, done = MemoryModel.read, []
 
     def read_some(self: MemoryModel, *arguments: Any, **named: Any) -> Any:
@@ -196,11 +198,55 @@ def test_settings_of_one_baseline_stay_apart(tmp_path: Path) -> None:
 
 
 def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match=r"other settings \(seed: 0 then, 5 now\)"):
+    with pytest.raises(ValueError, match=r"other settings \(.*seed: 0 then, 5 now\)"):
         run(finished[0], Silent(), config=dataclasses.replace(CONFIG, seed=5))
     other = dataclasses.replace(MEMORY, groups=2)
     with pytest.raises(ValueError, match=r"other settings \(memory.groups: 4 then, 2 now\)"):
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
+
+
+def test_other_questions_or_numbers_in_the_same_folder_are_refused(
+    finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halved = tiny_model()
+    for parameter in halved.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"other settings \(dtype: 'float32' then, 'bfloat16' now\)"):
+        run_suite((halved, byte_tokenizer()), CONFIG, (Silent(),), out=finished[0], memory_config=MEMORY)
+    plan = suites.make_plan
+
+    def reworded(*how: Any, **more: Any) -> Plan:
+        made = plan(*how, **more)
+        last = made.questions[-1]
+        other = dataclasses.replace(last, question=dataclasses.replace(last.question, answers=("another",)))
+        return dataclasses.replace(made, questions=(*made.questions[:-1], other))
+
+    monkeypatch.setattr(suites, "make_plan", reworded)
+    with pytest.raises(ValueError, match=r"other settings \(questions: '\w{16}' then, '\w{16}' now\)"):
+        run(finished[0], Silent())
+
+
+def test_a_half_read_memory_of_another_text_is_not_gone_on_with(tmp_path: Path) -> None:
+    with MemoryModel(*MODEL, tmp_path / "reading.everlong", MEMORY) as mm:
+        mm.read("This was read by something else. " * 40, source="a")
+    with pytest.raises(ValueError, match=r"reading\.everlong holds another text"):
+        run(tmp_path, Silent())
+    with MemoryModel(*MODEL, tmp_path / "reading.everlong", MEMORY) as mm:
+        assert mm.stream_tokens == 33 * 40, "nothing was added"
+
+
+def test_a_default_baseline_without_room_is_left_out_and_a_named_one_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(CONFIG, suites=("passkey",), lengths=(6_000,), count=1)
+    with pytest.raises(ValueError, match=r"bm25: 30 passages of 192 tokens .* 9 passages do"):
+        run(tmp_path, "bm25:passages=30", config=config)
+    assert list(tmp_path.iterdir()) == []
+    told: list[str] = []
+    monkeypatch.setattr(suites, "DEFAULT_BASELINES", (Silent(), "full:window=4096"))
+    report = run_suite(MODEL, config, suites.DEFAULT_BASELINES, out=tmp_path, memory_config=MEMORY, log=told.append)
+    assert list(report["baselines"]) == ["silent"]
+    assert any("full:window=4096 is left out: full: window is 4096" in line for line in told)
 
 
 def test_another_text_in_the_same_folder_is_refused(
@@ -217,20 +263,20 @@ def test_too_little_disk_or_ram_is_told_before_anything_is_read(
 ) -> None:
     with monkeypatch.context() as patch:
         usage = shutil.disk_usage(tmp_path)
-        patch.setattr(suites.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
-        with pytest.raises(CapacityError, match=r"1\d,\d+ tokens of this model need \d+ MB of disk .* --out"):
+        patch.setattr(room.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
+        with pytest.raises(CapacityError, match=r"1\d,\d+ tokens of this model need \d+ MB of disk .* another folder"):
             run(tmp_path, Silent())
     with monkeypatch.context() as patch:
-        patch.setattr(suites._core, "free_memory_bytes", lambda: 1_000)
+        patch.setattr(room._core, "free_memory_bytes", lambda: 1_000)
         with pytest.raises(CapacityError, match=r"need \d+ MB of RAM .* fewer tokens"):
             run(tmp_path, Silent())
-    assert [path.name for path in tmp_path.iterdir()] == ["answers.jsonl"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_names_list_what_exists(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no baseline 'bm26'; there are everlong, heads, .*gold"):
         run(tmp_path, "bm26")
-    with pytest.raises(ValueError, match="has no setting 'pages'; it has passages"):
+    with pytest.raises(ValueError, match="has no setting 'pages'; it has passages, window"):
         baseline_of("bm25:pages=3")
     with pytest.raises(ValueError, match="everlong:groups: 'many' is no int"):
         baseline_of("everlong:groups=many")
@@ -263,6 +309,10 @@ def test_a_report_is_json_and_prints(finished: tuple[Path, dict[str, Any]]) -> N
     shown = console.file.getvalue()
     for expected in ("Right answers in 12,000 tokens (%)", "dialogue_session", "bm25:passages=1", "knowing", "MB held"):
         assert expected in shown
+    for seconds, told in ((95.4, "in 95 s."), (2_460.0, "in 41 min.")):
+        assert told in markdown({**report, "seconds": seconds})
+    before = {key: value for key, value in report.items() if key != "seconds"}
+    assert markdown(before).endswith("seed 0.\n"), "a report that does not say"
     rows = [line.split("|") for line in markdown(report).splitlines() if line.startswith("|")]
     assert len({len(row) for row in rows[:8]}) == 1
     assert any(row[1].strip() == "vt" and row[2].strip() == "0" and row[3].strip() == "100" for row in rows)

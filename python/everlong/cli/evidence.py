@@ -224,6 +224,7 @@ def run_and_report(
         memory_config=memory_config,
         corpus=corpus,
         log=lambda line: console.print(line, markup=False, soft_wrap=True),
+        progress=console.is_terminal,
     )
     file = folder / "report.json"
     file.write_text(json.dumps(report) + "\n", encoding="utf-8")

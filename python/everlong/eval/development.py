@@ -6,7 +6,7 @@ questions. It shares no fact and no answer with PARAPHRASES.
 
 from __future__ import annotations
 
-from everlong.eval.facts import Fact
+from everlong.eval.facts import Fact, planted_together
 from everlong.eval.paraphrases import paraphrased
 
 # Statement, question, answer, a line each.
@@ -862,4 +862,4 @@ def _parsed(block: str) -> Fact:
     return paraphrased(statement, question, answer)
 
 
-DEVELOPMENT: tuple[Fact, ...] = tuple(_parsed(block) for block in _TEXT.strip().split("\n\n"))
+DEVELOPMENT: tuple[Fact, ...] = planted_together(_parsed(block) for block in _TEXT.strip().split("\n\n"))

@@ -1,7 +1,8 @@
 """Facts to plant in a haystack: what is stated, what is asked, and what counts as the right answer.
 
 Many facts of a kind stand in one haystack, so every fact has a key of its own and its question names it. A reply that
-lists several candidates is judged by the first one: an answer among guesses is none.
+lists several candidates is judged by the first one: an answer among guesses is none. Candidates are numbers, UUIDs and
+cities, or the answers of the same kind that are planted with a fact.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import itertools
 import random
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 from everlong.eval import words
+from everlong.eval.patterns import NUMBER, UUID
 
 # Facts of the last kind are a fixed list (everlong.eval.paraphrases), the others are drawn.
 Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase"]
@@ -22,8 +24,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)[:-1]
 # Those that SmolLM2-135M answers with the fact in front of it; it fails the others even then.
 DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
 
-_NUMBER = re.compile(r"\d[\d,]*")
-_UUID = re.compile(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)+", re.IGNORECASE)
+_NUMBER = re.compile(NUMBER)
+_UUID = re.compile(UUID, re.IGNORECASE)
 _CITY = re.compile(r"\b(" + "|".join(words.CITIES) + r")\b", re.IGNORECASE)
 
 
@@ -35,6 +37,9 @@ class Fact:
     question: str
     answer: str
     max_new_tokens: int  # room for the answer in a whole sentence
+    # Answers of the same kind that are planted with it: a reply that gives one of them first is a guess. Numbers, UUIDs
+    # and cities are known by their form instead.
+    planted: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def accept(self, reply: str) -> bool:
         """Whether a reply gives this fact's answer."""
@@ -44,7 +49,25 @@ class Fact:
             return _first(_UUID, reply) == self.answer
         if self.kind == "name":
             return _first(_CITY, reply.replace(self.key, "")) == self.answer.lower()
-        return f" {_plain(self.answer)} " in f" {_plain(reply)} "
+        place = _place(self.answer, reply)
+        return place >= 0 and not any(0 <= _place(other, reply) < place for other in self._guesses())
+
+    def _guesses(self) -> Iterable[str]:
+        """The other planted answers but those that its own text names: repeating that is no guess."""
+        own = f"{self.statement} {self.question} {self.answer}"
+        return (other for other in self.planted if _place(other, own) < 0)
+
+
+def planted_together(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """The same facts, each with the answers of all that are of its kind."""
+    listed = tuple(facts)
+    answers = {kind: tuple(fact.answer for fact in listed if fact.kind == kind) for kind in {f.kind for f in listed}}
+    return tuple(dataclasses.replace(fact, planted=answers[fact.kind]) for fact in listed)
+
+
+def _place(sought: str, text: str) -> int:
+    """Where whole words stand first in a text, case and punctuation aside; -1 where they do not."""
+    return f" {_plain(text)} ".find(f" {_plain(sought)} ")
 
 
 def _first(pattern: re.Pattern[str], reply: str) -> str:
@@ -80,7 +103,7 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
                 facts.append(makers[kind]())
             except StopIteration:
                 raise ValueError(f"only {number} facts of kind {kind!r} have distinct keys") from None
-    return facts
+    return list(planted_together(facts))
 
 
 class _Draw:

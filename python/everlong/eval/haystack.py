@@ -49,12 +49,14 @@ class Part:
     end: int
     offsets: npt.NDArray[np.int32] = dataclasses.field(compare=False, repr=False)  # [tokens, 2] characters of each
 
+    def between(self, begin: int, end: int) -> str:
+        """The text of the haystack's tokens [begin, end), which lie in this part."""
+        return self.text[int(self.offsets[begin - self.begin, 0]) : int(self.offsets[end - self.begin - 1, 1])]
+
     def around(self, begin: int, end: int, tokens: int) -> str:
         """About `tokens` tokens of text with the haystack's span [begin, end) in their middle."""
-        middle = (begin + end) // 2 - self.begin
-        first = max(0, min(middle - tokens // 2, len(self.offsets) - tokens))
-        last = min(len(self.offsets), first + tokens)
-        return self.text[int(self.offsets[first, 0]) : int(self.offsets[last - 1, 1])]
+        first = max(self.begin, min((begin + end) // 2 - tokens // 2, self.end - tokens))
+        return self.between(first, min(self.end, first + tokens))
 
 
 @dataclasses.dataclass(frozen=True)

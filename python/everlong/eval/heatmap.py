@@ -25,6 +25,8 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
     """
     import matplotlib
 
+    from everlong.eval.pictures.canvas import write
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -58,7 +60,6 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
     axes.set_title(f"Facts answered right: {model} with everlong\n(right / asked)", fontsize=11)
     bar = figure.colorbar(image, ax=axes)
     bar.set_label("answered right (%)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    write(figure, path)
     pyplot.close(figure)
     return path

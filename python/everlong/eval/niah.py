@@ -13,7 +13,7 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -22,8 +22,10 @@ from rich.table import Table
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.eval.answers import AnswerFile
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
+from everlong.eval.forks import keep_fork
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds_text
+from everlong.eval.room import check_room
 from everlong.eval.statistics import rate
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from everlong.model import MemoryModel
 
 Log = Callable[[str], None]
+
+_READING = "reading.everlong"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +109,7 @@ class NiahReport:
     by_length: dict[str, Share]
     by_depth: dict[str, Share]  # at every length; keyed by the middle of the bin, 0 to 1
     by_kind: dict[str, Share]
-    config: dict[str, Any]
+    config: dict[str, Any]  # of NiahConfig; under "memory" that of the memory
     model: str
     tokens: int
     questions: tuple[Asked, ...]
@@ -138,6 +142,7 @@ def run_niah(
     The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
     With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
     earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another.
+    CapacityError when disk or RAM are too small for the longest.
     """
     from everlong.model import MemoryModel
     from everlong.models import resolve
@@ -146,6 +151,7 @@ def run_niah(
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model)
     haystack = plan_haystack(books, tokenizer, config)
+    check_room(network, memory_config, haystack.tokens, None if keep is None else keep / _READING)
     if keep is None:
         with MemoryModel(network, tokenizer, None, memory_config) as mm:
             return ask_haystack(mm, haystack, config, name=name, log=log, progress=progress)
@@ -219,7 +225,7 @@ def ask_haystack(
         asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     name = name or str(getattr(mm.model, "name_or_path", ""))
-    return summarise(asking.asked, config, name, haystack.tokens, seconds)
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, mm.config.to_dict())
 
 
 def ask_kept(
@@ -243,23 +249,25 @@ def ask_kept(
     folders = [keep / f"{haystack.parts[parts - 1].end}.everlong" for parts in haystack.checkpoints]
     if not all(folder.exists() for folder in folders):
         keep.mkdir(parents=True, exist_ok=True)
-        with open_memory(keep / "reading.everlong") as mm:
+        with open_memory(keep / _READING) as mm:
             _check_same_text(mm, haystack, keep)
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
                 for part in haystack.parts[:parts]:
                     if part.end > mm.stream_tokens:
                         read_seconds += _read(mm, part, say, progress=progress)
                 if not folder.exists():
-                    mm.memory.fork(folder).close()
+                    keep_fork(mm.memory, folder)
     asking = _Asking(haystack, config, say, [part.begin for part in haystack.parts])
+    memory: dict[str, Any] = {}
     for number, folder in enumerate(folders):
         with open_memory(folder) as mm:
             _check_same_text(mm, haystack, folder)
             if not number:
-                asking.keep(keep, name, mm.config.to_dict())
+                memory = mm.config.to_dict()
+                asking.keep(keep, name, memory)
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
-    return summarise(asking.asked, config, name, haystack.tokens, seconds)
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory)
 
 
 def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) -> None:
@@ -409,9 +417,14 @@ def _ask(
 
 
 def summarise(
-    asked: Sequence[Asked], config: NiahConfig, model: str, tokens: int, seconds: dict[str, float]
+    asked: Sequence[Asked],
+    config: NiahConfig,
+    model: str,
+    tokens: int,
+    seconds: dict[str, float],
+    memory: Mapping[str, Any] | None = None,
 ) -> NiahReport:
-    """The report of some questions. Raises ValueError when there is none."""
+    """The report of some questions, asked of a memory with these settings. Raises ValueError when there is none."""
     if not asked:
         raise ValueError("no question was asked")
     overall = _share(asked)
@@ -432,7 +445,7 @@ def summarise(
         by_length=_shares(asked, lambda one: one.length, str),
         by_depth=_shares(asked, lambda one: one.depth_bin, lambda number: f"{(number + 0.5) / config.depths:.3g}"),
         by_kind=_shares(asked, lambda one: config.kinds.index(one.kind), lambda number: config.kinds[number]),
-        config=dataclasses.asdict(config),
+        config={**dataclasses.asdict(config), "memory": dict(memory or {})},
         model=model,
         tokens=tokens,
         questions=tuple(asked),

@@ -6,7 +6,7 @@ tuned or trained on PARAPHRASES; what is tuned is tuned on a second set of the s
 
 from __future__ import annotations
 
-from everlong.eval.facts import Fact
+from everlong.eval.facts import Fact, planted_together
 
 # (statement, question, answer)
 _PAIRS: tuple[tuple[str, str, str], ...] = (
@@ -258,4 +258,4 @@ def paraphrased(statement: str, question: str, answer: str) -> Fact:
     return Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
 
 
-PARAPHRASES: tuple[Fact, ...] = tuple(paraphrased(*pair) for pair in _PAIRS)
+PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*pair) for pair in _PAIRS)

@@ -15,6 +15,7 @@ import numpy as np
 
 from everlong.data import Book
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, token_offsets
+from everlong.eval.planted import Planted, planted_by, require_room
 from everlong.eval.tasks import Document, Draw, Question, Task
 from everlong.prompt import start_ids
 
@@ -56,7 +57,7 @@ class Plan:
 @dataclasses.dataclass(frozen=True)
 class _Statement:
     statement: str
-    question: str  # id; empty for a distractor
+    question: str  # id; empty where it does not answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +84,19 @@ def make_plan(
 
     Raises ValueError where the books, or a length beside what is planted in it, are too short.
     """
-    draw = Draw(seed, lambda text: len(token_offsets(tokenizer, text)))
+
+    def count_tokens(text: str) -> int:
+        return len(token_offsets(tokenizer, text))
+
+    draw = Draw(seed, count_tokens)
+    planted: dict[int, Planted] = {}
     asked: list[tuple[str, str, int, Question]] = []
     events: list[_Event] = []
     for length in lengths:
+        at_length: list[Question] = []
         for task in tasks:
             questions = task.questions(count, length, draw)
+            at_length += questions
             for number, question in enumerate(questions):
                 id = f"{task.name}/{length}/{number}"
                 asked.append((id, task.name, length, question))
@@ -96,6 +104,8 @@ def make_plan(
             documents = list(dict.fromkeys(document for question in questions for document in question.documents))
             events += _documents(documents, length, draw)
         events.append(_Event(length, length=length))
+        planted[length] = planted_by(at_length, count_tokens)
+    require_room(tasks, count, planted, lambda: Draw(seed, count_tokens))
     events.sort(key=lambda event: (event.position, event.length))
     haystack, order = _book_text(events, lengths, books, tokenizer, seed)
     return _assemble(asked, haystack, order, tokenizer, gold_tokens)
@@ -103,7 +113,8 @@ def make_plan(
 
 def _statements(id: str, question: Question, depth: float, length: int, draw: Draw) -> list[_Event]:
     """The first statement of a question of one stands at `depth`; several are scattered, in their order."""
-    stated = [_Statement(text, id) for text in question.statements]
+    needed = question.evidence or question.statements
+    stated = [_Statement(text, id if text in needed else "") for text in question.statements]
     depths = [depth] if len(stated) == 1 else sorted(draw.rng.random() for _ in stated)
     others = [(_Statement(text, ""), draw.rng.random()) for text in question.distractors]
     placed = [*zip(stated, depths, strict=True), *others]

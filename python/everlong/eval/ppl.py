@@ -23,6 +23,7 @@ from rich.table import Table
 
 from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
+from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class PplConfig:
             raise ValueError(f"between_tokens is {self.between_tokens}, expected at least {self.scored_tokens}")
         if self.memory_policy not in POLICIES:
             raise ValueError(f"no policy {self.memory_policy!r}; there are {', '.join(POLICIES)}")
+
+    @property
+    def tokens_per_book(self) -> int:
+        """That one memory reads: up to a book's last place."""
+        return self.prefix_tokens + (min(self.places, self.places_per_book) - 1) * self.between_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +107,8 @@ def run_ppl(
 ) -> PplReport:
     """Score places spread over the books of `corpus`, or over the shipped ones.
 
-    `model` is a name or path to load, or (model, tokenizer). Raises ValueError when no book is long enough.
+    `model` is a name or path to load, or (model, tokenizer). Raises ValueError when no book is long enough, and
+    CapacityError when RAM is too small for what one memory reads.
     """
     from everlong.attach import trained_window
     from everlong.config import MemoryConfig
@@ -113,6 +120,8 @@ def run_ppl(
     name, network, tokenizer = resolve(model)
     memory_config = memory_config if memory_config is not None else MemoryConfig.fitting(trained_window(network))
     in_bf16 = dataclasses.replace(memory_config, codec="bf16")
+    for settings in (memory_config, in_bf16):
+        check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
     places: list[Place] = []
     losses_of: list[dict[str, list[float]]] = []  # of each place: policy: NLL token by token
     for book, ids, firsts in _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config):

@@ -54,6 +54,8 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
         return [a for a in plan.questions if task in ("", a.task) and length in (0, a.length)]
 
     read = answers.find(kind="read")
+    asked_seconds = [row["seconds"] for baseline in given for row in rows[baseline].values()]
+    prepared = [row for row in answers.find(kind="prepared") if row["baseline"] in given]
     return {
         "kind": "suite",
         "settings": answers.settings,
@@ -62,6 +64,8 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
             "tokens": sum(row["tokens"] for row in read),
             "seconds": round(math.fsum(row["seconds"] for row in read), 1),
         },
+        # Of reading, and of preparing and asking the baselines here.
+        "seconds": round(math.fsum([*asked_seconds, *(row["seconds"] for row in [*read, *prepared])]), 1),
         "tasks": {task.name: {"family": task.family, "about": (type(task).__doc__ or "").strip()} for task in tasks},
         "lengths": lengths,
         "baselines": {
@@ -192,5 +196,12 @@ def _summary(report: Mapping[str, Any]) -> str:
     return (
         f"{report['settings']['model']}: {report['tokens']:,} tokens, read in {reading['seconds']:,.0f} s; "
         f"{len(report['questions'])} questions, {report['settings']['count']} of each task at each length; "
-        f"seed {report['settings']['seed']}."
+        f"seed {report['settings']['seed']}{_in_all(report.get('seconds'))}."
     )
+
+
+def _in_all(seconds: float | None) -> str:
+    """What a run took; nothing for a report that does not say."""
+    if seconds is None:
+        return ""
+    return f"; in {seconds / 60:,.0f} min" if seconds >= 120 else f"; in {seconds:,.0f} s"

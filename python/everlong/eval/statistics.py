@@ -42,18 +42,22 @@ def wilson_interval(right: float, n: int, z: float = 1.959963984540054) -> tuple
     return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
 
 
-def mean_interval(scores: Sequence[float], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of scores in [0, 1]: Wilson's where all are 0 or 1, else by the bootstrap.
+# Scores below which the bootstrap is not asked.
+_FEWEST_RESAMPLED = 20
 
-    Scores that are all alike tell a bootstrap nothing, and an interval without width would be wrong: Wilson's again, of
-    their mean, which no spread of scores with that mean exceeds.
+
+def mean_interval(scores: Sequence[float], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
+    """95 % interval of the mean of scores in [0, 1]: Wilson's for few of them or zeros and ones, else the bootstrap's.
+
+    A bootstrap of few scores, or of scores that are all alike, hardly varies and is far too narrow. Wilson's interval
+    of their mean is not: no spread of scores in [0, 1] with that mean exceeds that of zeros and ones.
     """
     if not scores:
         raise ValueError("the interval of nothing")
     values = np.asarray(scores, dtype=np.float64)
     if np.any((values < 0) | (values > 1)):
         raise ValueError("a score lies outside [0, 1]")
-    if set(scores) <= {0.0, 1.0} or np.ptp(values) == 0:
+    if len(values) < _FEWEST_RESAMPLED or set(scores) <= {0.0, 1.0} or np.ptp(values) == 0:
         return wilson_interval(float(values.sum()), len(values))
     picks = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
     low, high = np.quantile(values[picks].mean(axis=1), [0.025, 0.975])

@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
+import json
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everlong import _core
+from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.errors import CapacityError
 from everlong.eval.answers import AnswerFile
-from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of
+from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of, spec_of
+from everlong.eval.forks import keep_fork
 from everlong.eval.haystack import Part, holds_text
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
+from everlong.eval.room import check_room
 from everlong.eval.tasks import tasks_of
 from everlong.memory import Memory
 from everlong.model import MemoryModel
@@ -49,9 +51,6 @@ QUICK_BASELINES = ("everlong", "bm25", "random", "gold")
 QUICK_LENGTH = 8_192
 
 _READING = "reading.everlong"
-# RAM beside model and payload: index and token ids.
-_RAM_TOKEN_BYTES = 1_024
-_SHARE_OF_DISK = 1.05  # catalog and rounding of records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +86,9 @@ def run_suite(
     """Read and ask what `out` does not have yet; return the report as plain values (`everlong.eval.report`).
 
     `model` is a name or path to load, or (model, tokenizer). Of the default baselines those whose package is missing
-    are left out and told to `log`; one that was named raises MissingPackageError. Raises ValueError for unknown names
-    and too little text, CapacityError for too little disk or RAM, before anything is read.
+    or which have no room in the model's window are left out and told to `log`; one that was named raises
+    MissingPackageError or ValueError. Raises ValueError for unknown names and too little text, CapacityError for too
+    little disk or RAM, before anything is read.
     """
     from everlong.models import resolve
 
@@ -96,13 +96,14 @@ def run_suite(
     say = log if log is not None else _silent
     named = tuple(baselines) not in (DEFAULT_BASELINES, QUICK_BASELINES)
     tasks = list({task.name: task for name in config.suites for task in tasks_of(name)}.values())
-    chosen = [(_spec(baseline), baseline) for baseline in baselines]
+    chosen = [(one if isinstance(one, str) else spec_of(one), one) for one in baselines]
     twice = [spec for spec, count in collections.Counter(spec for spec, _ in chosen).items() if count > 1]
     if twice:
         raise ValueError(f"baselines named twice: {', '.join(twice)}")
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model)
+    rivals = _suited(rivals, network, tokenizer, memory_config, say, named=named)
     plan = make_plan(
         tasks, config.lengths, config.count, books, tokenizer, gold_tokens=config.gold_tokens, seed=config.seed
     )
@@ -114,9 +115,11 @@ def run_suite(
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
         "memory": None if memory_config is None else memory_config.to_dict(),
+        "dtype": str(network.dtype).removeprefix("torch."),
+        "questions": _digest(plan.questions),
     }
+    check_room(network, memory_config, plan.tokens, out / _READING)
     answers = AnswerFile(out / "answers.jsonl", settings)
-    check_room(network, memory_config, plan.tokens, out)
     _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
     for length in config.lengths:
         questions = [asked for asked in plan.questions if asked.length == length]
@@ -124,50 +127,38 @@ def run_suite(
     return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
 
 
-def _spec(baseline: str | Baseline) -> str:
-    """What a baseline's answers are kept under: its name and what differs from its defaults, as `baseline_of` reads."""
-    if isinstance(baseline, str):
-        return baseline
-    fields = dataclasses.fields(baseline)  # type: ignore[arg-type]  # every baseline is a dataclass
-    # A field that does not compare (what it has counted, say) is none of its settings.
-    values = {field.name: getattr(baseline, field.name) for field in fields if field.compare}
-    defaults = {field.name: field.default for field in fields}
-    settings = [f"{name}={value}" for name, value in values.items() if value != defaults[name]]
-    return ":".join(filter(None, (baseline.name, ",".join(settings))))
+def _suited(
+    rivals: Sequence[tuple[str, Baseline]],
+    network: Any,
+    tokenizer: Any,
+    config: MemoryConfig | None,
+    say: Log,
+    *,
+    named: bool,
+) -> list[tuple[str, Baseline]]:
+    """Those that go with this model and memory; ValueError for another one that was named."""
+    config = config if config is not None else MemoryConfig.fitting(trained_window(network))
+    suited = []
+    for spec, baseline in rivals:
+        try:
+            baseline.check(network, tokenizer, config)
+        except ValueError as error:
+            if named:
+                raise
+            say(f"{spec} is left out: {error}")
+        else:
+            suited.append((spec, baseline))
+    return suited
+
+
+def _digest(questions: Sequence[Asked]) -> str:
+    """Of what is asked and what is right: other questions under the same names are another run."""
+    rows = [[asked.id, asked.question.text, *asked.question.answers] for asked in questions]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
 def _silent(line: str) -> None:
     del line
-
-
-def check_room(model: Any, config: MemoryConfig | None, tokens: int, out: pathlib.Path) -> None:
-    """Raise CapacityError, saying what `tokens` tokens would need, when disk or RAM at hand are too small."""
-    text = model.config.get_text_config()
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    codec = (config or MemoryConfig()).codec
-    value_bytes = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}[codec]
-    disk = int(tokens * text.num_hidden_layers * 2 * heads * size * value_bytes * _SHARE_OF_DISK)
-    held = sum(file.stat().st_size for file in out.glob(f"{_READING}/**/*") if file.is_file())
-    place = out
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free + held
-    if disk > free:
-        raise CapacityError(
-            f"{tokens:,} tokens of this model need {_told(disk)} of disk as {codec}, "
-            f"{place} has {_told(free)}: ask for fewer tokens or name another folder with --out"
-        )
-    ram, available = tokens * _RAM_TOKEN_BYTES, _core.free_memory_bytes()
-    if 0 < available < ram:
-        raise CapacityError(
-            f"{tokens:,} tokens need {_told(ram)} of RAM for their index, this process may take "
-            f"{_told(available)}: ask for fewer tokens"
-        )
-
-
-def _told(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
 def _read(
@@ -189,6 +180,8 @@ def _read(
     if not missing:
         return
     with MemoryModel(network, tokenizer, out / _READING, config) as mm:
+        if mm.stream_tokens > plan.tokens or not holds_text(mm.memory.core, tokenizer, plan.texts, mm.stream_tokens):
+            raise ValueError(f"{out / _READING} holds another text (books, tasks): name another folder with --out")
         done = 0
         for length, texts in plan.read_at.items():
             for part in plan.texts[done:texts]:
@@ -205,11 +198,7 @@ def _read(
                     )
             done = texts
             if length in missing:
-                fork = _fork_of(out, length)
-                half = fork.with_suffix(".begun")
-                shutil.rmtree(half, ignore_errors=True)
-                mm.memory.fork(half).close()
-                half.rename(fork)
+                keep_fork(mm.memory, _fork_of(out, length))
 
 
 def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:

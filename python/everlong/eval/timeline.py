@@ -19,6 +19,8 @@ def draw_timeline(
     """
     import matplotlib
 
+    from everlong.eval.pictures.canvas import write
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
@@ -62,7 +64,6 @@ def draw_timeline(
         Line2D([], [], color=_RECALLED, marker="o", label="block recalled"),
     ]
     axes.legend(handles=handles, loc="upper left")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    write(figure, path)
     pyplot.close(figure)
     return path

@@ -31,6 +31,18 @@ NOUNS = _words(
     """
 )
 
+VERBS = _words(
+    """
+    admire arrive bake balance begin believe borrow bounce brush carry chase choose climb collect combine count
+    dance dare decide deliver describe dig dive dream earn enjoy escape explain explore fetch finish follow forget
+    forgive gallop gather giggle greet grow guess hum hurry imagine improve invent invite juggle jump knit laugh
+    learn listen melt mend mumble notice obey offer paddle pause plant ponder pour prefer pretend promise protect
+    pull push reach recite refuse remember repair rescue return rinse scatter scratch search shiver shout sing
+    sketch sleep slide smile sneeze spill squeeze stumble swallow sweep swim teach tickle tremble trust unlock
+    unpack visit wait wander warn weave whisper whistle wonder write yawn
+    """
+)
+
 FIRST_NAMES = _words(
     """
     Gloria Harvey Doris Martin Nancy Walter Brenda Kevin Sandra Curtis Donna Vincent Joyce Trevor Phyllis Gordon

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from typing import Any
 
@@ -16,7 +15,7 @@ from everlong.eval.baselines.minilm import MiniLm
 from everlong.eval.baselines.pages import RandomPages, RecentPages
 from everlong.eval.baselines.window import Window
 
-__all__ = ["BASELINES", "Baseline", "MissingPackageError", "Reading", "Reply", "baseline_of"]
+__all__ = ["BASELINES", "Baseline", "MissingPackageError", "Reading", "Reply", "baseline_of", "spec_of"]
 
 BASELINES: dict[str, type[Baseline]] = {
     kind.name: kind
@@ -54,9 +53,24 @@ def baseline_of(spec: str) -> Baseline:
 
 
 def _parse(text: str, hint: Any, where: str) -> Any:
-    """A number of the type that a field has."""
-    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not types.NoneType]
+    """A value of the type that a field has: a number, or names joined by +."""
+    kinds = [kind for kind in (hint, *typing.get_args(hint)) if kind in (int, float, str)]
+    if not kinds:
+        return tuple(text.split("+"))
     try:
         return kinds[0](text)
     except ValueError:
         raise ValueError(f"{where}: {text!r} is no {kinds[0].__name__}") from None
+
+
+def spec_of(baseline: Baseline) -> str:
+    """Its name and what differs from its defaults, as `baseline_of` reads it."""
+    # A field that does not compare (what it has counted, say) is none of its settings.
+    fields = [field for field in dataclasses.fields(baseline) if field.compare]  # type: ignore[arg-type]  # every baseline is a dataclass
+    values = {field.name: getattr(baseline, field.name) for field in fields}
+    settings = [
+        f"{field.name}={'+'.join(value) if isinstance(value := values[field.name], tuple) else value}"
+        for field in fields
+        if values[field.name] != field.default
+    ]
+    return ":".join(filter(None, (baseline.name, ",".join(settings))))

@@ -7,12 +7,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from everlong.config import MemoryConfig
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.eval.stopping import Settled
 from everlong.eval.tasks import Question
 from everlong.model import MemoryModel
 from everlong.where import EVERYWHERE, Where
+
+QUESTION_ROOM = 256  # tokens of a model's window for question and answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +33,6 @@ class Reading:
     @property
     def tokenizer(self) -> Any:
         return self.mm.tokenizer
-
-    @property
-    def passage_tokens(self) -> int:
-        """Tokens of one group of pages that everlong recalls: the passage of everybody's budget."""
-        return (1 + 2 * self.mm.config.neighbours) * self.mm.config.page_tokens
 
     @property
     def kv_token_bytes(self) -> int:
@@ -59,6 +57,9 @@ class Baseline(abc.ABC):
 
     name: ClassVar[str]
 
+    def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:  # noqa: B027  # most go with any
+        """Before anything is read: ValueError where it does not go with this model or a memory of this config."""
+
     @abc.abstractmethod
     def prepare(self, reading: Reading) -> None:
         """Do what is done once for a text, before the first question. Raises MissingPackageError."""
@@ -80,6 +81,11 @@ class Baseline(abc.ABC):
 def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
     """What every baseline gives `generate` for one answer."""
     return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": [Settled(question, tokenizer)]}
+
+
+def group_tokens(config: MemoryConfig) -> int:
+    """Of one group of pages that everlong recalls: the passage of everybody's budget."""
+    return (1 + 2 * config.neighbours) * config.page_tokens
 
 
 def where_of(question: Question) -> Where:

@@ -13,20 +13,22 @@ import numpy.typing as npt
 from everlong.eval.baselines.base import MissingPackageError
 from everlong.eval.baselines.passages import PassageRetrieval
 
-# What one entry of an inverted list takes where a user stores it compactly: passage and count.
+# What one entry of an inverted list takes where a user stores it compactly: window and count.
 _POSTING_BYTES = 8
 
 
 @dataclasses.dataclass
 class Bm25(PassageRetrieval):
+    """Windows as long as the pages that everlong's own words index scores."""
+
     name: ClassVar[str] = "bm25"
 
-    def index(self, passages: Sequence[str]) -> None:
+    def index(self, windows: Sequence[str]) -> None:
         try:
             from rank_bm25 import BM25Okapi
         except ImportError:
             raise MissingPackageError('bm25 needs the package rank-bm25: pip install "everlong[eval]"') from None
-        self._bm25 = BM25Okapi([_words(passage) for passage in passages])
+        self._bm25 = BM25Okapi([_words(window) for window in windows])
 
     def scores(self, question: str) -> npt.NDArray[np.float64]:
         return np.asarray(self._bm25.get_scores(_words(question)), dtype=np.float64)

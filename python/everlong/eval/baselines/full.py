@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import torch
 
 from everlong.attach import trained_window
-from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
+from everlong.config import MemoryConfig
+from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.prompt import with_start
 
 _QUESTION = "(question)"
 _CHUNK_TOKENS = 512
-_QUESTION_ROOM = 256  # tokens for question and answer
 
 
 @dataclasses.dataclass
@@ -27,12 +27,29 @@ class FullAttention(Baseline):
     name: ClassVar[str] = "full"
     window: int | None = None  # tokens; the model's own
 
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window <= QUESTION_ROOM:
+            raise ValueError(
+                f"full: window is {self.window}, expected more than the {QUESTION_ROOM} tokens of question and answer"
+            )
+
+    def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:
+        trained = trained_window(model)
+        if self.window is not None and self.window > trained:
+            raise ValueError(f"full: window is {self.window}, the model was trained for {trained} tokens")
+        if self.room(model, tokenizer) < 1:
+            raise ValueError(f"full: a window of {self.window or trained} tokens has no room for a text")
+
+    def room(self, model: Any, tokenizer: Any) -> int:
+        """Tokens of text in the window."""
+        before, _ = _around_question(tokenizer)
+        return (self.window or trained_window(model)) - QUESTION_ROOM - len(tokenizer(before)["input_ids"])
+
     def prepare(self, reading: Reading) -> None:
         self._reading = reading
         tokenizer = reading.tokenizer
         before, self._after = _around_question(tokenizer)
-        room = (self.window or trained_window(reading.model)) - _QUESTION_ROOM - len(tokenizer(before)["input_ids"])
-        self._kept, text = _without_middle(reading.texts, room)
+        self._kept, text = _without_middle(reading.texts, self.room(reading.model, tokenizer))
         plain = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
         self._ids = with_start(tokenizer, plain)
         self._cache = _prefill(reading.model, self._ids)
@@ -70,9 +87,9 @@ def _without_middle(texts: Sequence[Part], tokens: int) -> tuple[tuple[tuple[int
     pieces = []
     for first, last in spans:
         for part in texts:
-            begin, stop = max(first, part.begin) - part.begin, min(last, part.end) - part.begin
+            begin, stop = max(first, part.begin), min(last, part.end)
             if begin < stop:
-                pieces.append(part.text[int(part.offsets[begin, 0]) : int(part.offsets[stop - 1, 1])])
+                pieces.append(part.between(begin, stop))
     return spans, "\n\n".join(pieces)
 
 

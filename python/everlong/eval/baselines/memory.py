@@ -7,33 +7,45 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from everlong.config import IndexPart
+from everlong.config import IndexPart, MemoryConfig
 from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
 from everlong.eval.plan import Asked
 from everlong.model import MemoryModel
 
 
 @dataclasses.dataclass
-class Everlong(Baseline):
+class _Recalling(Baseline):
     """The memory that is evaluated. Fields left at None are as the memory is configured."""
 
-    name: ClassVar[str] = "everlong"
-    index: ClassVar[tuple[IndexPart, ...] | None] = None
+    parts: ClassVar[tuple[IndexPart, ...] | None] = None  # of the index
     groups: int | None = None
     decisive: float | None = None
     recalled_temperature: float | None = None
 
+    def __post_init__(self) -> None:
+        dataclasses.replace(MemoryConfig(), **self.changes())  # refuses what is no setting of a memory
+
+    def changes(self) -> dict[str, Any]:
+        """What differs from the memory's own settings."""
+        own: dict[str, Any] = {"index": self.parts, **dataclasses.asdict(self)}
+        return {key: value for key, value in own.items() if value is not None}
+
+    def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:
+        if "embedding" in self.changes().get("index", ()) and "embedding" not in config.index:
+            raise ValueError(
+                f"baseline {self.name}: the memory that is evaluated has no part embedding, its index is "
+                f"{', '.join(config.index)}: read it with --set index={','.join((*config.index, 'embedding'))}"
+            )
+
     def prepare(self, reading: Reading) -> None:
         self._reading = reading
-        own: dict[str, Any] = {"index": self.index, **dataclasses.asdict(self)}
-        self._changes = {key: value for key, value in own.items() if value is not None}
         # A first question pays for finding the retrieval heads: before any that is timed.
-        with configured(reading.mm, **self._changes) as mm:
+        with configured(reading.mm, **self.changes()) as mm:
             mm.search("What is said here?")
 
     def answer(self, asked: Asked) -> Reply:
         question = asked.question
-        with configured(self._reading.mm, **self._changes) as mm:
+        with configured(self._reading.mm, **self.changes()) as mm:
             generation = generation_of(question, mm.tokenizer)
             answer = mm.generate(question.text, **generation, remember=False, where=where_of(question))
         return Reply(answer.text, tuple(recall.span for recall in answer.recalled))
@@ -43,27 +55,35 @@ class Everlong(Baseline):
 
 
 @dataclasses.dataclass
-class Heads(Everlong):
+class Everlong(_Recalling):
+    """All of it, or with some parts of its index: `everlong:index=heads+lexical`."""
+
+    name: ClassVar[str] = "everlong"
+    index: tuple[IndexPart, ...] | None = None
+
+
+@dataclasses.dataclass
+class Heads(_Recalling):
     """Retrieval heads alone."""
 
     name: ClassVar[str] = "heads"
-    index: ClassVar[tuple[IndexPart, ...] | None] = ("heads",)
+    parts: ClassVar[tuple[IndexPart, ...] | None] = ("heads",)
 
 
 @dataclasses.dataclass
-class Lexical(Everlong):
+class Lexical(_Recalling):
     """The token-id index alone."""
 
     name: ClassVar[str] = "lexical"
-    index: ClassVar[tuple[IndexPart, ...] | None] = ("lexical",)
+    parts: ClassVar[tuple[IndexPart, ...] | None] = ("lexical",)
 
 
 @dataclasses.dataclass
-class MeanPool(Everlong):
+class MeanPool(_Recalling):
     """The mean of a page's keys, by cosine: the first guess of many."""
 
     name: ClassVar[str] = "mean_pool"
-    index: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)
+    parts: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)
 
 
 def memory_bytes(reading: Reading) -> int:

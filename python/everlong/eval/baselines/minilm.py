@@ -16,16 +16,17 @@ from everlong.eval.baselines.passages import PassageRetrieval
 
 @dataclasses.dataclass
 class MiniLm(PassageRetrieval):
-    """Passages and questions are compared by the cosine of their vectors, which have unit length."""
+    """Windows and questions are compared by the cosine of their vectors, which have unit length."""
 
     name: ClassVar[str] = "minilm"
+    window: int = 32  # tokens of one vector, as of everlong's own embedding index
 
-    def index(self, passages: Sequence[str]) -> None:
+    def index(self, windows: Sequence[str]) -> None:
         try:
             self._encoder = load_encoder("minilm")
         except EncoderNotFoundError as error:
             raise MissingPackageError(str(error)) from error
-        self._vectors = self._embed(passages)
+        self._vectors = self._embed(windows)
 
     def scores(self, question: str) -> npt.NDArray[np.float64]:
         similar: npt.NDArray[np.float64] = (self._vectors @ self._embed([question])[0]).astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import zlib
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,10 +13,12 @@ from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
 from everlong.eval.baselines.memory import memory_bytes
 from everlong.eval.plan import Asked
 
+_ALL = 2**31 - 1  # blocks
+
 
 @dataclasses.dataclass
 class RandomPages(Baseline):
-    """As many random pages as everlong would recall, from anywhere."""
+    """As many random pages as everlong would recall, from wherever the question is about."""
 
     name: ClassVar[str] = "random"
     seed: int = 0
@@ -25,8 +28,11 @@ class RandomPages(Baseline):
 
     def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
-        seed = self.seed + zlib.crc32(asked.id.encode())
-        return mm.memory.core.random_pages(os.stream, os.rolling[0], page_budget(self._reading), seed)
+        seed, budget = self.seed + zlib.crc32(asked.id.encode()), page_budget(self._reading)
+        if not asked.question.sources:
+            return mm.memory.core.random_pages(os.stream, os.rolling[0], budget, seed)
+        there = mm.memory.core.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(asked.question).core())
+        return random.Random(seed).sample(there, min(budget, len(there)))
 
     def answer(self, asked: Asked) -> Reply:
         mm, question = self._reading.mm, asked.question

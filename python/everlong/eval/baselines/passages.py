@@ -5,74 +5,126 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply, chosen_texts, generation_of
+from everlong.attach import trained_window
+from everlong.config import MemoryConfig
+from everlong.eval.baselines.base import (
+    QUESTION_ROOM,
+    Baseline,
+    Reading,
+    Reply,
+    chosen_texts,
+    generation_of,
+    group_tokens,
+)
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 
+Span = tuple[int, int]  # tokens of the stream
+
 
 @dataclasses.dataclass(frozen=True)
-class Passage:
-    text: str
+class TextWindow:
+    """What is scored: a piece of one text."""
+
     begin: int  # tokens of the stream
     end: int
     part: int  # index of the text that it is of
 
 
-def cut_passages(texts: Sequence[Part], tokens: int) -> list[Passage]:
-    """Passages of `tokens` tokens, each overlapping the one before it by a third of that."""
-    step = max(1, tokens - tokens // 3)
-    passages = []
-    for number, part in enumerate(texts):
-        for first in range(0, max(1, len(part.offsets) - tokens + step), step):
-            last = min(first + tokens, len(part.offsets))
-            text = part.text[int(part.offsets[first, 0]) : int(part.offsets[last - 1, 1])]
-            passages.append(Passage(text, part.begin + first, part.begin + last, number))
-    return passages
+def cut_windows(texts: Sequence[Part], tokens: int) -> list[TextWindow]:
+    """The texts in windows of `tokens` tokens, as a memory's pages are: the last of a text may be shorter."""
+    return [
+        TextWindow(first, min(first + tokens, part.end), number)
+        for number, part in enumerate(texts)
+        for first in range(part.begin, part.end, tokens)
+    ]
+
+
+def passage_around(window: TextWindow, part: Part, tokens: int, taken: Sequence[Span]) -> Span | None:
+    """At most `tokens` tokens of the part with the window in their middle, where none of the `taken` spans is.
+
+    None where these have the window's middle already.
+    """
+    middle = (window.begin + window.end) // 2
+    if any(begin <= middle < end for begin, end in taken):
+        return None
+    low = max([part.begin, *(end for _, end in taken if end <= middle)])
+    high = min([part.end, *(begin for begin, _ in taken if begin > middle)])
+    first = max(low, min(middle - tokens // 2, high - tokens))
+    return first, min(high, first + tokens)
 
 
 @dataclasses.dataclass
 class PassageRetrieval(Baseline):
-    """Passages as long as one group of pages of everlong's, as many of them, the best one last."""
+    """Passages around the windows that fit best, as long as a group of pages of everlong's each, the best one last."""
 
     passages: int | None = None  # as many as everlong recalls groups
+    window: int = 64  # tokens that are scored together
+
+    def __post_init__(self) -> None:
+        for name, value in (("passages", self.passages), ("window", self.window)):
+            if value is not None and value < 1:
+                raise ValueError(f"{self.name}: {name} is {value}, expected at least 1")
+
+    def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:
+        tokens, room = group_tokens(config), trained_window(model) - QUESTION_ROOM
+        count = self.count(config)
+        if count * tokens > room:
+            raise ValueError(
+                f"{self.name}: {count} passages of {tokens} tokens and a question of {QUESTION_ROOM} do not fit "
+                f"the model's window of {trained_window(model):,}; {max(0, room // tokens)} passages do"
+            )
+
+    def count(self, config: MemoryConfig) -> int:
+        """Of passages: no more than everlong has room for, unless a number is set."""
+        if self.passages is not None:
+            return self.passages
+        return max(1, min(config.groups, config.recalled_tokens // group_tokens(config)))
 
     def prepare(self, reading: Reading) -> None:
         self._reading = reading
-        self._passages = cut_passages(reading.texts, reading.passage_tokens)
-        self._count = self.passages if self.passages is not None else reading.mm.config.groups
-        self.index([passage.text for passage in self._passages])
+        self._windows = cut_windows(reading.texts, self.window)
+        self.index([reading.texts[window.part].between(window.begin, window.end) for window in self._windows])
+
+    def find(self, asked: Asked) -> list[Span]:
+        """The passages for a question, best first; none overlaps another."""
+        texts, config = self._reading.texts, self._reading.mm.config
+        allowed = set(chosen_texts(texts, asked.question))
+        found: list[Span] = []
+        for index in np.argsort(-self.scores(asked.question.text), kind="stable"):
+            window = self._windows[index]
+            if len(found) == self.count(config):
+                break
+            if window.part in allowed:
+                span = passage_around(window, texts[window.part], group_tokens(config), found)
+                found += [span] if span is not None else []
+        return found
 
     def answer(self, asked: Asked) -> Reply:
         question, reading = asked.question, self._reading
-        allowed = set(chosen_texts(reading.texts, question))
-        found: list[Passage] = []
-        for index in np.argsort(-self.scores(question.text), kind="stable"):
-            passage = self._passages[index]
-            overlaps = any(passage.begin < other.end and other.begin < passage.end for other in found)
-            if passage.part in allowed and not overlaps:
-                found.append(passage)
-            if len(found) == self._count:
-                break
-        context = "\n\n".join(passage.text.strip() for passage in reversed(found))
+        found = self.find(asked)
+        passages = [part.between(*span) for span in found for part in reading.texts if part.begin <= span[0] < part.end]
+        context = "\n\n".join(passage.strip() for passage in reversed(passages))
         generation = generation_of(question, reading.tokenizer)
         text = answer_from_passage(reading.model, reading.tokenizer, context, question.text, **generation)
-        return Reply(text, tuple((passage.begin, passage.end) for passage in found))
+        return Reply(text, tuple(found))
 
     def held_bytes(self) -> int:
         return sum(len(part.text.encode()) for part in self._reading.texts) + self.index_bytes()
 
     @abc.abstractmethod
-    def index(self, passages: Sequence[str]) -> None:
-        """Make the index of the passages."""
+    def index(self, windows: Sequence[str]) -> None:
+        """Make the index of the windows."""
 
     @abc.abstractmethod
     def scores(self, question: str) -> npt.NDArray[np.float64]:
-        """[passages]: how well each fits."""
+        """[windows]: how well each fits."""
 
     @abc.abstractmethod
     def index_bytes(self) -> int: ...

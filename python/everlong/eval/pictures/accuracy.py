@@ -63,17 +63,19 @@ def draw_by_task(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathli
 
 
 def draw_by_length(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each baseline as it is by default over the lengths; nothing where there is only one length."""
+    """A line for each baseline as it is by default over the lengths; nothing where no line would be."""
     lengths = report["lengths"]
     if len(lengths) < 2:
         return []
-    pyplot, figure, axes = open_figure(8.5, 4.5)
-    markers = "osD^vPX*<>ph"
     last = {
         name: baseline["by_length"][str(lengths[-1])]["mean"]
         for name, baseline in report["baselines"].items()
         if ":" not in name
     }
+    if not last:
+        return []
+    pyplot, figure, axes = open_figure(8.5, 4.5)
+    markers = "osD^vPX*<>ph"
     for number, name in enumerate(sorted(last, key=lambda name: -last[name])):
         points = [100 * report["baselines"][name]["by_length"][str(length)]["mean"] for length in lengths]
         strong = name == "everlong"

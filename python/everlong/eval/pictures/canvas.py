@@ -19,7 +19,6 @@ LABELS: Mapping[str, str] = {
     "full": "full attention, own window",
     "bm25": "BM25, text read again",
     "minilm": "MiniLM, text read again",
-    "snapkv": "SnapKV, own window",
     "gold": "gold text alone",
 }
 
@@ -38,7 +37,6 @@ def open_figure(width: float, height: float) -> tuple[Any, Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "everlong"  # the same picture is the same file
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
@@ -49,9 +47,17 @@ def open_figure(width: float, height: float) -> tuple[Any, Any, Any]:
 
 def save(pyplot: Any, figure: Any, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     """`name`.png and `name`.svg in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    figure.savefig(paths[0], dpi=150)
-    figure.savefig(paths[1], metadata={"Date": None})
+    paths = [write(figure, folder / f"{name}.{suffix}") for suffix in ("png", "svg")]
     pyplot.close(figure)
     return paths
+
+
+def write(figure: Any, path: pathlib.Path) -> pathlib.Path:
+    """One file, PNG or SVG by its suffix, into a folder that is made if it is not there."""
+    import matplotlib
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same picture is the same file: without a date, and with names that are not drawn at random.
+    with matplotlib.rc_context({"svg.hashsalt": "everlong"}):
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return path

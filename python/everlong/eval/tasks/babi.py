@@ -1,6 +1,8 @@
 """Facts that only answer together, scattered over books, in the manner of BABILong (Kuratov et al. 2024, 2406.10149).
 
-Every question has a person and a thing of its own, so that the stories of one haystack do not mix.
+People go from room to room and take things with them; who carries a thing, and which of several moves was the last,
+stands only in the text. Every question has a person and a thing of its own, so that the stories of one haystack do not
+mix; another that does the same is planted for each. Moves follow each other in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -29,30 +31,49 @@ _CANDIDATES = rf"\b(?:{'|'.join(PLACES)})\b"
 _ROOM = 24
 
 
+def _went(person: str, place: str) -> str:
+    return f"{person} went to the {place}."
+
+
+def _took(person: str, thing: str) -> str:
+    return f"{person} picked up the {thing}."
+
+
+def _other_story(draw: Draw) -> tuple[str, ...]:
+    """Another person with another thing, in any of the rooms."""
+    person = draw.person()
+    return _took(person, draw.thing()), *(_went(person, place) for place in draw.rng.sample(PLACES, 2))
+
+
 @dataclasses.dataclass(frozen=True)
 class OneFact:
-    """Where is a person, who went to one place?"""
+    """Where is a person, who went from room to room? The last move answers."""
 
     name: ClassVar[str] = "babi_1"
     family: ClassVar[str] = "babi"
+    moves: int = 3
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
         return [self._question(draw) for _ in range(count)]
 
     def _question(self, draw: Draw) -> Question:
-        person, place = draw.person(), draw.rng.choice(PLACES)
+        person = draw.person()
+        places = draw.rng.sample(PLACES, self.moves)
+        moves = tuple(_went(person, place) for place in places)
         return Question(
-            text=f"To which room did {person} go?",
-            answers=(place,),
+            text=f"Where is {person}?",
+            answers=(places[-1],),
             candidates=_CANDIDATES,
             max_new_tokens=_ROOM,
-            statements=(f"{person} went to the {place}.",),
+            statements=moves,
+            distractors=_other_story(draw),
+            evidence=(moves[-1],),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class TwoFacts:
-    """Where is a thing, which a person took to a place?"""
+    """Where is a thing? Who picked it up, and that person's last move answer together."""
 
     name: ClassVar[str] = "babi_2"
     family: ClassVar[str] = "babi"
@@ -61,19 +82,24 @@ class TwoFacts:
         return [self._question(draw) for _ in range(count)]
 
     def _question(self, draw: Draw) -> Question:
-        person, thing, place = draw.person(), draw.thing(), draw.rng.choice(PLACES)
+        person, thing = draw.person(), draw.thing()
+        places = draw.rng.sample(PLACES, 3)
+        before, *after = (_went(person, place) for place in places)
+        taken = _took(person, thing)
         return Question(
-            text=f"{person} carries the {thing}. In which room is the {thing} now?",
-            answers=(place,),
+            text=f"Where is the {thing}?",
+            answers=(places[-1],),
             candidates=_CANDIDATES,
             max_new_tokens=_ROOM,
-            statements=(f"{person} picked up the {thing}.", f"{person} went to the {place} with all that was carried."),
+            statements=(before, taken, *after),
+            distractors=_other_story(draw),
+            evidence=(taken, after[-1]),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class ThreeFacts:
-    """Where was a thing before it came to where it is?"""
+    """Where was a thing before a room? Who picked it up, and the order of that person's two moves answer together."""
 
     name: ClassVar[str] = "babi_3"
     family: ClassVar[str] = "babi"
@@ -83,17 +109,19 @@ class ThreeFacts:
 
     def _question(self, draw: Draw) -> Question:
         person, thing = draw.person(), draw.thing()
-        earlier, later = draw.rng.sample(PLACES, 2)
+        places = draw.rng.sample(PLACES, 4)
+        before, *after = (_went(person, place) for place in places)
+        taken = _took(person, thing)
+        later = draw.rng.choice((2, 3))  # the move that is named: the second or the third with the thing
         return Question(
-            text=f"{person} carries the {thing}. In which room was the {thing} before the {later}?",
-            answers=(earlier,),
-            candidates=_CANDIDATES,
+            text=f"Where was the {thing} before the {places[later]}?",
+            answers=(places[later - 1],),
+            # "before the kitchen" repeats the question; the kitchen said alone is a guess like any other room.
+            candidates=rf"(?<!before the ){_CANDIDATES}",
             max_new_tokens=_ROOM,
-            statements=(
-                f"{person} picked up the {thing}.",
-                f"First {person} went to the {earlier} with all that was carried.",
-                f"Then {person} went on to the {later} with all that was carried.",
-            ),
+            statements=(before, taken, *after),
+            distractors=_other_story(draw),
+            evidence=(taken, after[later - 2], after[later - 1]),
         )
 
 

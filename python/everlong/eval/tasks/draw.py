@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 
 from everlong.eval import words
 
-# An own text of a task: this share of the whole, within bounds that keep it inside any model's window.
-_OWN_SHARE, _OWN_LEAST, _OWN_MOST = 128, 192, 2_048
+# A text of a task's own: a share of the whole, within bounds.
+_LEAST = 192
+_OWN_SHARE, _OWN_MOST = 128, 2_048
+_TABLE_SHARE, _TABLE_MOST = 32, 8_192
 
 
 def own_tokens(length: int) -> int:
-    """Tokens of a text of a task's own (a list, a table) in a haystack of `length` tokens."""
-    return min(max(length // _OWN_SHARE, _OWN_LEAST), _OWN_MOST)
+    """Tokens of a text of a task's own (noise, a list of words) in a haystack of `length` tokens."""
+    return min(max(length // _OWN_SHARE, _LEAST), _OWN_MOST)
+
+
+def table_tokens(length: int) -> int:
+    """Tokens of a text of keys and values: several times what is recalled, so that the key has to be found in it."""
+    return min(max(length // _TABLE_SHARE, _LEAST), _TABLE_MOST)
 
 
 class Draw:

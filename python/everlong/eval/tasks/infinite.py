@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import ClassVar
 
-from everlong.eval.tasks.draw import Draw, own_tokens
+from everlong.eval.patterns import NUMBER, UUID
+from everlong.eval.tasks.draw import Draw, table_tokens
 from everlong.eval.tasks.question import Document, Question
-from everlong.eval.tasks.ruler import NUMBER, UUID
 
 
 class _StatedNumber:
@@ -76,7 +76,7 @@ class KeyValue:
                 pairs[key] = value
                 yield _entry(key, value)
 
-        draw.fill(own_tokens(length), entries(), ", ")
+        draw.fill(table_tokens(length), entries(), ", ")
         while len(pairs) < count:
             draw.fill(1, entries())
         document = Document(f"object {next(iter(pairs))}", json.dumps(pairs))

@@ -29,7 +29,7 @@ class Question:
     statements: tuple[str, ...] = ()  # planted in the books in this order, a paragraph each
     distractors: tuple[str, ...] = ()  # planted too, and never asked for
     documents: tuple[Document, ...] = ()
-    evidence: tuple[str, ...] = ()  # what in the documents answers; the whole documents when empty
+    evidence: tuple[str, ...] = ()  # which statements, or what in the documents, answer; all of them when empty
     sources: tuple[str, ...] = ()  # a user would name them: recalled from these alone; everywhere when empty
 
     @property

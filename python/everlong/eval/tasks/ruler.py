@@ -1,7 +1,7 @@
 """RULER's eleven tasks that need no download (Hsieh et al. 2024, arXiv 2404.06654), in words of our own.
 
 The filler is books. Needles of many questions share one haystack and are each other's distractors. Where RULER's whole
-context is a list or noise, that is a document of its own among the books (tasks.draw.own_tokens long), so that one
+context is a list or noise, that is a document of its own among the books (tasks.draw says how long), so that one
 reading serves all tasks.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from everlong.eval import words
-from everlong.eval.tasks.draw import Draw, own_tokens
+from everlong.eval.patterns import LONG_NUMBER, NUMBER, UUID
+from everlong.eval.tasks.draw import Draw, own_tokens, table_tokens
 from everlong.eval.tasks.question import Document, Question
 
-NUMBER = r"\d[\d,]*"
-UUID = r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)+"
 _NOISE = "The wind is cold. The road is long. The night is quiet. We walk on. Round the hill and home again."
 _MAGIC_DIGITS = 7
+_LIST_TOKENS = 1_024  # that ten words three times and five times as many others take
 
 Value = Literal["number", "uuid"]
 
@@ -131,7 +131,7 @@ class NiahMultikeyLines:
                 lines.append((name, value))
                 yield _magic(self.value, name, value)
 
-        text = draw.fill(own_tokens(length), sentences())
+        text = draw.fill(table_tokens(length), sentences())
         while len(text) < count:
             text += draw.fill(1, sentences())
         document = Document(f"{self.value}s of {lines[0][0]}", "\n".join(text))
@@ -173,7 +173,7 @@ class NiahMultivalue:
         return Question(
             text=f"What are all the special magic numbers for {key}? There are {self.values}.",
             answers=values,
-            candidates=rf"\d[\d,]{{{_MAGIC_DIGITS - 2},}}",
+            candidates=LONG_NUMBER,
             max_new_tokens=72,
             statements=tuple(f"One of the special magic numbers for {key} is {value}." for value in values),
         )
@@ -196,7 +196,7 @@ class NiahMultiquery:
         return Question(
             text=f"What are the special magic numbers for {', '.join(keys[:-1])} and {keys[-1]}?",
             answers=values,
-            candidates=NUMBER,
+            candidates=LONG_NUMBER,
             max_new_tokens=96,
             statements=tuple(_magic("number", key, value) for key, value in zip(keys, values, strict=True)),
         )
@@ -229,22 +229,25 @@ class VariableTracking:
 
 @dataclasses.dataclass(frozen=True)
 class CommonWords:
-    """A numbered list of words, half of it ten words that come again and again: which are they?"""
+    """A numbered list, mostly of words that come once or twice, and of ten that come more often: which are they?"""
 
     name: ClassVar[str] = "cwe"
     family: ClassVar[str] = "ruler"
     common: int = 10
+    repeats: int = 3  # of a common word at least
+    rare: int = 5  # other words in the list for each of the common ones: its head is no answer
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
         return [self._question(length, draw) for _ in range(count)]
 
     def _question(self, length: int, draw: Draw) -> Question:
-        vocabulary = draw.rng.sample(words.NOUNS + words.ADJECTIVES, len(words.NOUNS) + len(words.ADJECTIVES))
+        every = words.NOUNS + words.ADJECTIVES + words.VERBS
+        vocabulary = draw.rng.sample(every, len(every))
         common, rare = vocabulary[: self.common], vocabulary[self.common :]
-        total = len(draw.fill(own_tokens(length), (f"{n}. {rare[n % len(rare)]}" for n in itertools.count(1))))
-        repeats = max(3, total // (2 * self.common))
-        listed = common * repeats
-        listed += [rare[n % len(rare)] for n in range(max(0, total - len(listed)))]
+        tokens = max(own_tokens(length), min(_LIST_TOKENS, length // 8))
+        total = len(draw.fill(tokens, (f"{n}. {rare[n % len(rare)]}" for n in itertools.count(1))))
+        repeats = max(self.repeats, total // ((1 + self.rare) * self.common))
+        listed = common * repeats + [rare[n % len(rare)] for n in range(total - self.common * repeats)]
         draw.rng.shuffle(listed)
         name = f"word list {draw.number(4)}"
         text = f"This is {name}.\n" + "\n".join(f"{n}. {word}" for n, word in enumerate(listed, 1))
