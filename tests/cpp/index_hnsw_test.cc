@@ -183,6 +183,45 @@ TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
   EXPECT_EQ(LoadHnswIndex(file).status().code(), StatusCode::kNotFound);
 }
 
+// What a memory forgets must not lie in its folder: neither the vector nor its id.
+TEST(HnswIndex, AFileHoldsNothingOfWhatWasRemoved) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "everlong_hnsw_removed_test";
+  std::mt19937_64 random(5);
+  constexpr int64_t kFirst = 0x1122334455667000;
+  Pair pair = MakePair(Metric::kL2);
+  const std::vector<int64_t> ids = Ids(kFirst, 1500);
+  const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
+  ASSERT_TRUE(pair.graph->Add(ids, vectors).ok());
+  ASSERT_TRUE(pair.exact->Add(ids, vectors).ok());
+  const auto holds = [&](size_t i) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(in), {});
+    const bool vector =
+        bytes.find({reinterpret_cast<const char*>(&vectors[i * kDimension]), kDimension * 4}) != std::string::npos;
+    const bool id = bytes.find({reinterpret_cast<const char*>(&ids[i]), sizeof ids[i]}) != std::string::npos;
+    EXPECT_EQ(vector, id);
+    return vector || id;
+  };
+  ASSERT_TRUE(pair.graph->Save(file).ok());
+  EXPECT_TRUE(holds(7) && holds(1499));
+  pair.Remove({kFirst + 7, kFirst + 1499});
+  ASSERT_TRUE(pair.graph->Save(file).ok());
+  EXPECT_FALSE(holds(7) || holds(1499));
+  EXPECT_TRUE(holds(0) && holds(1498));
+  auto loaded = LoadHnswIndex(file);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  std::swap(pair.graph, *loaded);
+  EXPECT_EQ(pair.graph->size(), 1498);
+  EXPECT_GE(pair.Recall(random, 5, {}), 0.97);
+
+  // All of them.
+  EXPECT_EQ(pair.graph->Remove(ids), 1498);
+  ASSERT_TRUE(pair.graph->Save(file).ok());
+  EXPECT_EQ(LoadHnswIndex(file).value()->size(), 0);
+  EXPECT_FALSE(holds(0));
+  std::filesystem::remove(file);
+}
+
 TEST(HnswIndex, SearchesRunBesideAWriter) {
   std::mt19937_64 random(4);
   const auto index = MakeHnswIndex({.dimension = kDimension, .exact_below = 0});

@@ -177,16 +177,10 @@ class HnswIndex final : public VectorIndex {
 
   Status Save(const std::filesystem::path& file) const override {
     const std::shared_lock reading(guard_);
-    EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
-    const size_t count = graph_.cur_element_count;
-    writer.WriteValue(Header{options_, graph_.maxlevel_, graph_.enterpoint_node_, static_cast<int64_t>(count)});
-    writer.WriteAll(std::span<const int>(graph_.element_levels_).first(count));
-    writer.WriteAll(std::span<const char>(graph_.data_level0_memory_, count * graph_.size_data_per_element_));
-    for (size_t row = 0; row < count; ++row) {
-      if (graph_.element_levels_[row] > 0)
-        writer.WriteAll(std::span<const char>(graph_.linkLists_[row], LinkBytes(row)));
-    }
-    return writer.Commit();
+    if (free_rows_.empty()) return SaveRows(file);
+    // A removed row stays as it was until it is used again: none of it may get into a file.
+    EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<HnswIndex> live, BuildOfLive());
+    return live->SaveRows(file);
   }
 
   static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
@@ -349,6 +343,46 @@ class HnswIndex final : public VectorIndex {
       row_ids_.push_back(static_cast<int64_t>(graph_.getExternalLabel(static_cast<hnswlib::tableint>(row))));
     }
     return failed ? CapacityError("no memory for another vector") : OkStatus();
+  }
+
+  Status SaveRows(const std::filesystem::path& file) const {
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+    const size_t count = graph_.cur_element_count;
+    writer.WriteValue(Header{options_, graph_.maxlevel_, graph_.enterpoint_node_, static_cast<int64_t>(count)});
+    writer.WriteAll(std::span<const int>(graph_.element_levels_).first(count));
+    writer.WriteAll(std::span<const char>(graph_.data_level0_memory_, count * graph_.size_data_per_element_));
+    for (size_t row = 0; row < count; ++row) {
+      if (graph_.element_levels_[row] > 0)
+        writer.WriteAll(std::span<const char>(graph_.linkLists_[row], LinkBytes(row)));
+    }
+    return writer.Commit();
+  }
+
+  // The same vectors in a graph without removed rows.
+  [[nodiscard]] Result<std::unique_ptr<HnswIndex>> BuildOfLive() const {
+    try {
+      auto live = std::make_unique<HnswIndex>(options_, std::max(static_cast<size_t>(Live()), kFirstCapacity));
+      std::vector<int64_t> ids;
+      std::vector<float> vectors;
+      const auto add = [&] {
+        EVERLONG_RETURN_IF_ERROR(live->AddSome(ids, vectors.data(), ids.size()));
+        ids.clear();
+        vectors.clear();
+        return OkStatus();
+      };
+      for (size_t row = 0; row < row_ids_.size(); ++row) {
+        if (row_ids_[row] == kNoId) continue;
+        const auto* const vector =
+            reinterpret_cast<const float*>(graph_.getDataByInternalId(static_cast<hnswlib::tableint>(row)));
+        ids.push_back(row_ids_[row]);
+        vectors.insert(vectors.end(), vector, vector + width_);
+        if (ids.size() == kAddedAtOnce) EVERLONG_RETURN_IF_ERROR(add());
+      }
+      EVERLONG_RETURN_IF_ERROR(add());
+      return live;
+    } catch (const std::exception& error) {  // out of memory
+      return CapacityError(std::string("the graph cannot be built anew: ") + error.what());
+    }
   }
 
   VectorHits SearchGraph(const ScannedRows& rows, const float* query, int32_t k, FilterFunctor* filter) const {
