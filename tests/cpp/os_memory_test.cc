@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -15,10 +16,12 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
 #include "os_memory_blocks.h"
 
@@ -387,6 +390,118 @@ TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
     words.kinds = static_cast<uint32_t>(IndexKind::kLexical);
     ExpectSame(*filled.memory->Search(words), *fresh->Search(words));
   }
+}
+
+std::string BytesOf(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Graphs of vectors too, where a removed one stays as it was until its room is used again.
+TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
+  const TemporaryFolder folder;
+  constexpr std::array<float, 8> kSecret{0.5F, 0, -0.5F, 0, 0.5F, 0, 0, -0.5F};  // of length 1, as the index keeps it
+  const std::string_view secret{reinterpret_cast<const char*>(kSecret.data()), sizeof kSecret};
+  const std::filesystem::path embedding = folder.path() / "index" / "embedding";
+  const std::filesystem::path hnsw = folder.path() / "index" / "hnsw";
+  const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
+  SearchRequest request;
+  request.mean_query = mean_query;
+  request.kinds = static_cast<uint32_t>(IndexKind::kHnsw);
+  {
+    const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 31, 20);
+    ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 8, true}).ok());
+    std::mt19937_64 random(32);
+    const std::vector<int32_t> first_page{0};
+    for (const Block& block : filled.blocks) {
+      std::vector<float> vector(kSecret.begin(), kSecret.end());
+      if (block.id != 7) std::ranges::generate(vector, [&] { return static_cast<float>(random() % 100) - 50; });
+      ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector).ok());
+    }
+    ASSERT_TRUE(filled.memory->Search(request).ok());
+    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_NE(BytesOf(embedding).find(secret), std::string::npos);
+    ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{7}).ok());
+    ASSERT_TRUE(filled.memory->Compact().ok());
+    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    EXPECT_EQ(BytesOf(embedding).find(secret), std::string::npos);
+    // Saved between the two as well.
+    ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{8}).ok());
+    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(filled.memory->Compact().ok());
+    EXPECT_EQ(index::LoadHnswIndex(hnsw).value()->size(), 18);
+  }
+  const auto opened = Memory::Open(folder.path(), false).value();
+  ASSERT_TRUE(opened->SetPageVectors({"encoder", 8, true}).ok());
+  EXPECT_TRUE(opened->PagesWithoutVectors().empty());
+  EXPECT_TRUE(opened->Search(request).ok());
+  EXPECT_TRUE(opened->TakeMessages().empty());
+}
+
+// What a crash left of an index that was being saved holds what is forgotten later.
+TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 33, 6);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  const std::filesystem::path index = folder.path() / "index";
+  for (const char* const name : {"heads.writing", "heads.blocks.writing", "embedding.writing"}) {
+    std::ofstream(index / name) << "forgotten";
+  }
+  ASSERT_TRUE(filled.memory->Compact().ok());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(index)) names.push_back(entry.path().filename());
+  EXPECT_TRUE(std::ranges::is_permutation(names, std::vector<std::string>{"heads", "heads.blocks"}));
+
+  // An index that its list does not name: a crash came between the two.
+  const std::string list = BytesOf(index / "heads.blocks");
+  const std::string old = BytesOf(index / "heads");
+  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{3}).ok());
+  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(std::filesystem::exists(index / "heads"));
+  std::ofstream(index / "heads", std::ios::binary | std::ios::trunc) << old;
+  ASSERT_TRUE(filled.memory->Compact().ok());
+  EXPECT_FALSE(std::filesystem::exists(index / "heads"));
+}
+
+// Files can grow to `bytes` and no further: SQLite's VACUUM, which writes all of a large catalog, fails, and a commit
+// into an empty log does not.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(OsMemoryTest, ARepairThatFailsBehindItsCommitIsToldToTheIndexes) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 34, 12);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  std::mt19937_64 random(35);
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 4 * i, 4, std::string(100'000, 's'))).ok());
+  }
+  ASSERT_TRUE(filled.memory->Compact().ok());  // so that the catalog's log is empty
+  DamageOnDisk(folder.path(), filled.blocks[6]);
+  {
+    const FileLimit limit(200'000);
+    EXPECT_EQ(filled.memory->Verify(true).status().code(), StatusCode::kIoError);
+  }
+  for (const PageRef& page : filled.memory->Pages()) EXPECT_NE(page.block, 7);
+  std::vector<std::byte> out(filled.blocks[6].Payload().size());
+  EXPECT_EQ(filled.memory->ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 32, 4)).ok());
+  EXPECT_TRUE(filled.memory->Verify(true)->damage.empty());
 }
 
 TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {

@@ -1,4 +1,5 @@
 // The life of a memory: choosing blocks, forgetting and compacting, scrubbing and repairing, branching.
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +109,99 @@ TEST_F(StoreLife, CompactRemovesEveryByteOfWhatWasForgotten) {
   EXPECT_EQ(store->Append(blocks[0].Draft()).value(), 8);
   ExpectStored(*reader, blocks[0], 8);
   EXPECT_EQ(store->Compact().value(), 0);
+  EXPECT_TRUE(store->Verify(false)->damage.empty());
+}
+
+// Files hold a forgotten block's bytes also where a crash left them under a name that means nothing.
+TEST_F(StoreLife, CompactAndOpenTakeWhatACrashLeft) {
+  const std::vector<std::filesystem::path> left = {folder_ / "segments" / "000001.kvseg.tmp",
+                                                   folder_ / "segments" / "000900.kvseg.tmp",
+                                                   folder_ / "files" / "frame.tmp"};
+  const std::vector<std::filesystem::path> foreign = {folder_ / "segments" / "mine.tmp", folder_ / "files" / "My.tmp"};
+  const auto leave = [&] {
+    for (const auto& files : {left, foreign}) {
+      for (const std::filesystem::path& file : files) WriteFile(file, "left over");
+    }
+  };
+  const auto expect_gone = [&] {
+    for (const std::filesystem::path& file : left) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+    for (const std::filesystem::path& file : foreign) EXPECT_TRUE(std::filesystem::exists(file)) << file;
+  };
+  {
+    const auto store = Create();
+    Fill(*store, 2);
+    ASSERT_OK(store->PutFile("frame", std::vector<std::byte>(10)));
+    leave();
+    ASSERT_OK(store->Compact().status());
+    expect_gone();
+    leave();
+  }
+  const auto reader = Open(true);
+  EXPECT_TRUE(std::filesystem::exists(left[1]));
+  const auto store = Open();
+  expect_gone();
+  EXPECT_EQ(store->File("frame")->size(), 10U);
+}
+
+// Files can grow to `bytes` and no further.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST_F(StoreLife, AReplacementThatFailsLeavesNothing) {
+  const auto store = Create();
+  const std::vector<TestBlock> blocks = Fill(*store, 20);
+  ASSERT_OK(store->PutFile("frame", std::vector<std::byte>(10)));
+  ASSERT_OK(store->Fork(root_ / "branch.everlong"));
+  ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
+  ASSERT_OK(store->Compact().status());  // a copy takes the place of the segment that the fork reads too
+  ASSERT_OK(store->Fork(root_ / "another.everlong"));
+  ASSERT_OK(store->Forget(std::vector<int64_t>{3}));
+  {
+    const FileLimit limit(300'000);
+    EXPECT_EQ(store->PutFile("frame", std::vector<std::byte>(400'000)).code(), StatusCode::kIoError);
+    EXPECT_EQ(store->Compact().status().code(), StatusCode::kIoError);
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  }
+  EXPECT_EQ(store->File("frame")->size(), 10U);
+  ASSERT_OK(store->Compact().status());
+  EXPECT_FALSE(OnDisk(Bytes(blocks[2].Parts(0, 0, 1))));
+  ExpectStored(*store, blocks[3], 4);
+}
+
+// The file system takes no more: what is forgotten gives its room back all the same.
+TEST_F(StoreLife, CompactFreesTheBytesThoughTheCatalogCannotBeRewritten) {
+  const auto store = Create();
+  std::vector<TestBlock> blocks;
+  for (int i = 0; i < 8; ++i) {
+    blocks.emplace_back(static_cast<uint64_t>(i + 1), 40);
+    blocks.back().source = std::string(100'000, 's');
+    ASSERT_OK(store->Append(blocks.back().Draft()).status());
+  }
+  ASSERT_OK(store->Compact().status());  // so that the catalog's log is empty
+  {
+    const FileLimit limit(400'000);
+    ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
+    EXPECT_EQ(store->Compact().status().code(), StatusCode::kIoError);
+  }
+  EXPECT_EQ(store->Stats()->dead_bytes, 0);
+  EXPECT_FALSE(OnDisk(Bytes(blocks[1].Parts(0, 0, 1))));
+  ExpectStored(*store, blocks[2], 3);
+  ASSERT_OK(store->Compact().status());
   EXPECT_TRUE(store->Verify(false)->damage.empty());
 }
 

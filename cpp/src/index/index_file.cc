@@ -43,6 +43,8 @@ std::string Quoted(const std::filesystem::path& file) {
   return quoted;
 }
 
+std::filesystem::path TemporaryOf(std::filesystem::path file) { return file += ".writing"; }
+
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError("could not open", file);
@@ -73,8 +75,7 @@ IndexFileWriter::~IndexFileWriter() {
 }
 
 Result<IndexFileWriter> IndexFileWriter::Create(const std::filesystem::path& file, std::string_view magic) {
-  std::filesystem::path temporary = file;
-  temporary += ".writing";
+  std::filesystem::path temporary = TemporaryOf(file);
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return SystemError("could not create", temporary);
   IndexFileWriter writer(file, std::move(temporary), fd);

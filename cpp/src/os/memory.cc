@@ -374,9 +374,11 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
   for (const int64_t id : blocks) {
     EVERLONG_ASSIGN_OR_RETURN(token_ids[id], s.store->TokenIds(id));
   }
-  EVERLONG_RETURN_IF_ERROR(s.store->Forget(blocks));
+  const Status forgotten = s.store->Forget(blocks);
   const std::unique_lock changing(s.guard);
   for (const auto& [id, ids] : token_ids) {
+    // What fails behind the commit, as giving room back may, leaves them forgotten.
+    if (!forgotten.ok() && s.store->Block(id).status().code() != StatusCode::kNotFound) continue;
     if (const Status removed = s.RemoveFromIndexes(id, ids); !removed.ok()) {
       s.broken = {removed.code(), "block " + std::to_string(id) + " is forgotten but still indexed (" +
                                       removed.message() + "): open the memory anew"};
@@ -384,7 +386,7 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
     }
   }
   s.TellIndexBytes();
-  return OkStatus();
+  return forgotten;
 }
 
 Status Memory::Flush() {
@@ -428,8 +430,9 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
   State& s = *state_;
   const std::scoped_lock writing(s.writer);
   EVERLONG_RETURN_IF_ERROR(s.Flush());
-  EVERLONG_ASSIGN_OR_RETURN(store::VerifyReport report, s.store->Verify(repair));
-  if (!report.dropped.empty()) {
+  Result<store::VerifyReport> report = s.store->Verify(repair);
+  // A repair may fail behind the commit that drops blocks.
+  if (report.ok() ? !report->dropped.empty() : repair && s.IndexesBlocksThatAreGone()) {
     const std::unique_lock changing(s.guard);
     s.broken = s.LoadIndexes();
     EVERLONG_RETURN_IF_ERROR(s.broken);

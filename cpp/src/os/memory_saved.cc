@@ -169,7 +169,9 @@ void Memory::State::RemoveSavedIndexesOfForgotten() {
   const std::vector<CoveredBlock> covered = CoveredBlocks();
   for (const char* const name : kSavedIndexes) {
     const std::optional<SavedIndex> saved = Saved(name);
-    if (!saved || saved->HoldsOnly(covered)) continue;
+    if (!saved) continue;
+    saved->RemoveUnfinished();
+    if (saved->HoldsOnly(covered)) continue;
     saved->Remove();
     MarkUnsaved();
   }

@@ -203,6 +203,11 @@ Status Memory::State::RemoveFromIndexes(int64_t id, std::span<const int32_t> tok
   return OkStatus();
 }
 
+bool Memory::State::IndexesBlocksThatAreGone() const {
+  return std::ranges::any_of(
+      blocks, [this](const auto& block) { return store->Block(block.first).status().code() == StatusCode::kNotFound; });
+}
+
 Status Memory::State::Flush() {
   std::vector<int64_t> lost;
   const Status flushed = store->Flush(&lost);

@@ -107,6 +107,9 @@ struct Memory::State {
   // Takes a block out of every index; `token_ids` are those it was added with. `guard` is held exclusively.
   Status RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids);
 
+  // Whether a block of the indexes is not in the store any more. `writer` is held.
+  [[nodiscard]] bool IndexesBlocksThatAreGone() const;
+
   // Tells the store what the indexes hold in RAM, or will hold: `more`. `guard` or `writer` is held, or nobody else
   // knows this state yet.
   void TellIndexBytes(int64_t more = 0) const;

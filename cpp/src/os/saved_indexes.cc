@@ -76,9 +76,13 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
 
 bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
   const Result<std::optional<List>> list = ReadList();
-  return list.ok() && list->has_value() && std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {
-           return std::ranges::binary_search(blocks, covered.id, {}, &CoveredBlock::id) &&
-                  *std::ranges::lower_bound(blocks, covered.id, {}, &CoveredBlock::id) == covered;
+  if (!list.ok() || !list->has_value()) return false;
+  // A crash may have come between the index and its list, which then says nothing about it.
+  const Result<uint32_t> checksum = index::ChecksumOf(file_);
+  return checksum.ok() && *checksum == (*list)->checksum &&
+         std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {
+           const auto found = std::ranges::lower_bound(blocks, covered.id, {}, &CoveredBlock::id);
+           return found != blocks.end() && *found == covered;
          });
 }
 
@@ -92,7 +96,15 @@ void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
   if (error) copy.Remove();
 }
 
+void SavedIndex::RemoveUnfinished() const {
+  std::error_code ignored;
+  for (const std::filesystem::path& file : {file_, list_}) {
+    std::filesystem::remove(index::TemporaryOf(file), ignored);
+  }
+}
+
 void SavedIndex::Remove() const {
+  RemoveUnfinished();
   std::error_code ignored;
   std::filesystem::remove(list_, ignored);
   std::filesystem::remove(file_, ignored);

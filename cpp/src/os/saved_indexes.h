@@ -53,15 +53,17 @@ class SavedIndex {
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;
 
-  // Whether both files are here and cover no block but those: nothing of one that was forgotten.
+  // Whether both files are here, belong together and cover no block but those: nothing of one that was forgotten.
   [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
 
   // Both files in another folder, if they are here. What could not be copied is not there either: it is
   // made anew.
   void CopyTo(const std::filesystem::path& folder) const;
 
-  // Both files gone, if they were there.
+  // Both files gone, if they were there, and what a crash left of them.
   void Remove() const;
+  // What a crash left of a file that was being written. Nobody writes one now.
+  void RemoveUnfinished() const;
 
  private:
   struct List {

@@ -675,39 +675,44 @@ Status Catalog::Forget(std::span<const int64_t> ids) {
     EVERLONG_RETURN_IF_ERROR(WriteBlockRow(row));
   }
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
-  const std::scoped_lock known(known_mutex_);
-  for (const int64_t id : once) known_.erase(id);
+  DropKnownRowsOf(once);
   return OkStatus();
 }
 
-Status Catalog::DropUnlocked(std::span<const int64_t> ids) {
-  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+Status Catalog::DeleteBlocks(std::span<const int64_t> ids) {
   for (const int64_t id : ids) {
     for (const std::string_view sql : {kDeletePages, kDeleteTags, kDeleteBlock}) {
       EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
       EVERLONG_RETURN_IF_ERROR(query.Bind(id).Run());
     }
   }
-  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  return OkStatus();
+}
+
+void Catalog::DropKnownRowsOf(std::span<const int64_t> ids) {
   const std::scoped_lock known(known_mutex_);
   for (const int64_t id : ids) known_.erase(id);
-  return OkStatus();
 }
 
 Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records) {
   const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(DropUnlocked(ids));
-  for (const RecordRow& record : records) {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
-    query.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Bind(int64_t{record.page});
-    EVERLONG_RETURN_IF_ERROR(query.Run());
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+    EVERLONG_RETURN_IF_ERROR(DeleteBlocks(ids));
+    for (const RecordRow& record : records) {
+      EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
+      query.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Bind(int64_t{record.page});
+      EVERLONG_RETURN_IF_ERROR(query.Run());
+    }
+    EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)"));
+    EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)"));
+    EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   }
-  EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)"));
-  EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)"));
+  DropKnownRowsOf(ids);
   return database_.Execute("VACUUM");
 }
 
-Status Catalog::Purge() {
+Status Catalog::DropForgotten() {
   const std::scoped_lock lock(mutex_);
   std::vector<int64_t> forgotten;
   {
@@ -720,7 +725,15 @@ Status Catalog::Purge() {
   }
   for (const int64_t id : forgotten)
     EVERLONG_RETURN_IF_ERROR(FindBlock(id).status());  // kCorrupt: state may be damaged
-  EVERLONG_RETURN_IF_ERROR(DropUnlocked(forgotten));
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(forgotten));
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  DropKnownRowsOf(forgotten);
+  return OkStatus();
+}
+
+Status Catalog::Rewrite() {
+  const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t busy, SelectNumber(database_, "PRAGMA wal_checkpoint(TRUNCATE)"));
   if (busy == 0) return OkStatus();

@@ -90,10 +90,12 @@ class Catalog {
   // All or none; durable on return.
   Status Forget(std::span<const int64_t> ids);
   // Takes the rows of these blocks out, whatever they hold, and those of records that belong to no block; and these
-  // records of other blocks. Rewrites the file.
+  // records of other blocks: all or none. Then rewrites the file; where that fails they are gone all the same.
   Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records);
-  // Takes the rows of forgotten blocks out of the file and of its log.
-  Status Purge();
+  // Takes the rows of forgotten blocks out: all or none, durable on return.
+  Status DropForgotten();
+  // The file and its log anew, without what deleted rows left in them. kBusy while a reader uses the log.
+  Status Rewrite();
   // A catalog of its own in `file`, which must not exist: as this one is now. Durable on return.
   Status Snapshot(const std::filesystem::path& file);
   // Rows are read from the file again.
@@ -124,7 +126,8 @@ class Catalog {
   Result<BlockRow> LiveBlock(int64_t id);
   Status InsertPages(int64_t id, std::span<const PageRow> rows);
   Status WriteBlockRow(const BlockRow& row);
-  Status DropUnlocked(std::span<const int64_t> ids);
+  Status DeleteBlocks(std::span<const int64_t> ids);
+  void DropKnownRowsOf(std::span<const int64_t> ids);
   Result<KnownRows> LoadRows(int64_t id);
   [[nodiscard]] KnownRows FindKnown(int64_t id) const;
   Result<std::shared_ptr<const PageRow>> RowOf(const PageKey& key, const KnownRows& rows) const;

@@ -53,6 +53,17 @@ Status MakeFolders(const std::filesystem::path& folder, mode_t mode) {
   return SyncFolder(parent);
 }
 
+Status WriteAndRename(const std::filesystem::path& path, const std::filesystem::path& temporary,
+                      std::span<const std::byte> bytes) {
+  {
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+    EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
+    EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
+  return SyncFolder(path.parent_path());
+}
+
 }  // namespace
 
 void UniqueFd::Reset() {
@@ -136,17 +147,27 @@ Status MakeFolder(const std::filesystem::path& folder) { return MakeFolders(fold
 
 Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
                    std::span<const std::byte> bytes) {
-  {
-    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
-    EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
-    EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
-  return SyncFolder(path.parent_path());
+  Status replaced = WriteAndRename(path, temporary, bytes);
+  if (!replaced.ok()) static_cast<void>(RemoveFile(temporary));
+  return replaced;
 }
 
 Status RemoveFile(const std::filesystem::path& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoError("cannot remove", path, errno);
+  return OkStatus();
+}
+
+Status RemoveFiles(const std::filesystem::path& folder,
+                   const std::function<bool(const std::filesystem::path& name)>& goes) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return OkStatus();
+  std::vector<std::filesystem::path> going;
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (goes(entry->path().filename())) going.push_back(entry->path());
+  }
+  if (error) return ErrnoError("cannot list", folder, error.value());
+  for (const std::filesystem::path& path : going) EVERLONG_RETURN_IF_ERROR(RemoveFile(path));
   return OkStatus();
 }
 

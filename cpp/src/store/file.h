@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,6 +69,10 @@ Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::pat
 
 // Removes the name; durable after SyncFolder. No file of that name is no failure.
 Status RemoveFile(const std::filesystem::path& path);
+
+// The same for every file of a folder whose name `goes` picks. No folder is no failure.
+Status RemoveFiles(const std::filesystem::path& folder,
+                   const std::function<bool(const std::filesystem::path& name)>& goes);
 
 // Gives [begin, end) of a file back to the disk, so that it reads as zeros; the file keeps its size. begin and end are
 // multiples of 4096; end may lie behind the end of the file.

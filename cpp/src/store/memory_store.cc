@@ -168,7 +168,9 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   rooms.files = segments.get();
   rooms.segments = std::move(segments);
   EVERLONG_ASSIGN_OR_RETURN(rooms.next_id, rooms.catalog->NextBlockId());
-  return std::unique_ptr<MemoryStore>(new Store(std::move(rooms)));
+  auto store = std::make_unique<Store>(std::move(rooms));
+  EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
+  return std::unique_ptr<MemoryStore>(std::move(store));
 }
 
 }  // namespace everlong::store

@@ -38,6 +38,14 @@ Status OwnFiles::Put(std::string_view name, std::span<const std::byte> bytes) {
   return ReplaceFile(Path(name), Path(name).concat(kTemporary), bytes);
 }
 
+Status OwnFiles::RemoveLeftovers() {
+  const std::scoped_lock lock(mutex_);
+  if (!folder_) return OkStatus();
+  return RemoveFiles(*folder_, [](const std::filesystem::path& name) {
+    return name.extension() == kTemporary && RequireName(name.stem().string()).ok();
+  });
+}
+
 Result<std::vector<std::byte>> OwnFiles::Get(std::string_view name) const {
   EVERLONG_RETURN_IF_ERROR(RequireName(name));
   if (!folder_) {

@@ -25,6 +25,8 @@ class OwnFiles {
 
   // Durable on return, whole or not at all. kInvalidArgument for a name that is none (docs/format.md, "Own files").
   Status Put(std::string_view name, std::span<const std::byte> bytes);
+  // What a crash left of files that were to be replaced goes.
+  Status RemoveLeftovers();
   // kNotFound.
   [[nodiscard]] Result<std::vector<std::byte>> Get(std::string_view name) const;
   [[nodiscard]] Result<std::vector<std::string>> Names() const;  // ascending

@@ -60,6 +60,17 @@ Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, c
   return OkStatus();
 }
 
+// Puts a copy of these ranges of an open file, of `size` bytes, in its place.
+Status ReplaceByCopy(const UniqueFd& file, const std::filesystem::path& path, const std::filesystem::path& temporary,
+                     int64_t size, const std::vector<ByteRange>& live) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+  if (::ftruncate(copy.get(), size) != 0) return ErrnoError("cannot size", temporary, errno);
+  for (const ByteRange& range : live) EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range));
+  EVERLONG_RETURN_IF_ERROR(SyncFile(copy, temporary));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SegmentFiles>> SegmentFiles::OpenForWriting(const std::filesystem::path& folder,
@@ -82,10 +93,16 @@ Result<std::map<int32_t, std::filesystem::path>> SegmentFiles::Files() const {
   return files;
 }
 
+Status SegmentFiles::RemoveLeftovers() const {
+  return RemoveFiles(folder_, [](const std::filesystem::path& name) {
+    return name.extension() == kTemporary && SegmentNumber(name.stem()) > 0;
+  });
+}
+
 Status SegmentFiles::StartWriting(int32_t newest_named, int64_t segment_bytes) {
   segment_bytes_ = segment_bytes;
+  EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
-  for (const auto& [number, path] : files) EVERLONG_RETURN_IF_ERROR(RemoveFile(path.string().append(kTemporary)));
   const int32_t newest_file = files.empty() ? 0 : files.rbegin()->first;
   newest_ = std::max(newest_named, newest_file);
   if (newest_file == 0 || newest_file < newest_named) return OkStatus();
@@ -199,6 +216,7 @@ Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
   // Waits for forks under way: what they have linked is no longer ours alone.
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
   EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kExclusive));
+  EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());  // they hold what counted once
   EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
   for (const auto& [number, path] : files) {
@@ -233,11 +251,10 @@ Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool li
   }
   // A fork reads the file too: a copy with holes takes its place here.
   const std::filesystem::path temporary = path.string().append(kTemporary);
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
-  if (::ftruncate(copy.get(), size) != 0) return ErrnoError("cannot size", temporary, errno);
-  for (const ByteRange& range : live) EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range));
-  EVERLONG_RETURN_IF_ERROR(SyncFile(copy, temporary));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
+  if (Status replaced = ReplaceByCopy(file, path, temporary, size, live); !replaced.ok()) {
+    static_cast<void>(RemoveFile(temporary));
+    return replaced;
+  }
   if (segment == newest_) active_.reset();
   return OkStatus();
 }

@@ -88,6 +88,8 @@ class SegmentFiles final : public SegmentSet {
  private:
   [[nodiscard]] std::filesystem::path Path(int32_t segment) const;
   [[nodiscard]] Result<std::map<int32_t, std::filesystem::path>> Files() const;
+  // What a crash left of copies that were to take a segment's place.
+  [[nodiscard]] Status RemoveLeftovers() const;
   Status StartWriting(int32_t newest_named, int64_t segment_bytes);
   Status StartSegment();
   Status SyncActive();

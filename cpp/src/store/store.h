@@ -84,6 +84,8 @@ class Store final : public MemoryStore {
 
   // The whole of a block, as it could be appended.
   [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
+  // What a crash left of own files that were being replaced goes.
+  Status RemoveLeftovers() { return own_files_.RemoveLeftovers(); }
   // No id below `next` is given from now on.
   Status ReserveIdsBelow(int64_t next);
 

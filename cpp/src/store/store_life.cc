@@ -51,11 +51,14 @@ Result<int64_t> Store::Compact() {
 
 Result<int64_t> Store::CompactLocked() {
   // Rows first: what no row names means nothing, so a crash in between loses nothing.
-  const Status purged = rooms_.catalog->Purge();
-  if (!purged.ok() && purged.code() != StatusCode::kBusy) return purged;
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->DropForgotten());
+  // That is committed: whatever fails from here on, the bytes of those rows go too.
+  const Status rewritten = rooms_.catalog->Rewrite();
+  const Status cleaned = own_files_.RemoveLeftovers();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, rooms_.segments->KeepOnly(LiveRangesOf(records)));
-  EVERLONG_RETURN_IF_ERROR(purged);
+  EVERLONG_RETURN_IF_ERROR(rewritten);
+  EVERLONG_RETURN_IF_ERROR(cleaned);
   return freed;
 }
 
@@ -134,9 +137,10 @@ Result<VerifyReport> Store::Verify(bool repair) {
   if (!repair || report.damage.empty()) return report;
   damaged.erase(0);
   report.dropped.assign(damaged.begin(), damaged.end());
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Drop(report.dropped, lost));
+  const Status dropped = rooms_.catalog->Drop(report.dropped, lost);  // it may fail behind its commit
   if (tier_) tier_->Erase(report.dropped);
   if (manifest_is_damaged) EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
+  EVERLONG_RETURN_IF_ERROR(dropped);
   return report;
 }
 

@@ -17,6 +17,9 @@ namespace everlong::index {
 // 'FILE', for messages.
 std::string Quoted(const std::filesystem::path& file);
 
+// The name under which a file is written until it is whole.
+std::filesystem::path TemporaryOf(std::filesystem::path file);
+
 // The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
 
