@@ -9,10 +9,12 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <new>
 #include <numeric>
 #include <random>
 #include <string>
@@ -24,6 +26,22 @@
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
 #include "os_memory_blocks.h"
+
+namespace {
+
+bool g_no_memory = false;  // for keys of heads
+
+}  // namespace
+
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  const auto multiple = static_cast<std::size_t>(alignment);
+  void* const memory =
+      g_no_memory ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace everlong::os {
 namespace {
@@ -115,6 +133,7 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
     EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
   };
   refuses([](Block& b) { b.keys[static_cast<size_t>(3 * 6 * kDim)] = std::numeric_limits<float>::quiet_NaN(); });
+  refuses([](Block& b) { b.keys[static_cast<size_t>(3 * 6 * kDim)] = 3.4e38F; });  // infinite as a bf16
   refuses([](Block& b) { b.ids.pop_back(); });
   refuses([](Block& b) { b.ids[2] = -1; });
   refuses([](Block& b) { b.stream = -1; });
@@ -143,6 +162,32 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
   store::Manifest manifest = TestManifest();
   manifest.geometry.codec = "int3";
   EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
+// Stored, and not in the indexes: nothing that needs both goes on, and a memory opened anew has the block.
+TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) {
+  const TemporaryFolder folder;
+  int64_t blocks = 0;
+  {
+    const auto memory = Memory::Create(folder.path(), TestManifest()).value();
+    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    std::mt19937_64 random(36);
+    Status appended;
+    g_no_memory = true;
+    for (; appended.ok() && blocks < 1000; ++blocks) {
+      appended = Append(*memory, RandomBlock(random, 0, 4 * blocks, 4)).status();
+    }
+    g_no_memory = false;
+    EXPECT_EQ(appended.code(), StatusCode::kCapacity);
+    EXPECT_NE(appended.message().find("block " + std::to_string(blocks)), std::string::npos) << appended.message();
+    const auto refused = [&appended](const Status& status) { EXPECT_EQ(status.ToString(), appended.ToString()); };
+    refused(Append(*memory, RandomBlock(random, 0, 4 * blocks, 4)).status());
+    refused(memory->Compact().status());
+    refused(memory->Fork(folder.path() / "fork"));
+    refused(memory->SaveIndexes());
+    refused(memory->Forget(std::vector<int64_t>{1}));
+  }
+  const auto memory = Memory::Open(folder.path(), false).value();
+  EXPECT_EQ(std::ssize(memory->Pages()), blocks);
+  EXPECT_TRUE(memory->Compact().ok());
 }
 
 // Softmax mass of every page in fp64, from its definition (findings.md "The index: retrieval heads").

@@ -11,6 +11,7 @@
 #include "everlong/index/index_file.h"
 #include "heads_mirror.h"
 #include "heads_scan.h"
+#include "key_codes.h"
 
 namespace everlong::index {
 namespace {
@@ -73,6 +74,8 @@ HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, Heads
 HeadsIndex::HeadsIndex(HeadsIndex&&) noexcept = default;
 HeadsIndex& HeadsIndex::operator=(HeadsIndex&&) noexcept = default;
 HeadsIndex::~HeadsIndex() = default;
+
+bool HeadsIndex::Takes(std::span<const float> keys) { return std::ranges::all_of(keys, FiniteAsBf16); }
 
 Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens) {
   if (tokens < 1) return InvalidArgumentError("page of " + std::to_string(tokens) + " tokens, expected at least 1");

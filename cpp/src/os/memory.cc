@@ -133,8 +133,8 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   const int64_t tokens = draft.span.size();
   const State::PayloadKeys keys =
       s.DecodePayloadKeys(draft.payload, tokens, s.heads.has_value() ? &*s.heads : nullptr, s.NeedsSums());
-  if (!AllFinite(keys.mean_pool_sum) || !std::ranges::all_of(keys.head_keys, AllFinite)) {
-    return InvalidArgumentError("payload holds keys that are NaN or infinite");
+  if (!AllFinite(keys.mean_pool_sum) || !std::ranges::all_of(keys.head_keys, index::HeadsIndex::Takes)) {
+    return InvalidArgumentError("payload holds keys that are NaN or infinite in bf16");
   }
 
   std::vector<int64_t> page_bytes;
@@ -149,24 +149,17 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
-  s.submitted[id].assign(draft.token_ids.begin(), draft.token_ids.end());
-
-  store::BlockInfo info;
-  info.id = id;
-  info.stream = draft.stream;
-  info.span = draft.span;
-  info.sink_tokens = draft.sink_tokens;
-  info.source = draft.source;
-  info.created_at = draft.created_at;
-  info.tags = draft.tags;
-  {
+  Status indexed;
+  try {
+    indexed = s.IndexSubmitted(id, draft, keys);
+  } catch (const std::exception& error) {  // out of memory
+    indexed = CapacityError(error.what());
+  }
+  if (!indexed.ok()) {
     const std::unique_lock changing(s.guard);
-    if (const Status added = s.AddToIndexes(info, draft.token_ids, keys); !added.ok()) {
-      s.broken = {added.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
-                                    added.message() + "): open the memory anew"};
-      return s.broken;
-    }
-    s.TellIndexBytes();
+    s.broken = {indexed.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
+                                    indexed.message() + "): open the memory anew"};
+    return s.broken;
   }
   s.appended_tokens += tokens;
   if (s.appended_tokens >= State::kTrimTokens) {
@@ -421,7 +414,9 @@ Result<int64_t> Memory::Compact() {
   const std::scoped_lock writing(state_->writer);
   // Before the files of its writer are touched.
   EVERLONG_RETURN_IF_ERROR(CheckWritable(*state_->store));
+  EVERLONG_RETURN_IF_ERROR(state_->broken);
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
+  EVERLONG_RETURN_IF_ERROR(state_->broken);  // by what the flush had to take back
   state_->RemoveSavedIndexesOfForgotten();
   return state_->store->Compact();
 }
@@ -443,6 +438,7 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
 
 Status Memory::Fork(const std::filesystem::path& folder) {
   const std::scoped_lock writing(state_->writer);
+  EVERLONG_RETURN_IF_ERROR(state_->broken);
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   {
     const std::shared_lock reading(state_->guard);

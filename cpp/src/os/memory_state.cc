@@ -87,6 +87,22 @@ Status Memory::State::AddToIndexes(const store::BlockInfo& info, std::span<const
   return OkStatus();
 }
 
+Status Memory::State::IndexSubmitted(int64_t id, const store::BlockDraft& draft, const PayloadKeys& keys) {
+  submitted[id].assign(draft.token_ids.begin(), draft.token_ids.end());
+  store::BlockInfo info;
+  info.id = id;
+  info.stream = draft.stream;
+  info.span = draft.span;
+  info.sink_tokens = draft.sink_tokens;
+  info.source = draft.source;
+  info.created_at = draft.created_at;
+  info.tags = draft.tags;
+  const std::unique_lock changing(guard);
+  EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, draft.token_ids, keys));
+  TellIndexBytes();
+  return OkStatus();
+}
+
 void Memory::State::TellIndexBytes(int64_t more) const {
   int64_t bytes = more + directory.bytes() + statistics.bytes() + lexical->bytes();
   if (heads) bytes += heads->bytes();

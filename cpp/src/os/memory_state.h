@@ -104,6 +104,9 @@ struct Memory::State {
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
   Status AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids, const PayloadKeys& keys);
 
+  // Notes what a submitted block needs if it is lost, and puts it into every index. `writer` is held.
+  Status IndexSubmitted(int64_t id, const store::BlockDraft& draft, const PayloadKeys& keys);
+
   // Takes a block out of every index; `token_ids` are those it was added with. `guard` is held exclusively.
   Status RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids);
 

@@ -68,6 +68,9 @@ class HeadsIndex {
   };
   [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
 
+  // Whether these are keys that Add takes: each a finite bf16.
+  [[nodiscard]] static bool Takes(std::span<const float> keys);
+
   // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
   // scored. kInvalidArgument on a wrong size, no tokens, or a key that is no finite bf16; the index is then unchanged.
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
