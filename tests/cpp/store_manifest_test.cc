@@ -60,6 +60,20 @@ TEST_F(StoreManifest, RefusesTextsThatAreNotUtf8) {
   EXPECT_EQ(ReadManifest(folder_).status().code(), StatusCode::kNotFound);
 }
 
+TEST_F(StoreManifest, RefusesWhatCouldNotBeReadAgain) {
+  Manifest manifest = TestManifest();
+  manifest.attributes[std::string("nul\0in it", 9)] = std::string("\0", 1);
+  ASSERT_OK(WriteManifest(folder_, manifest));
+  EXPECT_EQ(ReadManifest(folder_)->attributes, manifest.attributes);
+  std::filesystem::remove(path());
+  const auto store = Create();
+  // Six bytes of JSON each.
+  EXPECT_EQ(store->SetAttribute("long", std::string(12 << 20, '\x01')).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(store->manifest().attributes.contains("long"));
+  ASSERT_OK(store->SetAttribute(std::string("a\0b", 3), "kept"));
+  EXPECT_EQ(Open(true)->manifest().attributes.at(std::string("a\0b", 3)), "kept");
+}
+
 TEST_F(StoreManifest, FingerprintNamesEveryFieldThatDiffers) {
   const Manifest manifest = TestManifest();
   EXPECT_OK(CheckFingerprint(manifest, manifest.fingerprint));

@@ -59,9 +59,13 @@ class Fields {
   void Read(const char* name, std::map<std::string, std::string>& value) {
     const Json* member = Find(name, &Json::is_object, "an object");
     if (member == nullptr) return;
-    Fields inner(*member, prefix_ + name + ".");
-    for (const auto& [key, text] : member->items()) inner.Read(key.c_str(), value[key]);
-    if (problem_.empty()) problem_ = inner.problem_;
+    for (const auto& [key, text] : member->items()) {  // a key may hold any character, NUL too
+      if (text.is_string()) {
+        value[key] = text.get_ref<const std::string&>();
+      } else if (problem_.empty()) {
+        problem_ = prefix_ + name + "." + key + " is not text";
+      }
+    }
   }
   // The member, {} when it is missing.
   const Json& Object(const char* name) {
@@ -210,6 +214,10 @@ Result<std::string> ManifestText(const Manifest& manifest) {
   EVERLONG_RETURN_IF_ERROR(ValidateManifest(manifest));
   const Json json = ToJson(manifest);
   std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (std::ssize(text) > kMaxManifestBytes) {
+    return InvalidArgumentError("manifest: its text has " + std::to_string(text.size()) + " bytes, expected at most " +
+                                std::to_string(kMaxManifestBytes));
+  }
   // What is not UTF-8 was replaced just now, and so reads back as something else.
   if (Json::parse(text, nullptr, false) != json) return InvalidArgumentError("manifest: a text is not valid UTF-8");
   EVERLONG_CHECK(text.starts_with(kOpening));
