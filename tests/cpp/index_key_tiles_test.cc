@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <new>
 #include <random>
 #include <span>
 #include <string>
@@ -11,6 +13,22 @@
 
 #include "everlong/index/heads_kernel.h"
 #include "everlong/index/key_tiles.h"
+
+namespace {
+
+bool g_no_memory = false;  // for what is aligned as slabs are
+
+}  // namespace
+
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  const auto multiple = static_cast<std::size_t>(alignment);
+  void* const memory =
+      g_no_memory ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace everlong::index {
 namespace {
@@ -77,6 +95,27 @@ TEST_P(KeyTilesTest, KeepsKeysWithinHalfAStep) {
       }
     }
   }
+}
+
+TEST_P(KeyTilesTest, WithoutMemoryForASlabItStaysAsItWas) {
+  std::mt19937 random(53);
+  constexpr int32_t kDim = 16;
+  const std::vector<float> small = UnlikeChannels(1, 1, kDim, random);
+  // More than a slab that holds one token, and what would fit into the slab of the former.
+  const std::vector<float> large = UnlikeChannels(1, 1 << 14, kDim, random);
+  const std::vector<float> half = UnlikeChannels(1, 1 << 13, kDim, random);
+  KeyTiles tiles(1, kDim, GetParam());
+  KeyTiles expected(1, kDim, GetParam());
+  ASSERT_TRUE(tiles.Add(small, 1).ok());
+  ASSERT_TRUE(expected.Add(small, 1).ok());
+  g_no_memory = true;
+  EXPECT_THROW(static_cast<void>(tiles.Add(large, 1 << 14)), std::bad_alloc);
+  g_no_memory = false;
+  EXPECT_EQ(tiles.pages(), 1);
+  ASSERT_TRUE(tiles.Add(half, 1 << 13).ok());
+  ASSERT_TRUE(expected.Add(half, 1 << 13).ok());
+  for (int32_t page = 0; page < 2; ++page) EXPECT_TRUE(std::ranges::equal(tiles.words(page), expected.words(page)));
+  EXPECT_EQ(tiles.bytes(), expected.bytes());
 }
 
 TEST_P(KeyTilesTest, EveryKernelExpandsToWhatIsKept) {

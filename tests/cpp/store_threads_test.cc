@@ -1,8 +1,38 @@
 // Threads beside each other; worth most under ThreadSanitizer.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <thread>
+#include <utility>
 
 #include "store_fixture.h"
+
+namespace {
+
+bool g_no_threads = false;
+const char* g_removed_before_lock = nullptr;  // once
+
+}  // namespace
+
+// These take the place of the C library's in this program.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                              void* argument) noexcept {
+  if (g_no_threads) return EAGAIN;
+  using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static auto* const create = reinterpret_cast<Create*>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, start, argument);
+}
+
+extern "C" int flock(int fd, int operation) noexcept {
+  if (const char* const path = std::exchange(g_removed_before_lock, nullptr)) ::unlink(path);
+  using Flock = int(int, int);
+  static auto* const lock = reinterpret_cast<Flock*>(::dlsym(RTLD_NEXT, "flock"));
+  return lock(fd, operation);
+}
 
 namespace everlong::store {
 namespace {
@@ -116,6 +146,24 @@ TEST_P(StoreThreads, AppendersTakeTurns) {
     block.stream = blocks[i].stream;
     ExpectStored(store, block, blocks[i].id);
   }
+}
+
+using StoreWithoutThreads = StoreFolderTest;
+
+TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
+  const auto store = Create();
+  const TestBlock block(1, 20);
+  g_no_threads = true;
+  const Status refused = store->Submit(block.Draft()).status();
+  g_no_threads = false;
+  EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused.ToString();
+  std::vector<int64_t> lost;
+  ASSERT_OK(store->Flush(&lost));
+  EXPECT_TRUE(lost.empty());
+  EXPECT_TRUE(store->Blocks()->empty());
+  ASSERT_EQ(store->Submit(block.Draft()).value(), 1);
+  ASSERT_OK(store->Flush(nullptr));
+  ExpectStored(*store, block, 1);
 }
 
 }  // namespace

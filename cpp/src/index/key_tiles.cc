@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "key_codes.h"
 
@@ -35,8 +36,10 @@ KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
 
 uint32_t* KeyTiles::Reserve(size_t words) {
   if (slab_words_ - slab_used_ < words) {
-    slab_words_ = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
-    slabs_.emplace_back(new (std::align_val_t(kAlignment)) uint32_t[slab_words_]);
+    const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
+    std::unique_ptr<uint32_t[], FreeAligned> slab(new (std::align_val_t(kAlignment)) uint32_t[slab_words]);
+    slabs_.push_back(std::move(slab));
+    slab_words_ = slab_words;  // once it is there
     slab_used_ = 0;
     total_words_ += slab_words_;
   }

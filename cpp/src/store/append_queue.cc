@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 namespace everlong::store {
@@ -48,11 +49,17 @@ Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return pending_.empty() || bytes_ + bytes <= budget_ || !failure_.ok(); });
   EVERLONG_RETURN_IF_ERROR(failure_);
+  if (!thread_.joinable()) {  // before a block stands in the queue, for without one it would stand there for good
+    try {
+      thread_ = std::thread([this] { Work(); });
+    } catch (const std::system_error& error) {
+      return IoError(std::string("cannot start the thread that stores blocks: ") + error.what());
+    }
+  }
   const int64_t id = next_id_++;
   queue_.emplace_back(id, draft);
   pending_.insert(id);
   bytes_ += bytes;
-  if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
   changed_.notify_all();
   return id;
 }
