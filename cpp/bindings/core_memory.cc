@@ -46,13 +46,19 @@ auto Unlocked(const Work& work) {
 class MemoryHandle {
  public:
   explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  ~MemoryHandle() { Close(); }
+  MemoryHandle(const MemoryHandle&) = delete;
+  MemoryHandle& operator=(const MemoryHandle&) = delete;
 
   // work(memory) without the GIL; ClosedError after Close.
   template <class Work>
   auto Call(const Work& work) const {
     if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
-    const std::shared_ptr<Memory> memory = memory_;
-    return Unlocked([&] { return work(*memory); });
+    std::shared_ptr<Memory> memory = memory_;
+    return Unlocked([&] {
+      const std::shared_ptr<Memory> held = std::move(memory);  // the last owner may be this call, and it has no GIL
+      return work(*held);
+    });
   }
   // For what outlives a call.
   [[nodiscard]] std::shared_ptr<Memory> Share() const {
@@ -75,6 +81,14 @@ class PendingReadsHandle {
  public:
   PendingReadsHandle(std::shared_ptr<Memory> memory, py::object out, std::unique_ptr<store::PendingReads> reads)
       : memory_(std::move(memory)), out_(std::move(out)), reads_(std::move(reads)) {}
+  ~PendingReadsHandle() {
+    Unlocked([this] {
+      reads_.reset();  // waits
+      memory_.reset();
+    });
+  }
+  PendingReadsHandle(const PendingReadsHandle&) = delete;
+  PendingReadsHandle& operator=(const PendingReadsHandle&) = delete;
   void Wait() {
     RaiseIfError(Unlocked([this] { return reads_->Wait(); }));
   }
@@ -82,7 +96,7 @@ class PendingReadsHandle {
  private:
   std::shared_ptr<Memory> memory_;
   py::object out_;
-  std::unique_ptr<store::PendingReads> reads_;  // last, so that it is waited for before the others go
+  std::unique_ptr<store::PendingReads> reads_;
 };
 
 store::StoreOptions Options(std::optional<int64_t> host_bytes) {
@@ -160,8 +174,11 @@ store::TensorView ViewTensor(const std::string& name, const py::handle& value) {
 }
 
 void PutTensors(const MemoryHandle& self, int64_t block, const std::string& kind, const py::dict& tensors) {
+  // Another thread may change the caller's dict while the arrays are written.
+  const auto held = py::reinterpret_steal<py::dict>(PyDict_Copy(tensors.ptr()));
+  if (!held) throw py::error_already_set();
   std::vector<store::TensorView> views;
-  for (const auto& [name, value] : tensors) views.push_back(ViewTensor(py::str(name), value));
+  for (const auto& [name, value] : held) views.push_back(ViewTensor(py::str(name), value));
   RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, ParseTensorKind(kind), views); }));
 }
 
@@ -269,6 +286,22 @@ uint32_t ParseKinds(const std::vector<std::string>& names) {
   return kinds;
 }
 
+// The core sees no shapes: an array with two dimensions swapped has as many numbers.
+void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, size_t tokens) {
+  const auto [heads, layout] = self.Call([](Memory& memory) {
+    return std::pair(static_cast<py::ssize_t>(memory.retrieval_heads().size()), memory.layout());
+  });
+  if (heads == 0) return;  // the core says so
+  const auto array = py::reinterpret_borrow<py::array>(head_queries);
+  const std::array<py::ssize_t, 3> expected = {static_cast<py::ssize_t>(tokens), heads, py::ssize_t{layout.head_dim}};
+  if (std::equal(expected.begin(), expected.end(), array.shape())) return;
+  const auto text = [](const py::ssize_t* shape) {
+    return "[" + std::to_string(shape[0]) + ", " + std::to_string(shape[1]) + ", " + std::to_string(shape[2]) + "]";
+  };
+  throw py::value_error("head_queries: shape " + text(array.shape()) +
+                        ", expected [tokens, heads, D] = " + text(expected.data()));
+}
+
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                         const py::object& mean_query, const py::object& page_query,
                         const std::vector<std::string>& kinds, bool idf_weights, int32_t max_groups, int32_t neighbours,
@@ -281,6 +314,9 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
   if (!page_query.is_none()) request.page_query = View<float>(page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
+  if (!request.head_queries.empty() && (request.kinds & static_cast<uint32_t>(os::IndexKind::kHeads)) != 0) {
+    CheckHeadQueries(self, head_queries, request.token_ids.size());
+  }
   request.idf_weights = idf_weights;
   request.max_groups = max_groups;
   request.neighbours = neighbours;
@@ -301,9 +337,12 @@ std::unique_ptr<PendingReadsHandle> StartReadPages(const MemoryHandle& self, con
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
   // Before they begin: close() in another thread may come before they are returned.
   std::shared_ptr<Memory> memory = self.Share();
-  auto reads = ValueOrRaise(
-      Unlocked([&] { return memory->StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes)); }));
-  return std::make_unique<PendingReadsHandle>(std::move(memory), out, std::move(reads));
+  auto reads = Unlocked([&] {
+    auto started = memory->StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes));
+    if (!started.ok()) memory.reset();
+    return started;
+  });
+  return std::make_unique<PendingReadsHandle>(std::move(memory), out, ValueOrRaise(std::move(reads)));
 }
 
 py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32_t layer) {

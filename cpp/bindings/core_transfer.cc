@@ -94,9 +94,9 @@ void BindTransfer(py::module_& module) {
       .def(py::init(&MakeEngine), py::arg("device"), py::arg("pool_bytes"))
       .def("acquire", &Acquire, py::arg("bytes"))
       .def("try_acquire", &TryAcquire, py::arg("bytes"), py::arg("keep_free") = 0)
-      .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer"), py::arg("device_address"),
-           py::arg("stream") = 0)
-      .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer"), py::arg("device_address"),
+      .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer").none(false),
+           py::arg("device_address"), py::arg("stream") = 0)
+      .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer").none(false), py::arg("device_address"),
            py::arg("stream") = 0)
       .def(
           "wait",

@@ -221,7 +221,7 @@ class Memory:
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        Any of the sources, all of the tags.
+        Other shapes raise ValueError. Any of the sources, all of the tags.
         """
     def recent_pages(
         self,

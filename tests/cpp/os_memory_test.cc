@@ -162,6 +162,21 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
   store::Manifest manifest = TestManifest();
   manifest.geometry.codec = "int3";
   EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
+TEST(OsMemoryTest, AMeanQueryIsOneVector) {
+  const Filled filled = FilledInRam(37, 3);
+  const std::vector<float> two(static_cast<size_t>(2 * kKvHeads * kDim), 1.0F);
+  for (const IndexKind kind : {IndexKind::kMeanPool, IndexKind::kHnsw}) {
+    SearchRequest request;
+    request.kinds = static_cast<uint32_t>(kind);
+    request.mean_query = two;
+    const Status refused = filled.memory->Search(request).status();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("mean_query has 32 numbers, expected 16"), std::string::npos) << refused.message();
+    request.mean_query = std::span(two).first(two.size() / 2);
+    EXPECT_TRUE(filled.memory->Search(request).ok());
+  }
+}
+
 // Stored, and not in the indexes: nothing that needs both goes on, and a memory opened anew has the block.
 TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) {
   const TemporaryFolder folder;

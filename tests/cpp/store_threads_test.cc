@@ -166,5 +166,27 @@ TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
   ExpectStored(*store, block, 1);
 }
 
+TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 1}).value();
+  const TestBlock block(1, 60);
+  for (int64_t id = 1; id <= 20; ++id) {
+    ASSERT_EQ(store->Append(block.Draft()).value(), id);
+    std::vector<std::byte> out(block.payload.size());
+    std::vector<PageRead> reads;
+    size_t at = 0;
+    for (int32_t page = 0; page < block.pages(); ++page) {
+      const auto bytes = static_cast<size_t>(block.page_bytes[static_cast<size_t>(page)]);
+      reads.push_back({id, page, 0, kLayers, std::span(out).subspan(at, bytes)});
+      at += bytes;
+    }
+    const std::unique_ptr<PendingReads> pending = store->StartReadPages(reads);
+    std::thread other([&pending] { EXPECT_OK(pending->Wait()); });
+    EXPECT_OK(pending->Wait());
+    other.join();
+    EXPECT_TRUE(out == block.payload);
+  }
+}
+
 }  // namespace
 }  // namespace everlong::store

@@ -407,6 +407,70 @@ def test_closed_memories_say_so(memory) -> None:
             call()
 
 
+def test_search_takes_queries_of_their_own_shape_alone(memory) -> None:
+    written = fill(memory)
+    memory.set_retrieval_heads(HEADS)
+    ids = written[0].ids[: len(HEADS)]
+    for shape in ((DIM, len(HEADS), 3), (3, DIM, len(HEADS)), (1, 3 * len(HEADS), DIM), (2, len(HEADS), DIM)):
+        with pytest.raises(ValueError, match=r"head_queries: shape \[.*expected \[tokens, heads, D\] = \[3, 3, 8\]"):
+            memory.search(token_ids=ids, head_queries=np.ones(shape, dtype=np.float32), kinds=["heads"])
+    memory.search(token_ids=ids, head_queries=np.ones((3, len(HEADS), DIM), dtype=np.float32), kinds=["heads"])
+    for kind in ("mean_pool", "hnsw"):
+        for factor in (2, 3):
+            query = np.ones(factor * KV_HEADS * DIM, dtype=np.float32)
+            with pytest.raises(ValueError, match=rf"mean_query has {16 * factor} numbers, expected 16"):
+                memory.search(token_ids=ids, mean_query=query, kinds=[kind])
+
+
+def test_transfers_want_a_buffer() -> None:
+    engine = _core.TransferEngine(device=None, pool_bytes=1 << 20)
+    for hand_over in (engine.to_device, engine.to_host):
+        with pytest.raises(TypeError):
+            hand_over(None, 0)
+
+
+def test_arrays_live_while_they_are_stored(tmp_path) -> None:
+    memory = _core.Memory.create(str(tmp_path / "m"), manifest())
+    fill(memory, 1)
+    tensors: dict[str, Any] = {}
+    done = threading.Event()
+
+    def change() -> None:
+        while not done.is_set():
+            tensors["x"] = np.full(1 << 20, 7, dtype=np.uint8)
+
+    changing = threading.Thread(target=change)
+    tensors["x"] = np.full(1 << 20, 7, dtype=np.uint8)
+    changing.start()
+    try:
+        for _ in range(20):
+            memory.put_tensors(1, "index", tensors)
+            assert (memory.tensors(1, "index")["x"] == 7).all()
+    finally:
+        done.set()
+        changing.join()
+    memory.close()
+
+
+def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None:
+    """Dropping the last reference writes what is queued; other threads go on meanwhile."""
+    memory = _core.Memory.create(str(tmp_path / "m"), manifest())
+    fill(memory)
+    out = np.zeros(sum(memory.page_bytes(p.end - p.begin) for p in memory.pages()), dtype=np.uint8)
+    reads = memory.start_read_pages(memory.pages(), 0, LAYERS, out)
+    del memory
+    waiting = [threading.Thread(target=reads.wait) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+    assert out.any()
+    del reads
+    again = _core.Memory.open(str(tmp_path / "m"))
+    assert len(again.blocks()) == 8
+    again.close()
+
+
 def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
     """close() comes while another thread's read waits for a large block that is being written."""
     tokens, page = 512, 64

@@ -54,6 +54,10 @@ std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
 
 Result<index::Ranking> Memory::State::RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,
                                                  int32_t count, const index::PageFilter& filter) const {
+  if (std::ssize(query) != block_index.dimension()) {
+    return InvalidArgumentError("mean_query has " + std::to_string(query.size()) + " numbers, expected " +
+                                std::to_string(block_index.dimension()));
+  }
   const auto pages_of = [this](int64_t id) {
     const BlockPages& block = blocks.at(id);
     return std::views::iota(block.first, block.first + block.count);

@@ -1,6 +1,7 @@
 // Reading: pages from the RAM tier and from the segments, tensors, what the catalog says.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -72,6 +73,7 @@ class PageReads final : public PendingReads, public ReadJob {
       : ReadJob(misses.size()), store_(store), misses_(std::move(misses)), failures_(misses_.size()) {}
 
   Status Wait() override {
+    const std::scoped_lock answering(answer_mutex_);  // one finds the answer, who else waits gets the same
     if (answer_) return *answer_;
     Finish();
     answer_.emplace();
@@ -99,6 +101,7 @@ class PageReads final : public PendingReads, public ReadJob {
   const Store& store_;
   const std::vector<Miss> misses_;
   std::vector<Status> failures_;
+  std::mutex answer_mutex_;
   std::optional<Status> answer_;
 };
 
