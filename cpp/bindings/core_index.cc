@@ -53,6 +53,12 @@ void AtLeast(const char* name, int64_t value, int64_t least) {
                         std::to_string(least));
 }
 
+void AtMost(const char* name, int64_t value, int64_t most) {
+  if (value <= most) return;
+  throw py::value_error(std::string(name) + ": " + std::to_string(value) + ", expected at most " +
+                        std::to_string(most));
+}
+
 std::unique_ptr<VectorIndex> Flat(int32_t dimension, const std::string& metric, const std::string& storage) {
   AtLeast("dimension", dimension, 1);
   return index::MakeFlatIndex({dimension, ParseMetric(metric), ParseStorage(storage)});
@@ -62,6 +68,7 @@ std::unique_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, 
                                   int32_t ef, int32_t exact_below) {
   AtLeast("dimension", dimension, 1);
   AtLeast("links", links, 2);
+  AtMost("links", links, index::kMostHnswLinks);
   AtLeast("ef_construction", ef_construction, 1);
   AtLeast("ef", ef, 1);
   return index::MakeHnswIndex({dimension, ParseMetric(metric), links, ef_construction, ef, exact_below});

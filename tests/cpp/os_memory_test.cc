@@ -162,6 +162,12 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
   store::Manifest manifest = TestManifest();
   manifest.geometry.codec = "int3";
   EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
+  manifest = TestManifest();
+  manifest.geometry.kv_heads = 1 << 16;
+  manifest.geometry.head_dim = 1 << 16;
+  EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(OsMemoryTest, AMeanQueryIsOneVector) {
   const Filled filled = FilledInRam(37, 3);
   const std::vector<float> two(static_cast<size_t>(2 * kKvHeads * kDim), 1.0F);
@@ -174,6 +180,28 @@ TEST(OsMemoryTest, AMeanQueryIsOneVector) {
     EXPECT_NE(refused.message().find("mean_query has 32 numbers, expected 16"), std::string::npos) << refused.message();
     request.mean_query = std::span(two).first(two.size() / 2);
     EXPECT_TRUE(filled.memory->Search(request).ok());
+  }
+}
+
+// Another program's file may hold a memory that no Memory can be opened over.
+TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path());
+  std::mt19937_64 random(38);
+  const Block block = RandomBlock(random, 0, 0, 6);
+  const std::vector<std::byte> payload = block.Payload();
+  for (const std::string codec : {"int3", "bf16"}) {  // the payload is of fp32
+    const auto store = store::MemoryStore::Create(std::nullopt, TestManifest(codec)).value();
+    const std::vector<int64_t> page_bytes{4 * kLayers * 2 * kKvHeads * 4 * kDim, 4 * kLayers * 2 * kKvHeads * 2 * kDim};
+    store::BlockDraft draft;
+    draft.span = block.span;
+    draft.token_ids = block.ids;
+    draft.payload = payload;
+    draft.page_bytes = page_bytes;
+    ASSERT_TRUE(store->Append(draft).ok());
+    ASSERT_TRUE(store->Export(folder.path() / codec).ok());
+    EXPECT_EQ(Memory::Import(folder.path() / codec, folder.path() / "made").status().code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "made"));
   }
 }
 

@@ -422,6 +422,13 @@ def test_search_takes_queries_of_their_own_shape_alone(memory) -> None:
                 memory.search(token_ids=ids, mean_query=query, kinds=[kind])
 
 
+def test_a_graph_has_no_more_links_than_its_file_may_say() -> None:
+    graph = {"dimension": 4, "metric": "l2", "ef_construction": 10, "ef": 10, "exact_below": 0}
+    assert _core.VectorIndex.hnsw(**graph, links=10_000).size == 0
+    with pytest.raises(ValueError, match=r"links: 10001, expected at most 10000"):
+        _core.VectorIndex.hnsw(**graph, links=10_001)
+
+
 def test_transfers_want_a_buffer() -> None:
     engine = _core.TransferEngine(device=None, pool_bytes=1 << 20)
     for hand_over in (engine.to_device, engine.to_host):

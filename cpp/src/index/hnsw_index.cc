@@ -95,7 +95,8 @@ class HnswIndex final : public VectorIndex {
         space_(width_, options.metric),
         graph_(&space_, capacity, static_cast<size_t>(options.links), static_cast<size_t>(options.ef_construction),
                kSeed) {
-    EVERLONG_CHECK(options.dimension >= 1 && options.links >= 2 && options.ef_construction >= 1 && options.ef >= 1);
+    EVERLONG_CHECK(options.dimension >= 1 && options.links >= 2 && options.links <= kMostHnswLinks &&
+                   options.ef_construction >= 1 && options.ef >= 1);
     graph_.setEf(static_cast<size_t>(options.ef));
     AlignRows();
     AdviseRows();
@@ -189,7 +190,7 @@ class HnswIndex final : public VectorIndex {
     Header header;
     EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
     const HnswOptions& options = header.options;
-    if (options.dimension < 1 || options.metric > Metric::kL2 || options.links < 2 || options.links > 10'000 ||
+    if (options.dimension < 1 || options.metric > Metric::kL2 || options.links < 2 || options.links > kMostHnswLinks ||
         options.ef_construction < 1 || options.ef < 1 || header.count < 0 ||
         std::cmp_greater(header.count, reader.left() / sizeof(float)) ||
         (header.count > 0 && (header.entry_row >= header.count || header.max_level < 0))) {

@@ -1,6 +1,7 @@
 #include "everlong/kv/payload.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "everlong/base/check.h"
@@ -60,6 +61,12 @@ Status Validate(const PayloadLayout& layout) {
   EVERLONG_RETURN_IF_ERROR(RequirePositive("kv_heads", layout.kv_heads));
   EVERLONG_RETURN_IF_ERROR(RequirePositive("head_dim", layout.head_dim));
   EVERLONG_RETURN_IF_ERROR(RequirePositive("page_tokens", layout.page_tokens));
+  // The size of a block's mean key, which is counted in 32 bits.
+  if (int64_t{layout.kv_heads} * layout.head_dim > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgumentError("payload layout: kv_heads * head_dim is " +
+                                std::to_string(int64_t{layout.kv_heads} * layout.head_dim) +
+                                "; expected less than 2^31");
+  }
   // An upper bound of PageBytes, in factors that do not overflow by themselves.
   int64_t bytes = 0;
   const bool overflows = __builtin_mul_overflow(static_cast<int64_t>(layout.layers) * layout.kv_heads,

@@ -24,6 +24,23 @@ Result<kv::PayloadLayout> LayoutOf(const store::Manifest& manifest) {
   return layout;
 }
 
+Result<kv::PayloadLayout> LayoutOfStore(const store::MemoryStore& store) {
+  auto layout = LayoutOf(store.manifest());
+  if (!layout.ok()) return CorruptError(NameOf(store) + ": manifest: " + layout.status().message());
+  return layout;
+}
+
+// Of a store that another program may have written: whether it is a memory that this one could open.
+Status RequireIndexable(const store::MemoryStore& store) {
+  EVERLONG_ASSIGN_OR_RETURN(const kv::PayloadLayout layout, LayoutOfStore(store));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store.Blocks());
+  for (const store::BlockInfo& info : infos) {
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, store.TokenIds(info.id));
+    EVERLONG_RETURN_IF_ERROR(CheckStored(info, std::ssize(token_ids), layout, NameOf(store)));
+  }
+  return OkStatus();
+}
+
 std::string SpanName(TokenSpan span) {
   std::string name = "[";
   name.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
@@ -103,16 +120,14 @@ Result<std::unique_ptr<Memory>> Memory::Import(const std::filesystem::path& file
                                                const std::optional<std::filesystem::path>& folder,
                                                const store::StoreOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<store::MemoryStore> store,
-                            store::MemoryStore::Import(file, folder, options));
+                            store::MemoryStore::Import(file, folder, options, RequireIndexable));
   return Over(std::move(store));
 }
 
 Result<std::unique_ptr<Memory>> Memory::Over(std::unique_ptr<store::MemoryStore> store) {
   auto state = std::make_unique<State>();
   state->store = std::move(store);
-  auto layout = LayoutOf(state->store->manifest());
-  if (!layout.ok()) return CorruptError(state->Name() + ": manifest: " + layout.status().message());
-  state->layout = *layout;
+  EVERLONG_ASSIGN_OR_RETURN(state->layout, LayoutOfStore(*state->store));
   EVERLONG_RETURN_IF_ERROR(state->LoadIndexes());
   state->TellIndexBytes();
   return std::unique_ptr<Memory>(new Memory(std::move(state)));

@@ -113,9 +113,21 @@ void Memory::State::TellIndexBytes(int64_t more) const {
   store->SetIndexBytes(bytes);
 }
 
-std::string Memory::State::Name() const {
-  const std::optional<std::filesystem::path> folder = store->folder();
+std::string NameOf(const store::MemoryStore& store) {
+  const std::optional<std::filesystem::path> folder = store.folder();
   return folder ? folder->string() : "the memory in RAM";
+}
+
+Status CheckStored(const store::BlockInfo& info, int64_t token_ids, const kv::PayloadLayout& layout,
+                   const std::string& name) {
+  const int64_t tokens = info.span.size();
+  if (tokens >= 1 && info.pages == layout.PageCount(tokens) && info.payload_bytes == layout.BlockBytes(tokens) &&
+      token_ids == tokens) {
+    return OkStatus();
+  }
+  return CorruptError(name + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) + " tokens has " +
+                      std::to_string(info.pages) + " pages, " + std::to_string(info.payload_bytes) + " bytes and " +
+                      std::to_string(token_ids) + " token ids");
 }
 
 Status Memory::State::LoadIndexes() {
@@ -139,14 +151,7 @@ Status Memory::State::LoadIndexes() {
     const auto token_ids = store->TokenIds(info.id);
     if (ForgottenByWriter(token_ids.status())) continue;
     EVERLONG_RETURN_IF_ERROR(token_ids.status());
-    const int64_t tokens = info.span.size();
-    if (tokens < 1 || info.pages != layout.PageCount(tokens) || info.payload_bytes != layout.BlockBytes(tokens) ||
-        static_cast<int64_t>(token_ids->size()) != tokens) {
-      return CorruptError(Name() + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) +
-                          " tokens has " + std::to_string(info.pages) + " pages, " +
-                          std::to_string(info.payload_bytes) + " bytes and " + std::to_string(token_ids->size()) +
-                          " token ids");
-    }
+    EVERLONG_RETURN_IF_ERROR(CheckStored(info, std::ssize(*token_ids), layout, Name()));
     EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, *token_ids, {}));
   }
   if (page_vectors) {

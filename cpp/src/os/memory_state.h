@@ -41,6 +41,12 @@ inline constexpr const char* kHnswFile = "hnsw";
 inline constexpr const char* kPageVectorsFile = "embedding";
 inline constexpr std::array kSavedIndexes = {kHeadsFile, kMeanPoolFile, kHnswFile, kPageVectorsFile};
 
+// What messages call a memory.
+std::string NameOf(const store::MemoryStore& store);
+// kCorrupt when a block that is stored is not one of this layout.
+Status CheckStored(const store::BlockInfo& info, int64_t token_ids, const kv::PayloadLayout& layout,
+                   const std::string& name);
+
 struct Memory::State {
   // Ordinals of a block's pages in the directory.
   struct BlockPages {
@@ -99,7 +105,7 @@ struct Memory::State {
   // Fills directory, statistics, word index and streams from the store, in place of what they held, and the heads index
   // if there is one. `guard` is held exclusively, or nobody else knows this state yet.
   Status LoadIndexes();
-  [[nodiscard]] std::string Name() const;  // what messages call this memory
+  [[nodiscard]] std::string Name() const { return NameOf(*store); }
 
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
   Status AddToIndexes(const store::BlockInfo& info, std::span<const int32_t> token_ids, const PayloadKeys& keys);

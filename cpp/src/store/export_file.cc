@@ -430,7 +430,7 @@ Status Store::Export(const std::filesystem::path& file) {
 
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::path& file,
                                                          const std::optional<std::filesystem::path>& folder,
-                                                         const StoreOptions& options) {
+                                                         const StoreOptions& options, const Acceptance& accepts) {
   EVERLONG_ASSIGN_OR_RETURN(ExportReader reader, ExportReader::Begin(file));
   EVERLONG_ASSIGN_OR_RETURN(const ExportReader::Piece first, reader.Next());
   if (first.type != Chunk::kManifest) return reader.Corrupt("it does not begin with a manifest");
@@ -438,6 +438,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::
   EVERLONG_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, file.string()));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
   EVERLONG_RETURN_IF_ERROR(Importer(reader, *store).TakeAll());
+  if (accepts) EVERLONG_RETURN_IF_ERROR(accepts(*store));
   // Opened like any other memory, so that ids go on where they were.
   EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
   return std::unique_ptr<MemoryStore>(std::move(store));

@@ -83,11 +83,13 @@ std::unique_ptr<VectorIndex> MakeFlatIndex(const FlatOptions& options);
 // What Save wrote. kNotFound, kIoError; kCorrupt when it is damaged, cut short or no flat index.
 Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const std::filesystem::path& file);
 
+inline constexpr int32_t kMostHnswLinks = 10'000;  // hnswlib itself takes no more
+
 // A graph over fp32 vectors (hnswlib): approximate, and exact where few vectors are allowed.
 struct HnswOptions {
   int32_t dimension = 0;  // >= 1
   Metric metric = Metric::kCosine;
-  int32_t links = 16;             // M: links of a vector on every level but the lowest, which has twice as many; >= 2
+  int32_t links = 16;  // M: links of a vector on every level, twice as many on the lowest; 2 to kMostHnswLinks
   int32_t ef_construction = 200;  // candidates kept while a vector is linked
   int32_t ef = 64;                // candidates kept while searching; more find more
   int32_t exact_below = 10'000;   // so many allowed vectors or fewer are all scored

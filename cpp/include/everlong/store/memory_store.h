@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -133,10 +134,11 @@ class MemoryStore {
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
   // A new memory, as Create, with all that Export wrote into `file`: blocks keep their ids. kCorrupt when the file is
-  // damaged or cut short: nothing is made then.
+  // damaged or cut short, and what `accepts` says when it is given and refuses the whole: nothing is made then.
+  using Acceptance = std::function<Status(const MemoryStore& made)>;
   static Result<std::unique_ptr<MemoryStore>> Import(const std::filesystem::path& file,
                                                      const std::optional<std::filesystem::path>& folder,
-                                                     const StoreOptions& options = {});
+                                                     const StoreOptions& options = {}, const Acceptance& accepts = {});
 
   // Waits for what was submitted.
   virtual ~MemoryStore() = default;
