@@ -205,6 +205,19 @@ TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
   }
 }
 
+TEST(OsMemoryTest, AForkTakesNothingAway) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 39, 4);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const std::filesystem::path there = folder.path() / "fork" / "index";
+  std::filesystem::create_directories(there);
+  std::ofstream(there / "heads") << "somebody's";
+  ASSERT_TRUE(filled.memory->Fork(folder.path() / "fork").ok());
+  EXPECT_TRUE(std::filesystem::exists(there / "heads"));
+  ASSERT_TRUE(filled.memory->Fork(folder.path() / "another").ok());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "another" / "index" / "heads.blocks"));
+}
+
 // Stored, and not in the indexes: nothing that needs both goes on, and a memory opened anew has the block.
 TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) {
   const TemporaryFolder folder;

@@ -166,6 +166,48 @@ TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
   ExpectStored(*store, block, 1);
 }
 
+using StoreLock = StoreFolderTest;
+
+// Another may remove the file, and make one anew, between the moment in which it is opened and that of the lock.
+TEST_F(StoreLock, ALockIsNeverHeldOnAFileThatIsGone) {
+  Create().reset();
+  const std::string path = folder_ / "LOCK";
+  g_removed_before_lock = path.c_str();
+  const auto store = Open();
+  ASSERT_NE(store, nullptr);
+  ASSERT_EQ(g_removed_before_lock, nullptr);
+  EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kBusy);
+}
+
+TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest()).value();
+  const std::vector<std::byte> bytes(1 << 16, std::byte{5});
+  const TensorView tensor{"v", "U8", {1 << 16}, bytes};
+  std::atomic<int64_t> newest = 0;
+  std::atomic<bool> done = false;
+  std::thread reader([&] {
+    while (!done) {
+      const int64_t id = newest;
+      if (id == 0) continue;
+      const Result<std::vector<Tensor>> tensors = store->Tensors(id, PayloadKind::kIndex);
+      EXPECT_TRUE(tensors.ok() || tensors.status().code() == StatusCode::kNotFound) << tensors.status().ToString();
+    }
+  });
+  const TestBlock block(1, 4);
+  const int rounds = GetParam() == Place::kRam ? 2000 : 20;
+  for (int round = 0; round < rounds; ++round) {
+    const int64_t id = store->Append(block.Draft()).value();
+    EXPECT_OK(store->PutTensors(id, PayloadKind::kIndex, {&tensor, 1}));
+    newest = id;
+    std::this_thread::yield();
+    EXPECT_OK(store->Forget(std::vector<int64_t>{id}));
+    if (place) EXPECT_OK(store->Compact().status());
+  }
+  done = true;
+  reader.join();
+}
+
 TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {
   const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
   const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 1}).value();

@@ -64,6 +64,25 @@ TEST(StoreHostTier, ForgetsBlocks) {
   EXPECT_LE(tier.bytes(), 100 * kPartBytes);
 }
 
+// A block that comes anew stands in the small queue; its place in the main one is that of the block it was.
+TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
+  HostTier tier(10 * kPartBytes);
+  const std::vector<std::byte> part(kPartBytes);
+  const auto insert = [&](int64_t block) { tier.Insert(block, 0, 0, kPartBytes, part); };
+  const auto has = [&](int64_t block) { return tier.Find(block, 0, 0, 1)[0] != nullptr; };
+  for (int64_t block = 1; block <= 10; ++block) insert(block);
+  EXPECT_TRUE(has(1));
+  insert(11);  // 1 goes over into the main queue, 2 goes
+  EXPECT_FALSE(has(2));
+  tier.Erase(std::vector<int64_t>{1});
+  insert(1);
+  for (int64_t block = 3; block <= 11; ++block) EXPECT_TRUE(has(block));
+  insert(12);  // these go over, and the oldest of the main queue goes
+  EXPECT_TRUE(has(1));
+  EXPECT_FALSE(has(3));
+  EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
+}
+
 TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {
   HostTier tier(100 * kPartBytes);
   for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));

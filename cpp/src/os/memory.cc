@@ -459,9 +459,7 @@ Status Memory::Fork(const std::filesystem::path& folder) {
     const std::shared_lock reading(state_->guard);
     EVERLONG_RETURN_IF_ERROR(state_->SaveIndexes());
   }
-  EVERLONG_RETURN_IF_ERROR(state_->store->Fork(folder));
-  state_->CarrySavedIndexes(folder);
-  return OkStatus();
+  return state_->store->Fork(folder, [this](const std::filesystem::path& fork) { state_->CarrySavedIndexes(fork); });
 }
 
 Status Memory::Export(const std::filesystem::path& file) {

@@ -90,6 +90,8 @@ void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
   std::error_code error;
   if (!std::filesystem::exists(list_, error)) return;
   const SavedIndex copy(folder, file_.filename().string());
+  // Somebody else's.
+  if (std::filesystem::exists(copy.list_, error) || std::filesystem::exists(copy.file_, error)) return;
   std::filesystem::create_directories(folder, error);
   std::filesystem::copy_file(file_, copy.file_, error);
   if (!error) std::filesystem::copy_file(list_, copy.list_, error);

@@ -91,7 +91,7 @@ void HostTier::EvictFromMain(Evicted& evicted) {
   const Key key = main_.front();
   main_.pop_front();
   const auto entry = entries_.find(key);
-  if (entry == entries_.end()) return;
+  if (entry == entries_.end() || !entry->second.in_main) return;  // it was erased, and may have come anew since
   if (entry->second.uses > 0) {
     --entry->second.uses;
     main_.push_back(key);

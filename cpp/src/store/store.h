@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -79,7 +80,9 @@ class Store final : public MemoryStore {
   Status Forget(std::span<const int64_t> blocks) override;
   Result<int64_t> Compact() override;
   Result<VerifyReport> Verify(bool repair) override;
-  Status Fork(const std::filesystem::path& folder) override;
+  using MemoryStore::Fork;
+  Status Fork(const std::filesystem::path& folder,
+              const std::function<void(const std::filesystem::path& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;
 
   // The whole of a block, as it could be appended.

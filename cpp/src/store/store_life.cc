@@ -178,7 +178,8 @@ Status Store::CloneInto(Store& target) {
   return SyncFolder(folder);
 }
 
-Status Store::Fork(const std::filesystem::path& folder) {
+Status Store::Fork(const std::filesystem::path& folder,
+                   const std::function<void(const std::filesystem::path& folder)>& adds) {
   if (queue_) {
     queue_->Wait();
     EVERLONG_RETURN_IF_ERROR(queue_->failure());
@@ -188,7 +189,9 @@ Status Store::Fork(const std::filesystem::path& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), options));
   EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
   EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
-  return fork->FinishMaking();
+  EVERLONG_RETURN_IF_ERROR(fork->FinishMaking());
+  if (adds) adds(folder);  // the fork's lock is held still
+  return OkStatus();
 }
 
 }  // namespace everlong::store

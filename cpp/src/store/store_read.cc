@@ -231,8 +231,10 @@ Result<std::vector<Tensor>> Store::Tensors(int64_t block, PayloadKind kind) cons
     return DecodeTensors(bytes);
   };
   Result<std::vector<Tensor>> tensors = read();
-  if (tensors.ok() || rooms_.files == nullptr || tensors.status().code() == StatusCode::kNotFound) return tensors;
-  rooms_.files->Reopen();  // a writer may have put another file in the segment's place
+  if (tensors.ok() || tensors.status().code() == StatusCode::kNotFound) return tensors;
+  // The block may have been forgotten, and its bytes given back, since its row was found; or a writer may have put
+  // another file in the segment's place.
+  if (rooms_.files != nullptr) rooms_.files->Reopen();
   return read();
 }
 

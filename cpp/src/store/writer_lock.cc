@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,15 +21,27 @@ std::string HostName() {
   return name.data();
 }
 
+// Whether the path names this file.
+bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDWR | O_CREAT));
+  UniqueFd file;
   int locked = -1;
   do {
-    locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
-  } while (locked != 0 && errno == EINTR);
+    EVERLONG_ASSIGN_OR_RETURN(file, OpenFile(path, O_RDWR | O_CREAT));
+    do {
+      locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
+    } while (locked != 0 && errno == EINTR);
+    // Somebody may have removed the file since it was opened: another would lock the one that has its name by now.
+  } while (locked == 0 && !IsStillAt(file, path));
   if (locked != 0) {
     if (errno != EWOULDBLOCK) return ErrnoError("cannot lock", path, errno);
     std::string owner(256, '\0');

@@ -202,7 +202,10 @@ class MemoryStore {
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.
-  virtual Status Fork(const std::filesystem::path& folder) = 0;
+  // `adds` may put more into the folder, before anybody else can write there.
+  virtual Status Fork(const std::filesystem::path& folder,
+                      const std::function<void(const std::filesystem::path& folder)>& adds) = 0;
+  Status Fork(const std::filesystem::path& folder) { return Fork(folder, {}); }
   // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
   virtual Status Export(const std::filesystem::path& file) = 0;
 };
