@@ -367,6 +367,48 @@ TEST(OsMemoryTest, ForgottenBlocksAreGoneAndTheRestIsFoundStill) {
   EXPECT_TRUE(result->groups[0].span.Overlaps({kept.span.begin + token, kept.span.end}));
 }
 
+// The indexes' room as well: what is filled, forgotten and filled again holds as much each time.
+TEST(OsMemoryTest, WhatIsForgottenGivesItsRoomBack) {
+  const TemporaryFolder folder;
+  const auto ram = Memory::Create(std::nullopt, TestManifest(), {.host_bytes = 1'000'000}).value();
+  const auto disk = Memory::Create(folder.path(), TestManifest()).value();
+  for (Memory* memory : {ram.get(), disk.get()}) {
+    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    std::mt19937_64 random(40);
+    int64_t first = 0;
+    int64_t first_bytes = 0;
+    for (int round = 0; round < 5; ++round) {
+      std::vector<int64_t> ids;
+      while (std::ssize(ids) < 200) {
+        const auto id = Append(*memory, RandomBlock(random, round, 12 * std::ssize(ids), 12));
+        if (id.status().code() == StatusCode::kCapacity) break;
+        ASSERT_TRUE(id.ok()) << id.status().ToString();
+        ids.push_back(*id);
+      }
+      ASSERT_TRUE(memory->Flush().ok());
+      const int64_t bytes = memory->Stats()->index_bytes;
+      if (round == 0) {
+        first = std::ssize(ids);
+        first_bytes = bytes;
+        EXPECT_GT(first, 20);
+      }
+      EXPECT_GE(std::ssize(ids), first * 9 / 10) << round;
+      EXPECT_LE(bytes, first_bytes * 11 / 10) << round;
+      if (round == 4) {  // most of it: the rest is found as before
+        const std::vector<int64_t> most(ids.begin(), ids.end() - 2);
+        ASSERT_TRUE(memory->Forget(most).ok());
+        ASSERT_TRUE(memory->Compact().ok());
+        EXPECT_EQ(memory->Pages().size(), 6U);
+        continue;
+      }
+      ASSERT_TRUE(memory->Forget(ids).ok());
+      ASSERT_TRUE(memory->Compact().ok());
+      EXPECT_TRUE(memory->Pages().empty());
+    }
+    EXPECT_EQ(memory->retrieval_heads(), kHeads);
+  }
+}
+
 TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
   const TemporaryFolder folder;
   std::vector<SearchResult> answers;

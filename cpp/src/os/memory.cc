@@ -394,7 +394,9 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
     }
   }
   s.TellIndexBytes();
-  return forgotten;
+  EVERLONG_RETURN_IF_ERROR(forgotten);
+  // In RAM a payload's room is given back already, and Compact may never be called.
+  return s.store->folder() ? OkStatus() : s.GiveBackForgotten();
 }
 
 Status Memory::Flush() {
@@ -433,7 +435,10 @@ Result<int64_t> Memory::Compact() {
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   EVERLONG_RETURN_IF_ERROR(state_->broken);  // by what the flush had to take back
   state_->RemoveSavedIndexesOfForgotten();
-  return state_->store->Compact();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_->store->Compact());
+  const std::unique_lock changing(state_->guard);
+  EVERLONG_RETURN_IF_ERROR(state_->GiveBackForgotten());
+  return freed;
 }
 
 Result<store::VerifyReport> Memory::Verify(bool repair) {

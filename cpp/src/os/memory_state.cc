@@ -224,6 +224,17 @@ Status Memory::State::RemoveFromIndexes(int64_t id, std::span<const int32_t> tok
   return OkStatus();
 }
 
+Status Memory::State::GiveBackForgotten() {
+  int32_t kept = 0;
+  for (const auto& [id, block] : blocks) kept += block.count;
+  const int32_t forgotten = directory.size() - kept;
+  if (forgotten <= kept || (store->folder() && kept > 0)) return OkStatus();
+  broken = LoadIndexes();
+  EVERLONG_RETURN_IF_ERROR(broken);
+  TellIndexBytes();
+  return OkStatus();
+}
+
 bool Memory::State::IndexesBlocksThatAreGone() const {
   return std::ranges::any_of(
       blocks, [this](const auto& block) { return store->Block(block.first).status().code() == StatusCode::kNotFound; });

@@ -116,6 +116,11 @@ struct Memory::State {
   // Takes a block out of every index; `token_ids` are those it was added with. `guard` is held exclusively.
   Status RemoveFromIndexes(int64_t id, std::span<const int32_t> token_ids);
 
+  // A forgotten page keeps its number, and what the indexes hold by number, until they are made anew: in RAM once most
+  // pages are forgotten, in a folder once all are, for keys that are read again may be damaged and were there until
+  // then. `guard` is held exclusively.
+  Status GiveBackForgotten();
+
   // Whether a block of the indexes is not in the store any more. `writer` is held.
   [[nodiscard]] bool IndexesBlocksThatAreGone() const;
 
