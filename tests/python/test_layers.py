@@ -45,7 +45,7 @@ HIP_BELOW = {
 }
 
 STANDARD_HEADER = re.compile(r"[a-z_0-9]+")
-POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|dlfcn|fcntl|poll|signal|unistd)\.h")
+POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|dlfcn|fcntl|poll|pthread|signal|unistd)\.h")
 INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 
 # The Python package from the bottom up: a module imports from the rows above its own in this list only.
