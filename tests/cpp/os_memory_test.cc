@@ -1,6 +1,5 @@
 // What a memory keeps and gives back: blocks, pages, spans, tokens; refusals, reopening, threads.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +23,7 @@
 
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
+#include "file_limit.h"
 #include "os_memory_blocks.h"
 
 namespace {
@@ -607,24 +606,6 @@ TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   ASSERT_TRUE(filled.memory->Compact().ok());
   EXPECT_FALSE(std::filesystem::exists(index / "heads"));
 }
-
-// Files can grow to `bytes` and no further: SQLite's VACUUM, which writes all of a large catalog, fails, and a commit
-// into an empty log does not.
-class FileLimit {
- public:
-  explicit FileLimit(rlim_t bytes) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
-
- private:
-  rlimit before_ = {};
-};
 
 TEST(OsMemoryTest, ARepairThatFailsBehindItsCommitIsToldToTheIndexes) {
   const TemporaryFolder folder;

@@ -1,13 +1,12 @@
 // The life of a memory: choosing blocks, forgetting and compacting, scrubbing and repairing, branching.
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
+#include "file_limit.h"
 #include "store_fixture.h"
 
 namespace everlong::store {
@@ -142,23 +141,6 @@ TEST_F(StoreLife, CompactAndOpenTakeWhatACrashLeft) {
   expect_gone();
   EXPECT_EQ(store->File("frame")->size(), 10U);
 }
-
-// Files can grow to `bytes` and no further.
-class FileLimit {
- public:
-  explicit FileLimit(rlim_t bytes) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
-
- private:
-  rlimit before_ = {};
-};
 
 TEST_F(StoreLife, AReplacementThatFailsLeavesNothing) {
   const auto store = Create();
