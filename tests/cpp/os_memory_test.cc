@@ -23,7 +23,7 @@
 
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
-#include "file_limit.h"
+#include "base_file_limit.h"
 #include "os_memory_blocks.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "file_limit.h"
+#include "base_file_limit.h"
 #include "store_fixture.h"
 
 namespace everlong::store {
