@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "base_file_limit.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
-#include "base_file_limit.h"
 #include "os_memory_blocks.h"
 
 namespace {
