@@ -24,6 +24,7 @@ from everlong import ops
 from everlong.errors import UnsupportedModelError
 from everlong.probe import DELTA, Probe, ProbeError, probe
 from everlong.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
+from everlong.text_model import require_window
 
 _PHASE_TOLERANCE = 1e-3  # radians, about, and what rounding an angle of HF's to fp32 adds
 # Of a key, relative: what 16-bit arithmetic of many layers may do; a wrong pairing or table is about 1.
@@ -71,6 +72,12 @@ class ServedModel:
     @property
     def layers(self) -> int:
         return len(self.archived)
+
+    @property
+    def kv_token_bytes(self) -> int:
+        """Keys and values of one token in the model's own format."""
+        size: int = self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return size
 
     def table(self, layer: int) -> RopeTable:
         return self.rope if layer < self.rotated else NO_ROPE
@@ -121,11 +128,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
     config = model.config.get_text_config(decoder=True)
     name = config.model_type
     window = trained_window(model)
-    if frame_tokens > window:
-        raise ValueError(
-            f"frame_tokens={frame_tokens} is more than the model's trained window of {window}; "
-            "MemoryConfig.fitting(window) gives budgets that fit"
-        )
+    require_window(frame_tokens, window)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     modules = getattr(decoder, "layers", None)
     rotary = getattr(decoder, "rotary_emb", None)

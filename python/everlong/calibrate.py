@@ -18,14 +18,14 @@ from everlong.profile import IndexProfile
 from everlong.queries import rotate_queries
 
 if TYPE_CHECKING:
-    from everlong.frame import Frame
+    from everlong.kv_frame import KvFrame
 
 # "Which passage goes on from these words" is what a quote asks; nothing here is tuned to one model.
 QUOTE_QUESTION = 'Which passage goes on from these words: "{quote}"?'
 
 
 def calibrate(
-    frame: Frame,
+    frame: KvFrame,
     ask: Callable[[str, Sequence[int]], tuple[np.ndarray[Any, np.dtype[np.int32]], dict[int, torch.Tensor]]],
     decode: Callable[[Sequence[int]], str],
     *,

@@ -56,7 +56,8 @@ class MemoryConfig:
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
     # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
-    # which come back as KV; one alone comes back as KV.
+    # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
+    # its memory is of text alone.
     recall_mode: RecallMode = "auto"
     # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
     # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the
@@ -159,9 +160,25 @@ class MemoryConfig:
         return values
 
     def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
-        """This config with what an existing memory decided when it was made: its page length and codec."""
+        """This config with what an existing memory decided when it was made: its page length, its codec, text alone."""
         kept = {"page_tokens": manifest.page_tokens, "codec": manifest.codec}
-        return dataclasses.replace(self, **kept)  # type: ignore[arg-type]  # checked by the core on opening
+        config = dataclasses.replace(self, **kept)  # type: ignore[arg-type]  # checked by the core on opening
+        return config.of_text_alone() if manifest.layers == 0 else config
+
+    def of_text_alone(self) -> MemoryConfig:
+        """This config without what needs archived keys: recalled text is read again, and found by text.
+
+        ValueError where nothing is left of the index, and for anchors and tombstones, which are keys and values.
+        """
+        parts = tuple(part for part in self.index if part in _OF_TEXT)
+        if not parts:
+            raise ValueError(
+                f"index={','.join(self.index)} searches keys, and a memory of text alone has none: "
+                f"{', '.join(_OF_TEXT)} work"
+            )
+        if self.anchor_zone_tokens > 0:
+            raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
+        return dataclasses.replace(self, index=parts, recall_mode="text")
 
     def os_config(self) -> _core.MemoryOsConfig:
         """The part that the Memory OS reads."""
@@ -188,6 +205,8 @@ class MemoryConfig:
             protect_tokens=self.protect_tokens,
         )
 
+
+_OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding")  # parts of the index that need no keys
 
 # What the Memory OS does not check.
 _LEAST = {

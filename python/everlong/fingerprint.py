@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from everlong.attach import ServedModel
+from everlong.text_model import TextModel
 
 _SAMPLES = 64
+_TEXT_ALONE = "text alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +24,14 @@ class Fingerprint:
     tokenizer: str
 
 
-def fingerprint(served: ServedModel, tokenizer: Any) -> Fingerprint:
-    """The fingerprint of a model as it stands now.
+def fingerprint(served: ServedModel | TextModel, tokenizer: Any) -> Fingerprint:
+    """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts.
 
     Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
     loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
     """
+    if isinstance(served, TextModel):
+        return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
     return Fingerprint(_weights(served.model), _rope(served), _tokenizer(tokenizer))
 
 

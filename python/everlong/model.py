@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.attach import attach, trained_window
-from everlong.budget import require_budget
+from everlong.attach import ServedModel
 from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig, Policy, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, PageEmbedder, load_encoder
 from everlong.encoding import encode
 from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError, ReadOnlyMemoryError
-from everlong.fingerprint import fingerprint
+from everlong.fingerprint import Fingerprint, fingerprint
 from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
+from everlong.kv_frame import KvFrame
 from everlong.memory import Memory
 from everlong.profile import (
     FEWEST_PAGES,
@@ -42,7 +42,9 @@ from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings
 from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
-from everlong.splice import require_splice
+from everlong.serve import default_config, serve
+from everlong.text_frame import TextFrame
+from everlong.text_model import TextModel
 from everlong.where import EVERYWHERE, Where, names_of
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
@@ -87,8 +89,9 @@ class MemoryModel:
     `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
     existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
     one that another process writes MemoryBusyError, a model that cannot be served exactly UnsupportedModelError.
-    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. After `close` every call
-    raises ClosedError.
+    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
+    model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
+    the same tokenizer goes on with. After `close` every call raises ClosedError.
     """
 
     def __init__(
@@ -98,39 +101,31 @@ class MemoryModel:
         memory: str | pathlib.Path | Memory | None = None,
         config: MemoryConfig | None = None,
     ) -> None:
-        config = config if config is not None else MemoryConfig.fitting(trained_window(model))
-        served = attach(model, config.frame_tokens)
-        # What is refused is refused before there is a folder, whose codec and page length would stay.
-        _core.MemoryOs(config.os_config())
-        require_budget(served, config)
-        require_splice(served)
-        encoder = _encoder_of(config) if "embedding" in config.index else None
-        prints = fingerprint(served, tokenizer)
-        manifest = _core.Manifest(
-            weights=prints.weights,
-            rope=prints.rope,
-            tokenizer=prints.tokenizer,
-            layers=served.layers,
-            kv_heads=served.kv_heads,
-            head_dim=served.head_dim,
-            page_tokens=config.page_tokens,
-            codec=config.codec,
-            attributes={"model": str(getattr(model, "name_or_path", ""))},
-        )
-        self.memory = (
-            memory if isinstance(memory, Memory) else Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
-        )
         self._owns_memory = not isinstance(memory, Memory)
         with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
-            if self._owns_memory:
-                undo.callback(self.memory.close)
+            there = memory if isinstance(memory, Memory) else _existing(memory, config)
+            if there is not None and self._owns_memory:
+                undo.callback(there.close)
+            text_alone = there is not None and there.core.manifest().layers == 0
+            config = config if config is not None else default_config(model, text_alone=text_alone)
+            # What is refused is refused before there is a folder, whose codec and page length would stay.
+            served = serve(model, config, text_alone=text_alone)
+            config = config.of_text_alone() if isinstance(served, TextModel) else config
+            _core.MemoryOs(config.os_config())
+            encoder = _encoder_of(config) if "embedding" in config.index else None
+            prints = fingerprint(served, tokenizer)
+            if there is None:
+                assert not isinstance(memory, Memory)
+                manifest = _manifest(served, prints, config)
+                there = Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
+                undo.callback(there.close)
+            self.memory = there
             self.memory.check(prints)
-            kept = self.memory.core.manifest()
             # How a memory is written was decided when it was made.
-            self.config = config.written_as(kept)
+            self.config = config.written_as(self.memory.core.manifest())
             self.model = model
             self.tokenizer = tokenizer
-            self.frame = Frame(served, self.memory, self.config, tokenizer)
+            self.frame: Frame = _frame(served, self.memory, self.config, tokenizer)
             undo.callback(self.frame.detach)
             self._prints = prints
             self._readings = Readings(self.memory.core, self.frame.os.stream)
@@ -418,7 +413,7 @@ class MemoryModel:
     def _tap(self, prompt: Prompt) -> Tapped:
         """Read a prompt without a trace, behind what the frame holds now but for recalled pages (findings.md)."""
         self._calibrate_if_due()
-        layers = sorted(query_layers(self.frame, self._profile, self.config))
+        layers = sorted(query_layers(self.frame.served, self._profile, self.config))
         queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
         return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
 
@@ -481,8 +476,13 @@ class MemoryModel:
         return self._profile
 
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
-        """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too."""
+        """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too.
+
+        EverlongError in a memory of text alone: it has no keys.
+        """
         self._ready()
+        if not isinstance(self.frame, KvFrame):
+            raise EverlongError("a memory of text alone has no keys that heads could search")
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
             prompt = build_prompt(self.tokenizer, question)
@@ -503,7 +503,8 @@ class MemoryModel:
 
     @property
     def _query_distance(self) -> int:
-        return min(self.config.query_distance, self.frame.served.window // 4)
+        distance, window = self.config.query_distance, self.frame.served.window
+        return distance if window is None else min(distance, window // 4)
 
     def _use_earlier_profile(self) -> None:
         heads = self.config.retrieval_heads
@@ -642,6 +643,35 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
+    """The memory in that folder, where there is one."""
+    if memory is None or not (pathlib.Path(memory) / "manifest.json").exists():
+        return None
+    return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
+
+
+def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
+    """Of a new memory; of text alone it has no layers."""
+    shape = (served.layers, served.kv_heads, served.head_dim) if isinstance(served, ServedModel) else (0, 0, 0)
+    return _core.Manifest(
+        weights=prints.weights,
+        rope=prints.rope,
+        tokenizer=prints.tokenizer,
+        layers=shape[0],
+        kv_heads=shape[1],
+        head_dim=shape[2],
+        page_tokens=config.page_tokens,
+        codec=config.codec,
+        attributes={"model": str(getattr(served.model, "name_or_path", ""))},
+    )
+
+
+def _frame(served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> Frame:
+    if isinstance(served, TextModel):
+        return TextFrame(served, memory, config, tokenizer)
+    return KvFrame(served, memory, config, tokenizer)
 
 
 def _encoder_of(config: MemoryConfig) -> Encoder:

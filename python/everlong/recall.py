@@ -11,10 +11,12 @@ import numpy as np
 import torch
 
 from everlong import _core
+from everlong.attach import ServedModel
 from everlong.config import MemoryConfig, Order
 from everlong.frame import Frame, Recalled
 from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
+from everlong.text_model import TextModel
 from everlong.where import EVERYWHERE, Where
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
@@ -100,12 +102,16 @@ def search(
         rarest = np.argsort(-frame.memory.core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
         question = question.only(np.sort(rarest))
     rolling_begin = frame.os.rolling[0]
-    queries, profile = question.queries, question.profile
+    served, queries, profile = frame.served, question.queries, question.profile
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
+    by_heads = by_mean = None
+    if isinstance(served, ServedModel):
+        by_heads = head_queries(served, queries, profile) if profile is not None and "heads" in kinds else None
+        by_mean = mean_query(served, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
     result = frame.memory.core.search(
         token_ids=question.token_ids,
-        head_queries=head_queries(frame, queries, profile) if profile is not None and "heads" in kinds else None,
-        mean_query=mean_query(frame, queries) if {"mean_pool", "hnsw"} & set(kinds) else None,
+        head_queries=by_heads,
+        mean_query=by_mean,
         page_query=page_query,
         kinds=kinds or ["lexical"],
         max_groups=config.groups,
@@ -118,30 +124,31 @@ def search(
     return Found(tuple(result.groups), result.agreed, result.decisiveness)
 
 
-def query_layers(frame: Frame, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
-    """The layers whose queries a search reads."""
-    layers = set()
+def query_layers(served: ServedModel | TextModel, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
+    """The layers whose queries a search reads; none of a model that is served by text alone."""
+    layers: set[int] = set()
+    if not isinstance(served, ServedModel):
+        return layers
     if profile is not None and "heads" in config.index:
         layers |= {layer for layer, _, _ in profile.heads}
     if {"mean_pool", "hnsw"} & set(config.index):
-        layers.add(frame.served.layers - 1)
+        layers.add(served.layers - 1)
     return layers
 
 
 def head_queries(
-    frame: Frame, queries: dict[int, torch.Tensor], profile: IndexProfile
+    served: ServedModel, queries: dict[int, torch.Tensor], profile: IndexProfile
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """[T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
     rotated = [
-        rotate_queries(frame.served.table(layer), queries[layer][:, head : head + 1], profile.query_distance)
+        rotate_queries(served.table(layer), queries[layer][:, head : head + 1], profile.query_distance)
         for layer, head, _ in profile.heads
     ]
     return torch.cat(rotated, dim=1).contiguous().numpy()
 
 
-def mean_query(frame: Frame, queries: dict[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def mean_query(served: ServedModel, queries: dict[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """[Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
-    served = frame.served
     q = queries[served.layers - 1]
     grouped = q.reshape(q.shape[0], served.kv_heads, -1, served.head_dim)
     return grouped.mean(dim=(0, 2)).reshape(-1).contiguous().numpy()
@@ -151,7 +158,7 @@ def tap_question(
     frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int]
 ) -> dict[int, torch.Tensor]:
     """Read a prompt once without a trace, as findings.md has it, and keep q [T, Hq, D] of its question tokens."""
-    if not layers:
+    if not layers or not isinstance(frame.served, ServedModel):
         return {}
     with frame.branch(), QueryTap(frame.served, layers) as tap:
         frame.clear_recalled()

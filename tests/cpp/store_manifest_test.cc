@@ -137,7 +137,7 @@ TEST_F(StoreManifest, ChecksTypesBehindARightChecksum) {
       {version, fingerprint, geometry, R"("attributes": {"a": 1})"},
       {version, fingerprint, geometry, R"("attributes": ["a"])"},
       {version, fingerprint,
-       R"("geometry": {"layers": 0, "kv_heads": 1, "head_dim": 8, "page_tokens": 64, "codec": "bf16"})", attributes},
+       R"("geometry": {"layers": 1, "kv_heads": 0, "head_dim": 8, "page_tokens": 64, "codec": "bf16"})", attributes},
   };
   for (const auto& members : damaged) {
     EXPECT_EQ(ReadChecked(with(members)).code(), StatusCode::kCorrupt) << with(members);

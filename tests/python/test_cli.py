@@ -50,14 +50,14 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
 _INTERRUPTED = """
 import signal
 from everlong.cli import main
-from everlong.frame import Frame
-forward, passed = Frame._forward, []
+from everlong.kv_frame import KvFrame
+forward, passed = KvFrame._compute, []
 def interrupted(frame, *args, **how):
     passed.append(1)
     if len(passed) == 6:
         signal.raise_signal(signal.SIGINT)
     return forward(frame, *args, **how)
-Frame._forward = interrupted
+KvFrame._compute = interrupted
 main()
 """
 

@@ -20,7 +20,8 @@ Result<kv::PayloadLayout> LayoutOf(const store::Manifest& manifest) {
   layout.kv_heads = geometry.kv_heads;
   layout.head_dim = geometry.head_dim;
   layout.page_tokens = geometry.page_tokens;
-  EVERLONG_RETURN_IF_ERROR(Validate(layout));
+  // There is nothing to lay out in a memory of text alone; its manifest is checked by the store.
+  if (!TextAlone(geometry)) EVERLONG_RETURN_IF_ERROR(Validate(layout));
   return layout;
 }
 
@@ -153,7 +154,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   }
 
   std::vector<int64_t> page_bytes;
-  for (int64_t page = 0; page < s.layout.PageCount(tokens); ++page) {
+  for (int64_t page = 0; !draft.payload.empty() && page < s.layout.PageCount(tokens); ++page) {
     page_bytes.push_back(s.layout.PageBytes(s.layout.PageTokens(tokens, page)));
   }
   store::BlockDraft sized = draft;
@@ -496,7 +497,14 @@ Status Memory::PutFile(const std::string& name, std::span<const std::byte> bytes
   return state_->store->PutFile(name, bytes);
 }
 Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
-Result<store::StoreStats> Memory::Stats() const { return state_->store->Stats(); }
+Result<store::StoreStats> Memory::Stats() const {
+  EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_->store->Stats());
+  if (state_->layout.layers == 0) {  // the store counts the pages that have a payload
+    const std::shared_lock reading(state_->guard);
+    for (const auto& [id, block] : state_->blocks) stats.pages += block.count;
+  }
+  return stats;
+}
 bool Memory::read_only() const { return state_->store->read_only(); }
 
 }  // namespace everlong::os

@@ -99,6 +99,9 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
   const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
   const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
+  if ((by_mean_pool || by_hnsw) && state_->layout.layers == 0) {
+    return InvalidArgumentError("mean_query is given, expected none: a memory of text alone has no keys");
+  }
 
   EVERLONG_ASSIGN_OR_RETURN(const std::shared_lock<FairSharedMutex> reading,
                             state_->LockWithBlockIndexes(by_mean_pool, by_hnsw));

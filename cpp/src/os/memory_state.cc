@@ -121,8 +121,8 @@ std::string NameOf(const store::MemoryStore& store) {
 Status CheckStored(const store::BlockInfo& info, int64_t token_ids, const kv::PayloadLayout& layout,
                    const std::string& name) {
   const int64_t tokens = info.span.size();
-  if (tokens >= 1 && info.pages == layout.PageCount(tokens) && info.payload_bytes == layout.BlockBytes(tokens) &&
-      token_ids == tokens) {
+  const int64_t pages = layout.layers > 0 ? layout.PageCount(tokens) : 0;  // with a payload
+  if (tokens >= 1 && info.pages == pages && info.payload_bytes == layout.BlockBytes(tokens) && token_ids == tokens) {
     return OkStatus();
   }
   return CorruptError(name + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) + " tokens has " +

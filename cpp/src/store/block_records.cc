@@ -36,6 +36,7 @@ Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
 
 Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
                      const Geometry& geometry) {
+  if (TextAlone(geometry)) return Bad("a payload, in a memory of text alone");
   const int64_t pages = (span.size() + geometry.page_tokens - 1) / geometry.page_tokens;
   if (static_cast<int64_t>(page_bytes.size()) != pages) {
     return Bad(std::to_string(page_bytes.size()) + " pages for the span " + Text(span) + ", expected " +

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "everlong/base/crc32c.h"
@@ -108,12 +109,17 @@ Result<std::string> ReadText(const std::filesystem::path& path) {
 
 std::string Problem(const Manifest& manifest) {
   const Geometry& geometry = manifest.geometry;
-  const std::initializer_list<std::pair<const char*, int32_t>> sizes = {{"layers", geometry.layers},
-                                                                        {"kv_heads", geometry.kv_heads},
-                                                                        {"head_dim", geometry.head_dim},
-                                                                        {"page_tokens", geometry.page_tokens}};
-  for (const auto& [name, value] : sizes) {
-    if (value <= 0) return std::string("geometry.") + name + " is " + std::to_string(value) + ", expected at least 1";
+  const int32_t least = TextAlone(geometry) ? 0 : 1;  // of what has no keys
+  const std::initializer_list<std::tuple<const char*, int32_t, int32_t>> sizes = {
+      {"layers", geometry.layers, 0},
+      {"kv_heads", geometry.kv_heads, least},
+      {"head_dim", geometry.head_dim, least},
+      {"page_tokens", geometry.page_tokens, 1}};
+  for (const auto& [name, value, smallest] : sizes) {
+    if (value < smallest) {
+      return std::string("geometry.") + name + " is " + std::to_string(value) + ", expected at least " +
+             std::to_string(smallest);
+    }
   }
   if (geometry.layers > kMaxLayers) {
     return "geometry.layers is " + std::to_string(geometry.layers) + ", expected at most " + std::to_string(kMaxLayers);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from everlong.errors import EverlongError
 
 if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
     from everlong.where import Where
 
 app = typer.Typer(
@@ -34,6 +36,12 @@ MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of th
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]
 After = Annotated[str, typer.Option(help="Recall only what was read after that: 2026-11-21, or 7d, 12h, 30m ago.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
+    ),
+]
 Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
@@ -48,6 +56,19 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
     return Where(
         sources or (), tags or (), parse_time(after) if after else None, parse_time(before) if before else None
     )
+
+
+def load_configured(model: str, settings: Sequence[str] | None) -> tuple[tuple[Any, Any], MemoryConfig]:
+    """A model with its tokenizer, and the config that fits it with what was set."""
+    from everlong.config import MemoryConfig
+    from everlong.eval.settings import memory_settings
+    from everlong.models import load
+    from everlong.serve import configured
+
+    named = memory_settings(settings or ())
+    MemoryConfig().with_settings(named)  # what is wrong is told before a model is loaded
+    network, tokenizer = load(model)
+    return (network, tokenizer), configured(network, named)
 
 
 def model_of(memory: Path) -> str:

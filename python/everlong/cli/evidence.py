@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, Settings, app, load_configured, print_json
 from everlong.eval.tasks import SUITES, TASKS
 
 if TYPE_CHECKING:
-    from everlong.config import MemoryConfig
+    pass
 
 
 class _Suites(TyperGroup):
@@ -35,25 +35,8 @@ eval_app = typer.Typer(
 )
 app.add_typer(eval_app, name="eval")
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
-    ),
-]
 Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
 Corpus = Annotated[Path | None, typer.Option(help="More books: a folder of .txt or a tar.xz of them.")]
-
-
-def _load_configured(model: str, settings: Iterable[str]) -> tuple[tuple[Any, Any], MemoryConfig]:
-    """A model with its tokenizer, and the config that fits it with what was set."""
-    from everlong.attach import trained_window
-    from everlong.config import MemoryConfig
-    from everlong.models import load
-
-    MemoryConfig().with_settings(settings)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model)
-    return (network, tokenizer), MemoryConfig.fitting(trained_window(network)).with_settings(settings)
 
 
 @app.command()
@@ -95,14 +78,14 @@ def eval_niah(
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
     from everlong.eval.niah import NiahConfig, print_niah, run_niah
-    from everlong.eval.settings import memory_settings, parse_lengths
+    from everlong.eval.settings import parse_lengths
 
     stops = parse_lengths(lengths) if lengths else ()
     config = NiahConfig(tokens=stops[-1] if stops else tokens, lengths=stops, facts_per_kind=facts, seed=seed)
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
-    network, memory_config = _load_configured(model, memory_settings(settings or ()))
+    network, memory_config = load_configured(model, settings)
     report = run_niah(
         network,
         config,
@@ -126,9 +109,8 @@ def eval_ppl(
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
     from everlong.eval.ppl import PplConfig, print_ppl, run_ppl
-    from everlong.eval.settings import memory_settings
 
-    network, memory_config = _load_configured(model, memory_settings(settings or ()))
+    network, memory_config = load_configured(model, settings)
     report = run_ppl(
         network,
         PplConfig(places=places, seed=seed),
@@ -202,7 +184,7 @@ def run_and_report(
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
     from everlong.eval.baselines import baseline_of
     from everlong.eval.report import markdown, print_suite
-    from everlong.eval.settings import memory_settings, parse_lengths
+    from everlong.eval.settings import parse_lengths
     from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
 
     config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
@@ -215,7 +197,7 @@ def run_and_report(
         baseline_of(spec)
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    network, memory_config = _load_configured(model, memory_settings(settings))
+    network, memory_config = load_configured(model, settings)
     report = run_suite(
         network,
         config,

@@ -20,9 +20,11 @@ from everlong.cli.app import (
     KeptModel,
     Length,
     MemoryFolder,
+    Settings,
     Sources,
     Tags,
     app,
+    load_configured,
     model_for,
     model_of,
     print_json,
@@ -46,15 +48,14 @@ def read(
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
+    settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
 
     A reading that was interrupted goes on where it stopped when the same command is given again.
     """
-    from everlong.model import MemoryModel
-
-    with MemoryModel.from_pretrained(model_for(memory, model), memory=memory) as mm:
+    with _attached(model_for(memory, model), memory, settings) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
@@ -79,17 +80,16 @@ def ask(
     tag: Tags = None,
     after: After = "",
     before: Before = "",
+    settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
 
     Without --remember it may be asked while another process reads into it.
     """
-    from everlong.model import MemoryModel
-
     where = where_of(source, tag, after, before)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
-    with _open(memory, to_write=remember) as opened, MemoryModel.from_pretrained(model or kept, opened) as mm:
+    with _open(memory, to_write=remember) as opened, _attached(model or kept, opened, settings) as mm:
         answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -97,6 +97,15 @@ def ask(
     print(answer.text.strip())
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
+
+
+def _attached(model: str, memory: Path | Memory, settings: list[str] | None) -> MemoryModel:
+    from everlong.model import MemoryModel
+
+    if not settings:
+        return MemoryModel.from_pretrained(model, memory)
+    (network, tokenizer), config = load_configured(model, settings)
+    return MemoryModel(network, tokenizer, memory, config)
 
 
 def _open(memory: Path, *, to_write: bool) -> Memory:
@@ -128,6 +137,7 @@ def chat(
     tag: Tags = None,
     after: After = "",
     before: Before = "",
+    settings: Settings = None,
     timeline: Annotated[
         Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
     ] = None,
@@ -138,10 +148,8 @@ def chat(
     /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. A memory
     that is not there is made, with the embedded model by default.
     """
-    from everlong.model import MemoryModel
-
     where = where_of(source, tag, after, before)
-    with MemoryModel.from_pretrained(model_for(memory, model), memory=memory) as mm:
+    with _attached(model_for(memory, model), memory, settings) as mm:
         while (line := _next_line()) is not None:
             if line.startswith("/"):
                 if line == "/quit":
@@ -272,19 +280,22 @@ def inspect(
 
 def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
     geometry, stats = report["geometry"], report["stats"]
+    text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
+    kept = "text alone" if text_alone else f"{payload} of KV ({geometry['codec']})"
     console.print(
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
-        f"{payload} of KV ({geometry['codec']}), {disk} on disk",
+        f"{kept}, {disk} on disk",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
     heads = report["retrieval_heads"]
     named = "not calibrated yet" if heads is None else "retrieval heads " + ", ".join(f"{a}.{b}" for a, b in heads)
+    shape = f"{geometry['layers']} layers, {geometry['kv_heads']} KV heads of {geometry['head_dim']}; {named}"
     console.print(
-        f"model {report['model'] or 'without a name'}: {geometry['layers']} layers, {geometry['kv_heads']} KV heads of "
-        f"{geometry['head_dim']}; pages of {geometry['page_tokens']} tokens; {named}",
+        f"model {report['model'] or 'without a name'}: "
+        f"{'any of its tokenizer' if text_alone else shape}; pages of {geometry['page_tokens']} tokens",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -110,15 +110,14 @@ def run_ppl(
     `model` is a name or path to load, or (model, tokenizer). Raises ValueError when no book is long enough, and
     CapacityError when RAM is too small for what one memory reads.
     """
-    from everlong.attach import trained_window
-    from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
     from everlong.models import resolve
     from everlong.prompt import start_ids
+    from everlong.serve import default_config
 
     config = config if config is not None else PplConfig()
     name, network, tokenizer = resolve(model)
-    memory_config = memory_config if memory_config is not None else MemoryConfig.fitting(trained_window(network))
+    memory_config = memory_config if memory_config is not None else default_config(network)
     in_bf16 = dataclasses.replace(memory_config, codec="bf16")
     for settings in (memory_config, in_bf16):
         check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")

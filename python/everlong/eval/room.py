@@ -7,9 +7,10 @@ import shutil
 from typing import Any
 
 from everlong import _core
-from everlong.attach import attach, trained_window
+from everlong.attach import ServedModel
 from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
+from everlong.serve import default_config, serve
 
 # RAM beside model and payload: index and token ids.
 _RAM_TOKEN_BYTES = 1_024
@@ -25,7 +26,7 @@ def check_room(
     `folder` is that of the memory, which may be there already; without one the memory is in RAM. `advice` is what to
     ask for instead.
     """
-    config = config if config is not None else MemoryConfig()
+    config = config if config is not None else default_config(model)
     payload = _payload_bytes(model, config, tokens)
     if folder is None:
         _check_ram(model, config, tokens, payload, advice)
@@ -60,8 +61,10 @@ def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advi
 
 
 def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
-    """Of the layers that are archived."""
-    served = attach(model, min(config.frame_tokens, trained_window(model)))
+    """Of the layers that are archived; of a memory of text alone none are."""
+    served = serve(model, config)
+    if not isinstance(served, ServedModel):
+        return 0
     return tokens * served.layers * 2 * served.kv_heads * served.head_dim * _VALUE_BYTES[config.codec]
 
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
+from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of, spec_of
 from everlong.eval.forks import keep_fork
@@ -30,6 +30,7 @@ from everlong.eval.room import check_room
 from everlong.eval.tasks import tasks_of
 from everlong.memory import Memory
 from everlong.model import MemoryModel
+from everlong.serve import default_config
 
 Log = Callable[[str], None]
 
@@ -137,12 +138,12 @@ def _suited(
     named: bool,
 ) -> list[tuple[str, Baseline]]:
     """Those that go with this model and memory; ValueError for another one that was named."""
-    config = config if config is not None else MemoryConfig.fitting(trained_window(network))
+    config = config if config is not None else default_config(network)
     suited = []
     for spec, baseline in rivals:
         try:
             baseline.check(network, tokenizer, config)
-        except ValueError as error:
+        except (ValueError, UnsupportedModelError) as error:
             if named:
                 raise
             say(f"{spec} is left out: {error}")

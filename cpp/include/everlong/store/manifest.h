@@ -22,13 +22,15 @@ struct Fingerprint {
 
 // The shape of a payload page, for whoever reads it back (kv::PayloadLayout has the same fields, with meaning).
 struct Geometry {
-  int32_t layers = 0;  // parts of a page
+  int32_t layers = 0;  // parts of a page; 0: a memory of text alone, whose blocks have token ids and no payload
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t page_tokens = 0;
   std::string codec;
   bool operator==(const Geometry&) const = default;
 };
+
+constexpr bool TextAlone(const Geometry& geometry) { return geometry.layers == 0; }
 
 struct Manifest {
   int32_t format_version = kFormatVersion;

@@ -37,9 +37,7 @@ class Reading:
     @property
     def kv_token_bytes(self) -> int:
         """Keys and values of one token in the model's own format."""
-        served = self.mm.frame.served
-        size: int = served.layers * 2 * served.kv_heads * served.head_dim * self.model.dtype.itemsize
-        return size
+        return self.mm.frame.served.kv_token_bytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""How a model is served: by its keys and values, or, where these cannot be spliced, by text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from everlong.attach import ServedModel, attach, trained_window
+from everlong.budget import require_budget
+from everlong.config import MemoryConfig
+from everlong.errors import UnsupportedModelError
+from everlong.splice import require_splice
+from everlong.text_model import TextModel, text_model
+
+
+def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
+    """MemoryConfig(), scaled down to a model whose window is smaller.
+
+    Raises UnsupportedModelError where the model's config names no window, but for a memory of text alone.
+    """
+    try:
+        return MemoryConfig.fitting(trained_window(model))
+    except UnsupportedModelError as error:
+        if text_alone:
+            return MemoryConfig()
+        raise _with_what_works(error, model, MemoryConfig().frame_tokens) from None
+
+
+def configured(model: Any, settings: Iterable[str]) -> MemoryConfig:
+    """The default of a model with settings `name=value`; ValueError as `MemoryConfig.with_settings` has it."""
+    text_alone = MemoryConfig().with_settings(settings).recall_mode == "text"
+    return default_config(model, text_alone=text_alone).with_settings(settings)
+
+
+def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> ServedModel | TextModel:
+    """A model's anatomy, measured: for keys and values unless the memory is `text_alone`, or it must be.
+
+    It must be where the model's keys and values cannot be spliced and `recall_mode` is "text". With another one such a
+    model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
+    than its window, CapacityError for one over its byte budget.
+    """
+    if text_alone:
+        return text_model(model, config.frame_tokens)
+    try:
+        served = attach(model, config.frame_tokens)
+        require_budget(served, config)
+        require_splice(served)
+    except UnsupportedModelError as error:
+        if config.recall_mode == "text":
+            return text_model(model, config.frame_tokens)
+        raise _with_what_works(error, model, config.frame_tokens) from None
+    return served
+
+
+def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int) -> UnsupportedModelError:
+    """The refusal, and that text alone works, where it does."""
+    window = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or frame_tokens
+    try:
+        text_model(model, min(frame_tokens, window))
+    except UnsupportedModelError:
+        return error
+    return UnsupportedModelError(
+        f"{error}. By text alone it works: MemoryConfig(recall_mode='text'), --set recall_mode=text"
+    )
