@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from everlong.attach import attach, trained_window
+from everlong.attach import ServedModel, trained_window
 from everlong.budget import frame_bytes
 from everlong.config import MemoryConfig
 from everlong.data import shipped_books
@@ -22,6 +22,7 @@ from everlong.model import MemoryModel
 from everlong.ops import CODECS
 from everlong.prompt import start_ids
 from everlong.rope import table_tokens
+from everlong.serve import default_config, serve
 
 Verdict = Literal["exact", "approximate", "wrong"]
 
@@ -84,9 +85,10 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     """
     config = model.config.get_text_config()
     page = MemoryConfig().page_tokens
+    default = default_config(model)
     tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
-    default = MemoryConfig.fitting(trained_window(model))
-    served = attach(model, _whole(tokens + _TAIL_TOKENS, "fp32").frame_tokens)
+    served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32"))
+    assert isinstance(served, ServedModel)  # text alone was not asked for
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
     expected = _plain(model, ids)[-_TAIL_TOKENS:]
     rounding = compare(_plain_in_chunks(model, ids)[-_TAIL_TOKENS:], expected)

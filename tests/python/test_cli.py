@@ -11,7 +11,7 @@ import pytest
 
 from everlong.memory import Memory
 from everlong.progress import track_tokens
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +235,39 @@ def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> Non
     assert wrong.returncode == 1
     assert told in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_spliced_is_served_by_text_alone(tmp_path: Path) -> None:
+    tiny_text_model().save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    text = tmp_path / "notes.txt"
+    text.write_text("It rained all day. " * 60 + "The word of the day is Zq7#Kx9. " + "It rained all day. " * 60)
+    memory = tmp_path / "m.everlong"
+    read = ["read", text, "--memory", memory, "--model", tmp_path / "model"]
+    refused = everlong(*read)
+    assert refused.returncode == 1
+    assert "--set recall_mode=text" in refused.stderr
+    assert not memory.exists()
+    assert everlong(*read, "--set", "recall_mode=text").returncode == 0
+    # Whose memory it is, and what of, needs no saying again.
+    asked = everlong("ask", "What is the word of the day?", "--memory", memory, "--max-new-tokens", 3, "--json")
+    assert asked.returncode == 0, asked.stderr
+    assert "Zq7#Kx9" in json.loads(asked.stdout)["recalled"][0]["text"]
+    told = everlong("inspect", memory)
+    assert "text alone" in told.stdout
+    assert json.loads(everlong("inspect", memory, "--json").stdout)["geometry"]["layers"] == 0
+
+
+def test_a_setting_changes_what_is_recalled(saved_model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("".join(f"Chapter {n}: it rained in town {n} all day. " + "And on. " * 40 for n in range(20)))
+    memory = tmp_path / "m.everlong"
+    assert everlong("read", text, "--memory", memory, "--model", saved_model).returncode == 0
+    groups = []
+    for settings in ([], ["--set", "groups=1"]):
+        asked = everlong("ask", "Where did it rain?", "--memory", memory, "--max-new-tokens", 1, "--json", *settings)
+        groups.append(len(json.loads(asked.stdout)["recalled"]))
+    assert groups[0] > groups[1] == 1
+    wrong = everlong("ask", "Where?", "--memory", memory, "--set", "group=1")
+    assert wrong.returncode == 1
+    assert "groups" in wrong.stderr
