@@ -13,6 +13,7 @@ import torch
 import everlong
 from everlong import MemoryConfig, MemoryModel
 from everlong.text_frame import TextFrame
+from test_embedding import CountingEncoder
 from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"), recall_mode="text")
@@ -252,3 +253,15 @@ def test_a_model_whose_config_names_no_window_takes_the_frame_it_is_given() -> N
     with MemoryModel(model, byte_tokenizer(), None, MemoryConfig(recall_mode="text")) as mm:
         assert mm.config.frame_tokens == MemoryConfig().frame_tokens
         assert mm.read("a text").tokens == 6
+
+
+def test_pages_are_found_by_an_encoder_too(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, index=("heads", "embedding"), encoder=CountingEncoder())
+    for _ in range(2):  # made, then opened again
+        with MemoryModel(tiny_text_model(), byte_tokenizer(), tmp_path / "m", config) as mm:
+            assert mm.config.index == ("embedding",)
+            if mm.stream_tokens == 0:
+                mm.read(TEXT, source="book")
+            found = mm.search(FACT, chat=False)
+            assert FACT.strip() in found[0].text
+            assert found[0].found_by == ("embedding",)
