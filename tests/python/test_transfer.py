@@ -158,7 +158,7 @@ def test_recall_is_the_same_however_pages_travel(
         made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
         return made[-1]
 
-    monkeypatch.setattr("everlong.frame.PayloadTransfer", make)
+    monkeypatch.setattr("everlong.kv_frame.PayloadTransfer", make)
     for got, want in zip(recalled(), expected, strict=True):
         assert torch.equal(got, want)
     assert made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any
@@ -62,7 +63,8 @@ def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advi
 
 def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     """Of the layers that are archived; of a memory of text alone none are."""
-    served = serve(model, config)
+    most = default_config(model, text_alone=config.recall_mode == "text").frame_tokens  # a layer's size is no frame's
+    served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
     if not isinstance(served, ServedModel):
         return 0
     return tokens * served.layers * 2 * served.kv_heads * served.head_dim * _VALUE_BYTES[config.codec]
