@@ -231,6 +231,8 @@ py::list Trace(const MemoryOs& self) {
     entry["end"] = event.span.end;
     entry["tokens"] = event.tokens;
     entry["blocks"] = event.blocks;
+    entry["trigger"] = event.trigger ? py::object(py::str(TriggerName(*event.trigger))) : py::none();
+    entry["branched_at"] = event.branched_at;
     events.append(std::move(entry));
   }
   return events;
@@ -247,7 +249,14 @@ void BindMemoryOs(py::module_& module) {
              return MemoryOs(config);
            }),
            py::arg("config"))
-      .def("copy", [](const MemoryOs& self) { return MemoryOs(self); })
+      .def("branch", &MemoryOs::Branch)
+      .def(
+          "take_trace",
+          [](MemoryOs& self, const MemoryOs& branch) {
+            if (!branch.branched_at()) throw py::value_error("branch: expected what branch() returned");
+            self.TakeTrace(branch);
+          },
+          py::arg("branch"))
       .def("room", &MemoryOs::Room)
       .def("next_position", &MemoryOs::NextPosition)
       .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),

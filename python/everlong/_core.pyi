@@ -392,7 +392,10 @@ class MemoryOs:
     """cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
 
     def __init__(self, config: MemoryOsConfig) -> None: ...
-    def copy(self) -> MemoryOs: ...
+    def branch(self) -> MemoryOs:
+        """A copy that archives nothing; its events say where it left the stream."""
+    def take_trace(self, branch: MemoryOs) -> None:
+        """Take over the events of a branch() of this one."""
     def room(self) -> int: ...
     def next_position(self) -> int: ...
     def observe(
@@ -448,7 +451,11 @@ class MemoryOs:
     def evicted(self) -> bool:
         """Whether anything has left the frame: only then there is a recalled zone."""
     def trace(self) -> list[dict[str, Any]]:
-        """Dicts of stream_position, state, what, begin, end, tokens, blocks; oldest first."""
+        """Dicts of stream_position, state, what, begin, end, tokens, blocks, trigger, branched_at; oldest first.
+
+        trigger: of a recall, "prompt", "recent", "periodic" or "signal". branched_at: where the branch in which it was
+        decided left the stream. None where there is none.
+        """
 
 class StagingBuffer:
     """Host memory of a TransferEngine's pool (pinned where there is a GPU); goes back to it when nobody holds it.

@@ -387,18 +387,18 @@ class Frame(abc.ABC):
     # --- leaving no trace
 
     @contextlib.contextmanager
-    def branch(self) -> Iterator[None]:
+    def branch(self, *, traced: bool = True) -> Iterator[None]:
         """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest.
 
-        A frame that broke inside is whole again.
+        What was decided inside stays in the Memory OS's trace, marked, unless `traced` is False. A frame that broke
+        inside is whole again.
         """
         self.require_whole()
-        saved_os = self.os
+        saved_os, branch_os = self.os, self.os.branch()
         ids, last_id = list(self._unarchived_ids), self._last_id
         put_back = self._remember()
         try:
-            self.os = saved_os.copy()
-            self.os.set_archiving(False)
+            self.os = branch_os
             yield
         finally:
             self._broken = False
@@ -406,6 +406,8 @@ class Frame(abc.ABC):
                 put_back()
                 self.os = saved_os
                 self._unarchived_ids, self._last_id = ids, last_id
+                if traced:
+                    saved_os.take_trace(branch_os)
 
 
 def identity(page: _core.PageRef) -> Page:

@@ -247,9 +247,9 @@ class MemoryModel:
         """Answer from the memory.
 
         `recall=False` leaves the window alone, pages put back exactly these, first to last, whatever the policy;
-        `remember=False` leaves no trace of question and answer, and of a memory that was opened for reading they stay
-        in the window only; `chat=False` takes the question as plain text to go on from; what comes back is from `where`
-        alone, the newest text stays in the window whatever it is. Further arguments are those of
+        `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
+        reading they stay in the window only; `chat=False` takes the question as plain text to go on from; what comes
+        back is from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
         transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
         ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
         """
@@ -318,7 +318,7 @@ class MemoryModel:
         return self._last_recalled
 
     def search(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
-        """What a question would bring back from `where`, best first, without answering. Leaves no trace."""
+        """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
         self._ready()
         prompt = self._prompt(question, chat=chat)
         with self.frame.branch():
@@ -604,7 +604,12 @@ class MemoryModel:
         return self.frame.os.stream_end
 
     def trace(self) -> list[dict[str, Any]]:
-        """What the Memory OS decided and when, oldest first, as plain values; `everlong.eval.timeline` draws it."""
+        """What the Memory OS decided and when, oldest first, as plain values; `everlong.eval.timeline` draws it.
+
+        Also for what is not remembered (`remember=False`, a search, a perplexity): such an event says in `branched_at`
+        where the stream stood then, and no other has one. Since this MemoryModel was made; of a long life the newest
+        events.
+        """
         return self.frame.os.trace()
 
     def close(self) -> None:

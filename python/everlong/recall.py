@@ -160,7 +160,8 @@ def tap_question(
     """Read a prompt once without a trace, as findings.md has it, and keep q [T, Hq, D] of its question tokens."""
     if not layers or not isinstance(frame.served, ServedModel):
         return {}
-    with frame.branch(), QueryTap(frame.served, layers) as tap:
+    # What is decided on the way says nothing of what the question is answered from.
+    with frame.branch(traced=False), QueryTap(frame.served, layers) as tap:
         frame.clear_recalled()
         frame.extend(prompt_ids, "prompt")
     # An empty stream begins with tokens of its own.

@@ -271,8 +271,7 @@ TEST(MemoryOsTest, OtherStreamsWaitUntilTheZoneIsOpen) {
 TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
   MemoryOs os(SmallConfig());
   os.Observe(20, Origin::kRead);
-  MemoryOs question = os;
-  question.SetArchiving(false);
+  MemoryOs question = os.Branch();
   for (int i = 0; i < 50; ++i) {
     EXPECT_TRUE(Only<ArchiveAction>(question.Observe(10, Origin::kGenerated)).empty());
   }
@@ -424,6 +423,64 @@ TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   EXPECT_LE(os.trace().size(), kTraceCapacity);
   EXPECT_GE(os.trace().size(), kTraceCapacity * 9 / 10);
   EXPECT_EQ(os.trace().back().what, "clear");
+}
+
+TEST(MemoryOsTest, TraceTellsWhatAskedForARecall) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall = {.recent = true, .periodic = true, .signal = true, .recent_every = 5, .periodic_every = 3};
+  MemoryOs os(config);
+  os.BeginPrompt();
+  os.Observe(3, Origin::kGenerated);
+  os.Observe(2, Origin::kGenerated);
+  os.Raise(Signal::kRetrieve);
+  using enum RecallTrigger;
+  std::vector<RecallTrigger> triggers;
+  for (const Event& event : os.trace()) {
+    EXPECT_EQ(event.what == "recall", event.trigger.has_value()) << event.what;
+    if (event.trigger) triggers.push_back(*event.trigger);
+  }
+  EXPECT_EQ(triggers, (std::vector<RecallTrigger>{kPrompt, kPeriodic, kRecent, kSignal}));
+}
+
+TEST(MemoryOsTest, WhatABranchDecidedIsInTheTraceAndMarked) {
+  MemoryOs os(SmallConfig());
+  os.Observe(60, Origin::kRead);
+  const size_t before = os.trace().size();
+  MemoryOs question = os.Branch();
+  EXPECT_EQ(question.trace().size(), before) << "what was decided before is common";
+  question.BeginPrompt();
+  question.Recall(std::vector<PageRef>{PagesOf(0, 60)[1]});
+  question.Observe(30, Origin::kPrompt);
+  MemoryOs within = question.Branch();
+  within.ClearRecalled();
+  question.TakeTrace(within);
+  MemoryOs listening = question.Branch();
+  listening.ClearRecalled();  // and is not taken over
+  os.TakeTrace(question);
+  os.ClearRecalled();
+
+  std::vector<std::string> seen;
+  for (size_t i = 0; i < os.trace().size(); ++i) {
+    const Event& event = os.trace()[i];
+    const bool branched = i >= before && i + 1 < os.trace().size();
+    EXPECT_EQ(event.branched_at, branched ? std::optional<int64_t>(60) : std::nullopt) << event.what;
+    if (i >= before) seen.push_back(event.what);
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{"recall", "restore", "evict", "clear", "clear"}));
+  EXPECT_EQ(os.trace()[before + 2].stream_position, 90) << "where the branch stood";
+  EXPECT_EQ(os.stream_end(), 60);
+  EXPECT_DEATH(os.TakeTrace(MemoryOs(SmallConfig())), "CHECK failed");
+}
+
+TEST(MemoryOsTest, ALongBranchLeavesTheTraceItsBound) {
+  MemoryOs os(SmallConfig());
+  os.Observe(60, Origin::kRead);
+  MemoryOs question = os.Branch();
+  for (size_t i = 0; i < 3 * kTraceCapacity; ++i) question.ClearRecalled();
+  os.TakeTrace(question);
+  EXPECT_LE(os.trace().size(), kTraceCapacity);
+  EXPECT_GE(os.trace().size(), kTraceCapacity * 9 / 10);
+  EXPECT_EQ(os.trace().back().branched_at, 60);
 }
 
 // A host that keeps what stands at which frame position by doing as the actions say, knowing nothing of zones.
@@ -617,9 +674,8 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
       default: {  // a question on a copy leaves no trace
         const int64_t end = os.stream_end();
         const TokenSpan rolling = os.rolling();
-        MemoryOs copy = os;
+        MemoryOs copy = os.Branch();
         ModelHost copy_host = host;
-        copy.SetArchiving(false);
         for (int i = 0; i < 5; ++i) {
           const int64_t tokens = 1 + below(copy.Room());
           copy_host.Forward(copy, tokens);

@@ -670,9 +670,27 @@ def test_recall_and_its_trace() -> None:
         "end": 16,
         "tokens": 16,
         "blocks": [],
+        "trigger": None,
+        "branched_at": None,
     }
+    assert events[4]["trigger"] == "prompt"
     assert events[5]["blocks"] == [1, 9]
     assert json.loads(json.dumps(events)) == events
+
+
+def test_trace_of_a_branch() -> None:
+    os = _core.MemoryOs(os_config())
+    os.observe(60, "read")
+    with pytest.raises(ValueError, match="branch"):
+        os.take_trace(os)
+    branch = os.branch()
+    assert not branch.archiving
+    branch.begin_prompt()
+    before = os.trace()
+    os.take_trace(branch)
+    (event,) = os.trace()[len(before) :]
+    assert (event["what"], event["trigger"], event["branched_at"]) == ("recall", "prompt", 60)
+    assert {event["branched_at"] for event in before} == {None}
 
 
 def test_other_streams_open_the_zone() -> None:
@@ -706,12 +724,12 @@ def test_a_stream_is_archived_whole_and_a_resumed_frame_is_its_end(steps: list[t
     os = _core.MemoryOs(os_config())
     archived: list[tuple[int, int]] = []
     for tokens, origin in steps:
-        before = os.copy()
+        before = os.stream_end
         actions = os.observe(min(tokens, os.room()), origin)
         archived += [(a.begin, a.end) for a in actions if isinstance(a, _core.Archive)]
         assert os.room() >= 1
         assert os.next_position() <= 100
-        assert before.stream_end < os.stream_end
+        assert before < os.stream_end
     archived += [(a.begin, a.end) for a in os.end_of_text() if isinstance(a, _core.Archive)]
     end = os.stream_end
     assert [t for span in archived for t in range(*span)] == list(range(end))

@@ -15,12 +15,13 @@ from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 RECALLED = np.array([0xD9, 0x48, 0x01]) / 255
+BRANCHED = np.array([0xFD, 0xAE, 0x6B]) / 255
 
 
-def shows_recall(path: Path) -> bool:
+def shows_recall(path: Path, color: np.ndarray = RECALLED) -> bool:
     pixels = image.imread(path)[..., :3]
     axes = pixels[pixels.shape[0] // 4 :]  # the legend stands above
-    return bool((np.abs(axes - RECALLED).max(axis=-1) < 0.02).sum() > 20)
+    return bool((np.abs(axes - color).max(axis=-1) < 0.02).sum() > 20)
 
 
 def test_timeline_of_a_conversation_shows_what_came_back(tmp_path: Path) -> None:
@@ -34,6 +35,26 @@ def test_timeline_of_a_conversation_shows_what_came_back(tmp_path: Path) -> None
     assert not shows_recall(alone)
     assert shows_recall(draw_timeline(trace, blocks, tmp_path / "new" / "talk.png"))
     assert draw_timeline(trace, blocks, tmp_path / "talk.svg").read_text().startswith("<?xml")
+
+
+def test_timeline_shows_what_came_back_for_a_question_that_is_not_remembered(tmp_path: Path) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(2000))
+        blocks = {block.id: block.span for block in mm.memory.blocks()}
+        alone = draw_timeline(mm.trace(), blocks, tmp_path / "alone.png")
+        mm.generate(random_text(30), max_new_tokens=400, remember=False)
+        events = mm.trace()
+        picture = draw_timeline(events, blocks, tmp_path / "asked.png")
+        assert not shows_recall(alone, BRANCHED)
+        assert shows_recall(picture, BRANCHED)
+        assert not shows_recall(picture)
+    # What left the frame for it came back: only the recall is drawn, and it stands where the stream stood.
+    assert any(event["what"] == "evict" and event["branched_at"] == 2000 for event in events)
+    assert max(event["stream_position"] for event in events) > 2000
+    drawn = [event for event in events if event["branched_at"] is None or event["what"] == "restore"]
+    drawn = [event if event["branched_at"] is None else {**event, "stream_position": 2000} for event in drawn]
+    svg = draw_timeline(events, blocks, tmp_path / "asked.svg").read_bytes()
+    assert draw_timeline(drawn, blocks, tmp_path / "drawn.svg").read_bytes() == svg
 
 
 def test_empty_trace_is_refused(tmp_path: Path) -> None:

@@ -159,6 +159,59 @@ def test_recent_policy_brings_back_the_newest_blocks() -> None:
         assert mm.frame.os.recalled_tokens > 0
 
 
+def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
+    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))  # queries are tapped, too
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        text = random_text(2000)
+        mm.read(text)
+
+        def decided() -> list[tuple[str, str | None, int | None]]:
+            new = mm.trace()[len(before) :]
+            assert mm.trace()[: len(before)] == before
+            assert all(event["blocks"] for event in new if event["what"] == "restore" and event["tokens"] > 0)
+            return [
+                (e["what"], e["trigger"], e["branched_at"]) for e in new if e["what"] in ("clear", "recall", "restore")
+            ]
+
+        remembered: list[tuple[str, str | None, int | None]] = [
+            ("clear", None, None),
+            ("recall", "prompt", None),
+            ("restore", None, None),
+        ]
+        branched = [(what, trigger, 2000) for what, trigger, _ in remembered]
+        before = mm.trace()
+        answer = mm.generate(text[300:330], max_new_tokens=3, remember=False)
+        assert decided() == branched
+        (restored,) = [event for event in mm.trace()[len(before) :] if event["what"] == "restore"]
+        assert {recall.block_id for recall in answer.recalled} <= set(restored["blocks"])
+        before = mm.trace()
+        mm.search(text[300:330])
+        assert decided() == branched
+        before = mm.trace()
+        mm.perplexity(text[300:330], policy="recent")
+        assert decided() == [("clear", None, 2000), ("restore", None, 2000)]
+        before = mm.trace()
+        pieces = mm.stream(text[300:330], max_new_tokens=3, remember=False)
+        next(pieces)
+        assert decided() == branched, "while it is being answered, too"
+        pieces.close()
+        assert decided() == branched
+        before = mm.trace()
+        mm.generate(text[300:330], max_new_tokens=3)
+        assert decided() == remembered
+
+
+def test_trace_tells_what_was_decided_before_an_answer_failed(mm, monkeypatch: pytest.MonkeyPatch) -> None:
+    mm.read(random_text(2000))
+    before = len(mm.trace())
+    monkeypatch.setattr(mm.frame, "_restore", None)
+    with pytest.raises(TypeError):
+        mm.generate(random_text(30), max_new_tokens=3, remember=False)
+    monkeypatch.undo()
+    assert [e["trigger"] for e in mm.trace()[before:] if e["what"] == "recall"] == ["prompt"]
+    assert mm.generate(random_text(30), max_new_tokens=3).tokens == 3
+
+
 def test_perplexity_of_a_frame_that_holds_everything_is_the_plain_one(mm) -> None:
     text, rest = random_text(100), random_text(80, seed=2)
     mm.read(text)

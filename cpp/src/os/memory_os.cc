@@ -231,14 +231,35 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
 void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
   state_ = State::kRetrieving;
   actions.emplace_back(RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0});
-  Record("recall", {}, 0);
+  Record("recall", {}, 0, {}, trigger);
 }
 
-void MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks) {
+MemoryOs MemoryOs::Branch() const {
+  MemoryOs branch = *this;
+  branch.SetArchiving(false);
+  branch.branched_at_ = branched_at_.value_or(stream_end());
+  branch.recorded_ = 0;
+  return branch;
+}
+
+void MemoryOs::TakeTrace(const MemoryOs& branch) {
+  EVERLONG_CHECK(branch.branched_at_.has_value());
+  const std::span<const Event> kept = branch.trace_;
+  const std::span<const Event> decided = kept.last(std::min(branch.recorded_, kept.size()));
+  for (Event& event : std::vector<Event>(decided.begin(), decided.end())) Append(std::move(event));
+}
+
+void MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks,
+                      std::optional<RecallTrigger> trigger) {
+  Append({stream_end(), state_, std::move(what), span, tokens, std::move(blocks), trigger, branched_at_});
+}
+
+void MemoryOs::Append(Event event) {
   if (trace_.size() == kTraceCapacity) {
     trace_.erase(trace_.begin(), trace_.begin() + static_cast<ptrdiff_t>(kTraceCapacity / 10));
   }
-  trace_.push_back({stream_end(), state_, std::move(what), span, tokens, std::move(blocks)});
+  trace_.push_back(std::move(event));
+  ++recorded_;
 }
 
 bool MemoryOs::archiving() const { return archiving_; }
@@ -255,5 +276,6 @@ std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.Ancho
 bool MemoryOs::evicted() const { return residency_.evicted(); }
 const MemoryOsConfig& MemoryOs::config() const { return config_; }
 const std::vector<Event>& MemoryOs::trace() const { return trace_; }
+std::optional<int64_t> MemoryOs::branched_at() const { return branched_at_; }
 
 }  // namespace everlong::os

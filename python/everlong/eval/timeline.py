@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_FRAME, _ARCHIVE, _RECALLED = "#9ecae1", "#d9d9d9", "#d94801"
+_FRAME, _ARCHIVE, _RECALLED, _BRANCHED = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b"
 
 
 def draw_timeline(
@@ -15,7 +15,8 @@ def draw_timeline(
     """Write a PNG or SVG, by the path's suffix. Across: the stream as it grew, in tokens; up: the text it consists of.
 
     `events` is a trace (`MemoryModel.trace`), `blocks` the span of every block that may be named in it, both as they
-    are or as JSON gives them back. Raises ValueError for a trace in which nothing happened.
+    are or as JSON gives them back. What came back for something that was not remembered stands where that was asked, in
+    a colour of its own. Raises ValueError for a trace in which nothing happened.
     """
     import matplotlib
 
@@ -29,11 +30,13 @@ def draw_timeline(
     if not events:
         raise ValueError("the trace is empty: nothing has been read")
     spans = {int(block): span for block, span in blocks.items()}
-    end = max(max(event["stream_position"] for event in events), 1)
+    end = max(max(map(_place, events)), 1)
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     # What the frame holds lies between the newest token and the oldest that was not evicted yet.
     x, oldest = [0], [0]
     for event in events:
+        if _branched(event):
+            continue  # the frame got back what left it
         gone = event["end"] if event["what"] == "evict" and event["tokens"] > 0 else event["begin"]
         if event["what"] == "resume" or (event["what"] == "evict" and event["tokens"] > 0):
             x += [event["stream_position"]] * 2
@@ -45,12 +48,12 @@ def draw_timeline(
     for event in events:
         if event["what"] != "restore":
             continue
-        at = event["stream_position"]
+        at, color = _place(event), _BRANCHED if _branched(event) else _RECALLED
         for block in event["blocks"]:
             if block in spans:
                 first, last = spans[block]
-                axes.plot([at, at], [first, last], color=_RECALLED, linewidth=3, solid_capstyle="butt")
-                axes.plot(at, (first + last) / 2, marker="o", color=_RECALLED, markersize=4)
+                axes.plot([at, at], [first, last], color=color, linewidth=3, solid_capstyle="butt")
+                axes.plot(at, (first + last) / 2, marker="o", color=color, markersize=4)
     axes.set_xlim(0, 1.02 * end)  # a recall at the very end is to be seen whole
     axes.set_ylim(0, 1.02 * end)
     axes.set_xlabel("stream read and generated (tokens)")
@@ -63,7 +66,18 @@ def draw_timeline(
         Patch(color=_ARCHIVE, label="archived"),
         Line2D([], [], color=_RECALLED, marker="o", label="block recalled"),
     ]
+    if any(map(_branched, events)):
+        handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="block recalled, not remembered"))
     axes.legend(handles=handles, loc="upper left")
     write(figure, path)
     pyplot.close(figure)
     return path
+
+
+def _branched(event: Mapping[str, Any]) -> bool:
+    return event.get("branched_at") is not None
+
+
+def _place(event: Mapping[str, Any]) -> int:
+    """Where the stream stood; a branch counts on from there, in a text that nobody keeps."""
+    return int(event["branched_at"] if _branched(event) else event["stream_position"])

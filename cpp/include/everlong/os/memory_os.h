@@ -1,7 +1,7 @@
 // The Memory OS (both designs, 2.1): sees token ids and counts, decides what is archived, evicted and recalled, and
 // says so as a list of actions. It never touches a tensor; the host executes the actions in order.
 //
-// Values: a MemoryOs is copyable, so a question that must leave no trace runs on a copy. Not thread-safe.
+// Values: a MemoryOs is copyable, so a question of which nothing may stay runs on a copy, a Branch(). Not thread-safe.
 //
 // Frame positions. Before anything has left the frame the stream lies at positions 0, 1, 2 ... as in a plain forward.
 // From the first eviction on:
@@ -87,7 +87,10 @@ struct Event {
   std::string what;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
-  std::vector<int64_t> blocks;  // restore: which came back
+  std::vector<int64_t> blocks;           // restore: which came back
+  std::optional<RecallTrigger> trigger;  // recall: what asked for it
+  // Decided in a Branch() that left the stream at this token; of what was decided there nothing stays.
+  std::optional<int64_t> branched_at;
 };
 
 // Trace events kept; beyond this the oldest tenth is dropped.
@@ -138,11 +141,19 @@ class MemoryOs {
                                 std::optional<int64_t> read_until = std::nullopt,
                                 const std::optional<AnchorZone>& anchor_zone = std::nullopt);
 
-  // Off: nothing observed is archived (a question that must leave no trace, a perplexity), and anything may be evicted.
-  // On again: the next block begins at stream_end(). What was observed meanwhile stays out of the memory, and so does
-  // an open block: close it with EndOfText() before, or work on a copy.
+  // Off: nothing observed is archived, and anything may be evicted. On again: the next block begins at stream_end().
+  // What was observed meanwhile stays out of the memory, and so does an open block: close it with EndOfText() before,
+  // or work on a Branch().
   void SetArchiving(bool on);
   [[nodiscard]] bool archiving() const;
+
+  // A copy for what must leave nothing behind, a question or a perplexity: it archives nothing, and its events say
+  // where it left the stream (of a branch of a branch: where the first one did).
+  [[nodiscard]] MemoryOs Branch() const;
+  // Takes over what was recorded in a Branch() of this one (CHECKed to be a branch): people see what was decided for a
+  // question, too. Not for a branch that only listens: a question that is read once for its queries is about to be read
+  // again, and what leaves a frame meanwhile says nothing of what it is answered from.
+  void TakeTrace(const MemoryOs& branch);
 
   [[nodiscard]] State state() const;
   [[nodiscard]] int64_t stream() const;          // config().stream
@@ -157,6 +168,7 @@ class MemoryOs {
   [[nodiscard]] bool evicted() const;  // whether anything has left the frame: there is a recalled zone
   [[nodiscard]] const MemoryOsConfig& config() const;
   [[nodiscard]] const std::vector<Event>& trace() const;
+  [[nodiscard]] std::optional<int64_t> branched_at() const;  // of a Branch(): which token of the stream it began before
 
  private:
   void Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions);
@@ -168,7 +180,9 @@ class MemoryOs {
   [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
   // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
-  void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {});
+  void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {},
+              std::optional<RecallTrigger> trigger = std::nullopt);
+  void Append(Event event);
 
   MemoryOsConfig config_;
   Segmenter segmenter_;
@@ -179,7 +193,9 @@ class MemoryOs {
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
   int64_t archiving_off_at_ = 0;  // the stream's end when archiving was last turned off
+  std::optional<int64_t> branched_at_;
   std::vector<Event> trace_;
+  size_t recorded_ = 0;  // events since this one was made or branched, dropped ones too
 };
 
 }  // namespace everlong::os
