@@ -203,9 +203,33 @@ os::AnchorZone ParseAnchorZone(const py::dict& zone) {
   return out;
 }
 
+py::dict RecallCountsDict(const os::RecallCounts& counts) {
+  py::dict out;
+  out["since_recent"] = counts.since_recent;
+  out["since_periodic"] = counts.since_periodic;
+  out["since_restored"] = counts.since_restored;
+  out["signal_waits"] = counts.signal_waits;
+  return out;
+}
+
+// None where a count is none: missing, not a number, or beyond any.
+std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
+  if (!py::isinstance<py::dict>(counts)) return std::nullopt;
+  try {
+    return os::RecallCounts{.since_recent = counts["since_recent"].cast<int64_t>(),
+                            .since_periodic = counts["since_periodic"].cast<int64_t>(),
+                            .since_restored = counts["since_restored"].cast<std::optional<int64_t>>(),
+                            .signal_waits = counts["signal_waits"].cast<bool>()};
+  } catch (const py::cast_error&) {
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_KeyError)) throw;
+  }
+  return std::nullopt;
+}
+
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                              const std::optional<py::dict>& anchor_zone) {
+                              const std::optional<py::dict>& anchor_zone, const py::object& recall_counts) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   int64_t previous = 0;
   for (const PageRef& page : pages) {
@@ -217,7 +241,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
   }
   std::optional<os::AnchorZone> zone;
   if (anchor_zone) zone = ParseAnchorZone(*anchor_zone);
-  return self.Resume(stream_end, pages, rolling_from, read_until, zone);
+  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts));
 }
 
 py::list Trace(const MemoryOs& self) {
@@ -271,7 +295,8 @@ void BindMemoryOs(py::module_& module) {
           py::arg("pages"))
       .def("clear_recalled", &MemoryOs::ClearRecalled)
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
-           py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none())
+           py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none(),
+           py::arg("recall_counts") = py::none())
       .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
@@ -283,6 +308,8 @@ void BindMemoryOs(py::module_& module) {
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)
       .def_property_readonly("anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); })
+      .def_property_readonly("recall_counts",
+                             [](const MemoryOs& self) { return RecallCountsDict(self.recall_counts()); })
       .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions)
       .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
       .def_property_readonly("evicted", &MemoryOs::evicted)

@@ -419,7 +419,9 @@ class MemoryOs:
         rolling_from: int | None = None,
         read_until: int | None = None,
         anchor_zone: dict[str, list[Any]] | None = None,
-    ) -> list[Placement]: ...
+        recall_counts: dict[str, Any] | None = None,
+    ) -> list[Placement]:
+        """recall_counts: what an earlier frame's were; what no policy could have counted is as None."""
     def set_archiving(self, on: bool) -> None: ...
     @property
     def archiving(self) -> bool: ...
@@ -442,6 +444,9 @@ class MemoryOs:
     @property
     def anchor_zone(self) -> dict[str, list[Any]]:
         """tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet."""
+    @property
+    def recall_counts(self) -> dict[str, Any]:
+        """since_recent, since_periodic, since_restored (None: nothing came back yet), in tokens; signal_waits."""
     @property
     def anchor_positions(self) -> list[int]:
         """Frame positions of the anchor zone's slots, tombstones first."""

@@ -185,6 +185,7 @@ class Frame(abc.ABC):
             "read_until": os.read_until,
             "next_position": os.next_position(),
             "anchor_zone": os.anchor_zone,
+            "recall_counts": os.recall_counts,
         }
         if tensors := self._state():
             state = safetensors.torch.save(tensors)
@@ -207,7 +208,14 @@ class Frame(abc.ABC):
     ) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens; `stands` may be empty."""
         pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
-        return self.os.resume(stream_end, pages, stands.get("rolling_from"), stands.get("read_until"), anchor_zone)
+        return self.os.resume(
+            stream_end,
+            pages,
+            stands.get("rolling_from"),
+            stands.get("read_until"),
+            anchor_zone,
+            stands.get("recall_counts"),
+        )
 
     def _load_state(self, stands: Stands) -> dict[str, torch.Tensor] | None:
         """What a checkpoint kept beside the archive; None when there is none, or not whole."""

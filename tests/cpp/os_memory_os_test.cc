@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -344,6 +346,35 @@ TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
   again.BeginPrompt();
   EXPECT_EQ(os.rolling(), (TokenSpan{70, 75}));
   EXPECT_EQ(again.rolling(), os.rolling());
+}
+
+TEST(MemoryOsTest, AResumedStreamRecallsWhenItWouldHave) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall = {.prompt = false, .recent = true, .recent_every = 10, .protect_tokens = 0};
+  MemoryOs os(config);
+  os.Observe(60, Origin::kRead);
+  os.Observe(7, Origin::kGenerated);
+  os.EndOfText();
+  MemoryOs again(config);
+  again.Resume(67, PagesOf(0, 67), os.rolling().begin, os.read_until(), std::nullopt, os.recall_counts());
+  EXPECT_EQ(again.recall_counts(), os.recall_counts());
+  EXPECT_TRUE(Only<RecallAction>(again.Observe(2, Origin::kGenerated)).empty());
+  EXPECT_EQ(Only<RecallAction>(again.Observe(1, Origin::kGenerated)).size(), 1U);
+  MemoryOs anew(config);
+  anew.Resume(67, PagesOf(0, 67));
+  EXPECT_TRUE(Only<RecallAction>(anew.Observe(9, Origin::kGenerated)).empty());
+}
+
+TEST(MemoryOsTest, ResumeTakesNumbersThatNoFrameHas) {
+  for (const int64_t number : {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    MemoryOs os(SmallConfig());
+    os.Resume(100, PagesOf(0, 100), number, number, std::nullopt, RecallCounts{number, number, number, true});
+    EXPECT_GE(os.read_until(), 0);
+    EXPECT_LE(os.read_until(), 100);
+    EXPECT_EQ(os.BeginPrompt().size(), 1U);
+    os.Observe(os.Room(), Origin::kGenerated);
+    EXPECT_EQ(os.rolling(), (TokenSpan{os.stream_end() - 40, os.stream_end()}));
+  }
 }
 
 TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {

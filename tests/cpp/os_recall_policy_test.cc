@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -54,6 +56,51 @@ TEST(RecallPolicyTest, SignalsAreHeededWhereAskedFor) {
   RecallPolicy policy({.signal = false});
   EXPECT_FALSE(policy.Signal());
   EXPECT_FALSE(policy.Count(1000));
+}
+
+TEST(RecallPolicyTest, AnotherPolicyGoesOnWhereOneStopped) {
+  const RecallPolicyConfig config{
+      .recent = true, .periodic = true, .signal = true, .recent_every = 11, .periodic_every = 7, .protect_tokens = 4};
+  // A signal waits at the third token, a recall comes back at the second and at the tenth.
+  const auto step = [](RecallPolicy& policy, int i) {
+    if (i == 2 || i == 10) policy.Restored();
+    if (i == 3) {
+      EXPECT_FALSE(policy.Signal());
+    }
+    return policy.Count(1);
+  };
+  for (int stop = 1; stop < 25; ++stop) {
+    RecallPolicy policy(config);
+    for (int i = 1; i <= stop; ++i) step(policy, i);
+    RecallPolicy next(config);
+    EXPECT_TRUE(next.Adopt(policy.counts()));
+    EXPECT_EQ(next.counts(), policy.counts());
+    for (int i = stop + 1; i < 40; ++i) EXPECT_EQ(step(next, i), step(policy, i)) << stop << ", " << i;
+  }
+}
+
+TEST(RecallPolicyTest, CountsThatNoPolicyHasDoNotBreakOne) {
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  const RecallPolicyConfig config{
+      .recent = true, .periodic = true, .signal = true, .recent_every = 3, .periodic_every = 2, .protect_tokens = 4};
+  RecallPolicy policy(config);
+  EXPECT_FALSE(policy.Adopt({-1, 0, std::nullopt, true}));
+  EXPECT_FALSE(policy.Adopt({0, -kHuge, std::nullopt, true}));
+  EXPECT_FALSE(policy.Adopt({0, 0, -kHuge, true}));
+  EXPECT_EQ(policy.counts(), RecallCounts{});
+
+  ASSERT_TRUE(policy.Adopt({kHuge, kHuge, kHuge, true}));
+  using enum RecallTrigger;
+  EXPECT_EQ(policy.Count(1), kSignal);
+  EXPECT_EQ(policy.Count(1), kRecent);
+  EXPECT_EQ(policy.Count(1), kPeriodic);
+  EXPECT_EQ(policy.Count(1), std::nullopt);
+
+  RecallPolicy off({});
+  ASSERT_TRUE(off.Adopt({5, 5, std::nullopt, true}));
+  EXPECT_EQ(off.counts(), RecallCounts{}) << "what is off does not count";
+  off.Count(1000);
+  EXPECT_EQ(off.counts(), RecallCounts{});
 }
 
 TEST(RecallPolicyTest, Validates) {

@@ -7,6 +7,7 @@ import datetime
 import gc
 import io
 import itertools
+import json
 import subprocess
 import sys
 import types
@@ -18,6 +19,7 @@ import torch
 import transformers
 
 import everlong
+from everlong.config import Policy
 from everlong.where import parse_time, seconds
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -267,6 +269,56 @@ def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert mm.stream_tokens == 2000
         mm.read(text[2000:])
         assert mm.memory.core.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
+
+
+@pytest.mark.parametrize("policy", ["recent", "periodic", "signal"])
+def test_a_reopened_memory_recalls_when_it_would_have(tmp_path: Path, policy: Policy) -> None:
+    config = dataclasses.replace(
+        SMALL, policy=policy, recent_every=32, periodic_every=32, protect_tokens=16, index=("lexical",)
+    )
+
+    def recalls(folder: Path, sessions: int, rounds: int) -> list[tuple[int, str]]:
+        found = []
+        for _ in range(sessions):
+            with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config) as mm:
+                if mm.stream_tokens == 0:
+                    mm.read(random_text(2000))
+                for _ in range(rounds):
+                    mm.generate(random_text(30), max_new_tokens=12)
+                    mm.signal("retrieve")  # every second one waits for the end of the protection
+                found += [(e["stream_position"], e["trigger"]) for e in mm.trace() if e["what"] == "recall"]
+        return found
+
+    expected = recalls(tmp_path / "one", 1, 7)
+    assert len(expected) >= 2
+    assert recalls(tmp_path / "seven", 7, 1) == expected
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        None,
+        {},
+        [],
+        {"since_recent": -5, "since_periodic": 0, "since_restored": None, "signal_waits": False},
+        {"since_recent": 0, "since_periodic": 10**30, "since_restored": -(10**30), "signal_waits": True},
+        {"since_recent": "many", "since_periodic": 0.5, "since_restored": [], "signal_waits": None},
+    ],
+)
+def test_a_memory_with_counts_that_are_none_is_opened(tmp_path: Path, counts: object) -> None:
+    config = dataclasses.replace(SMALL, policy="recent", recent_every=32)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        mm.read(random_text(2000))
+        stands = json.loads(mm.memory.core.manifest().attributes["frame"])
+        assert stands["recall_counts"]["since_recent"] == 0
+        del stands["recall_counts"]
+        if counts is not None:
+            stands["recall_counts"] = counts
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        memory.core.set_attribute("frame", json.dumps(stands))
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, config=config) as mm:
+            mm.generate("abc", max_new_tokens=33)
+            assert [e["stream_position"] for e in mm.trace() if e["what"] == "recall"] == [2000 + 3 + 32]
 
 
 def other_tokenizer() -> transformers.PreTrainedTokenizerFast:

@@ -1,5 +1,6 @@
 #include "everlong/os/recall_policy.h"
 
+#include <algorithm>
 #include <string>
 
 #include "at_least.h"
@@ -14,20 +15,21 @@ Status Validate(const RecallPolicyConfig& config) {
 }
 
 std::optional<RecallTrigger> RecallPolicy::Count(int64_t tokens) {
-  since_recent_ += tokens;
-  since_periodic_ += tokens;
-  if (since_restored_) *since_restored_ += tokens;
+  auto& [since_recent, since_periodic, since_restored, signal_waits] = counts_;
+  if (config_.recent) since_recent = std::min<int64_t>(since_recent + tokens, config_.recent_every);
+  if (config_.periodic) since_periodic = std::min<int64_t>(since_periodic + tokens, config_.periodic_every);
+  if (since_restored) since_restored = std::min<int64_t>(*since_restored + tokens, config_.protect_tokens);
   if (Protected()) return std::nullopt;
-  if (signal_waits_) {
-    signal_waits_ = false;
+  if (signal_waits) {
+    signal_waits = false;
     return RecallTrigger::kSignal;
   }
-  if (config_.recent && since_recent_ >= config_.recent_every) {
-    since_recent_ = 0;
+  if (config_.recent && since_recent == config_.recent_every) {
+    since_recent = 0;
     return RecallTrigger::kRecent;
   }
-  if (config_.periodic && since_periodic_ >= config_.periodic_every) {
-    since_periodic_ = 0;
+  if (config_.periodic && since_periodic == config_.periodic_every) {
+    since_periodic = 0;
     return RecallTrigger::kPeriodic;
   }
   return std::nullopt;
@@ -35,9 +37,21 @@ std::optional<RecallTrigger> RecallPolicy::Count(int64_t tokens) {
 
 std::optional<RecallTrigger> RecallPolicy::Signal() {
   if (!config_.signal) return std::nullopt;
-  signal_waits_ = Protected();
-  if (signal_waits_) return std::nullopt;
+  counts_.signal_waits = Protected();
+  if (counts_.signal_waits) return std::nullopt;
   return RecallTrigger::kSignal;
+}
+
+bool RecallPolicy::Adopt(const RecallCounts& counts) {
+  if (counts.since_recent < 0 || counts.since_periodic < 0 || counts.since_restored.value_or(0) < 0) return false;
+  counts_ = counts;
+  counts_.since_recent = config_.recent ? std::min<int64_t>(counts.since_recent, config_.recent_every) : 0;
+  counts_.since_periodic = config_.periodic ? std::min<int64_t>(counts.since_periodic, config_.periodic_every) : 0;
+  if (counts.since_restored) {
+    counts_.since_restored = std::min<int64_t>(*counts.since_restored, config_.protect_tokens);
+  }
+  counts_.signal_waits = config_.signal && counts.signal_waits;
+  return true;
 }
 
 }  // namespace everlong::os

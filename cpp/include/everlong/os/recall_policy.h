@@ -30,6 +30,16 @@ struct RecallPolicyConfig {
 // kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive and the others not negative.
 Status Validate(const RecallPolicyConfig& config);
 
+// What a RecallPolicy has counted, in generated tokens, so that another one goes on from there. No count goes on beyond
+// what makes its recall due or ends the protection, and those of policies that are off stay 0.
+struct RecallCounts {
+  int64_t since_recent = 0;
+  int64_t since_periodic = 0;
+  std::optional<int64_t> since_restored;  // none before anything came back
+  bool signal_waits = false;
+  bool operator==(const RecallCounts&) const = default;
+};
+
 // A value that counts generated (or evaluated) tokens.
 class RecallPolicy {
  public:
@@ -39,17 +49,20 @@ class RecallPolicy {
   // <RETRIEVE>: kSignal now, or none: without `signal` never, while protected with a later Count.
   std::optional<RecallTrigger> Signal();
   // Something came back: the protection begins.
-  void Restored() { since_restored_ = 0; }
+  void Restored() { counts_.since_restored = 0; }
+  // Goes on from what another policy has counted, as far as this config has use for it. False, and nothing is adopted,
+  // when a count is negative.
+  bool Adopt(const RecallCounts& counts);
+  [[nodiscard]] const RecallCounts& counts() const { return counts_; }
   [[nodiscard]] const RecallPolicyConfig& config() const { return config_; }
 
  private:
-  [[nodiscard]] bool Protected() const { return since_restored_ && *since_restored_ < config_.protect_tokens; }
+  [[nodiscard]] bool Protected() const {
+    return counts_.since_restored && *counts_.since_restored < config_.protect_tokens;
+  }
 
   RecallPolicyConfig config_;
-  int64_t since_recent_ = 0;
-  int64_t since_periodic_ = 0;
-  std::optional<int64_t> since_restored_;
-  bool signal_waits_ = false;
+  RecallCounts counts_;
 };
 
 }  // namespace everlong::os
