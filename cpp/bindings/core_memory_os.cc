@@ -289,7 +289,7 @@ void BindMemoryOs(py::module_& module) {
           "raise_signal", [](MemoryOs& self, const std::string& signal) { return self.Raise(ParseSignal(signal)); },
           py::arg("signal"))
       .def("end_of_text", &MemoryOs::EndOfText)
-      .def("begin_prompt", &MemoryOs::BeginPrompt, py::arg("other_streams") = false)
+      .def("begin_prompt", &MemoryOs::BeginPrompt)
       .def(
           "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
           py::arg("pages"))

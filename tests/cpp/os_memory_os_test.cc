@@ -108,7 +108,7 @@ TEST(MemoryOsTest, PromptAsksOnceAndRecallReturnsToGenerating) {
   MemoryOsConfig config = SmallConfig();
   config.recall.prompt = false;
   MemoryOs silent(config);
-  EXPECT_TRUE(silent.BeginPrompt(true).empty());
+  EXPECT_TRUE(silent.BeginPrompt().empty());
   EXPECT_EQ(silent.state(), State::kGenerating);
 }
 
@@ -245,7 +245,7 @@ TEST(MemoryOsTest, RecallDropsFromTheFrontWhenTheZoneIsFull) {
   EXPECT_EQ(placements[2].page, pages[7]);
 }
 
-TEST(MemoryOsTest, OtherStreamsWaitUntilTheZoneIsOpen) {
+TEST(MemoryOsTest, OtherStreamsWaitUntilSomethingHasLeft) {
   MemoryOsConfig config = SmallConfig();
   config.stream = 7;
   MemoryOs os(config);
@@ -255,19 +255,14 @@ TEST(MemoryOsTest, OtherStreamsWaitUntilTheZoneIsOpen) {
   EXPECT_TRUE(os.Recall(other).empty()) << "positions 4 .. 24 are not free";
   EXPECT_EQ(os.NextPosition(), 10) << "and the frame is still a plain forward";
 
-  const auto actions = os.BeginPrompt(true);
-  ASSERT_EQ(actions.size(), 2U);
-  EXPECT_EQ(std::get<EvictAction>(actions[0]).tokens, 0);
-  EXPECT_EQ(std::get<EvictAction>(actions[0]).delta, 20);
-  EXPECT_EQ(os.rolling(), (TokenSpan{4, 10}));
-  EXPECT_EQ(os.NextPosition(), 30);
+  os.Observe(42, Origin::kRead);
+  EXPECT_EQ(os.rolling(), (TokenSpan{12, 52}));
   const auto placements = os.Recall(other);
   ASSERT_EQ(placements.size(), 2U);
   EXPECT_EQ(placements[0].position, 8) << "tokens 0-3 are the sinks of another stream, not of this one";
   EXPECT_EQ(placements[0].tokens, 8);
   EXPECT_EQ(placements[1].position, 16);
-  EXPECT_EQ(os.BeginPrompt(true).size(), 1U) << "it is open already";
-  EXPECT_EQ(os.Recall(PagesOf(7, 10)).size(), 0U) << "all of the own stream is resident";
+  EXPECT_EQ(os.Recall(PagesOf(7, 10)).size(), 2U) << "tokens 4-9 of the own stream";
 }
 
 TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
@@ -689,9 +684,7 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
         break;
       }
       case 4: {
-        const bool other_streams = below(4) == 0;
-        const auto actions = os.BeginPrompt(other_streams);
-        host.Execute(os, actions);
+        host.Execute(os, os.BeginPrompt());
         recall(os, host);
         break;
       }

@@ -171,12 +171,13 @@ TEST(ResidencyTest, AnchorZoneAgreesWithItsDefinition) {
     std::vector<std::pair<double, int64_t>> stones;  // mean of the tokens' numbers, how many
     int64_t left_from = -1;
     for (int step = 0; step < 120; ++step) {
-      residency.Append(below(residency.Room() + 1));
+      residency.Append(1 + below(residency.Room()));
       if (below(3) == 0 && topics.back() < residency.stream_end()) {
         topics.push_back(residency.stream_end());
         residency.BeginTopic(residency.stream_end());
       }
-      const int64_t tokens = below(residency.rolling().size() + 1);
+      if (residency.rolling().empty()) continue;
+      const int64_t tokens = 1 + below(residency.rolling().size());
       if (left_from < 0) left_from = residency.rolling().begin;
       for (const Keep& keep : residency.Evict(tokens).keeps) {
         if (!keep.tombstone) {
@@ -287,7 +288,9 @@ TEST(ResidencyDeathTest, RefusesToLeaveItsBounds) {
   EXPECT_DEATH(residency.Append(residency.Room() + 1), "CHECK failed");
   EXPECT_DEATH(residency.Evict(1), "CHECK failed");
   EXPECT_DEATH(residency.SetRecalled(1), "CHECK failed") << "the zone is not open yet";
-  residency.Evict(0);
+  residency.Append(residency.Room());
+  EXPECT_DEATH(residency.Evict(0), "CHECK failed");
+  residency.Evict(1);
   residency.SetRecalled(20);
   EXPECT_DEATH(residency.SetRecalled(21), "CHECK failed");
   Residency with_anchors(WithZone(2, 2, 0));

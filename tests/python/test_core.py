@@ -693,17 +693,6 @@ def test_trace_of_a_branch() -> None:
     assert {event["branched_at"] for event in before} == {None}
 
 
-def test_other_streams_open_the_zone() -> None:
-    os = _core.MemoryOs(os_config(stream=2))
-    os.observe(10, "read")
-    other = [_core.PageRef(1, 0, 0, 0, 8)]
-    assert os.recall(other) == []
-    evict, _ = os.begin_prompt(other_streams=True)
-    assert (evict.tokens, evict.delta, os.next_position()) == (0, 20, 30)
-    (placement,) = os.recall(other)
-    assert placement.position == 16
-
-
 def test_misuse_raises_instead_of_aborting() -> None:
     os = _core.MemoryOs(os_config())
     with pytest.raises(errors.CapacityError, match="room for 76"):

@@ -68,13 +68,11 @@ std::vector<Action> MemoryOs::EndOfText() {
   return actions;
 }
 
-std::vector<Action> MemoryOs::BeginPrompt(bool other_streams) {
+std::vector<Action> MemoryOs::BeginPrompt() {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
     NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - read_until_), actions);
-  } else if (other_streams && config_.residency.recalled_tokens > 0) {
-    Evict(0, actions);
   }
   AskRecall(RecallTrigger::kPrompt, actions);
   return actions;
@@ -224,7 +222,7 @@ void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {
 
 void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   const TokenSpan evicted{residency_.rolling().begin, residency_.rolling().begin + tokens};
-  EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_ || tokens == 0);
+  EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_);
   Eviction eviction = residency_.Evict(tokens);
   Record("evict", evicted, tokens);
   for (const Keep& keep : eviction.keeps) Record(keep.tombstone ? "tombstone" : "anchor", keep.span, keep.span.size());

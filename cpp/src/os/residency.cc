@@ -50,16 +50,14 @@ int64_t Residency::Overflow() const {
 }
 
 Eviction Residency::Evict(int64_t tokens) {
-  EVERLONG_CHECK(tokens >= 0 && tokens <= rolling_.size());
+  EVERLONG_CHECK(tokens > 0 && tokens <= rolling_.size());
   const int64_t first_left = rolling_position() + tokens;
   const TokenSpan leaving{rolling_.begin, rolling_.begin + tokens};
   rolling_.begin += tokens;
   evicted_ = true;
   Eviction eviction{rolling_position() - first_left, {}};
-  if (!leaving.empty()) {
-    KeepAnchors(leaving, eviction.keeps);
-    KeepTombstone(leaving, eviction.keeps);
-  }
+  KeepAnchors(leaving, eviction.keeps);
+  KeepTombstone(leaving, eviction.keeps);
   return eviction;
 }
 

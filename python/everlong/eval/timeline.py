@@ -37,10 +37,9 @@ def draw_timeline(
     for event in events:
         if _branched(event):
             continue  # the frame got back what left it
-        gone = event["end"] if event["what"] == "evict" and event["tokens"] > 0 else event["begin"]
-        if event["what"] == "resume" or (event["what"] == "evict" and event["tokens"] > 0):
+        if event["what"] in ("resume", "evict"):
             x += [event["stream_position"]] * 2
-            oldest += [oldest[-1], gone]
+            oldest += [oldest[-1], event["end" if event["what"] == "evict" else "begin"]]
     x.append(end)
     oldest.append(oldest[-1])
     axes.fill_between([0, end], [0, 0], [0, end], color=_ARCHIVE, linewidth=0)

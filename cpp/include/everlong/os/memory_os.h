@@ -49,8 +49,7 @@ struct ArchiveAction {
   int32_t sink_tokens = 0;
 };
 // Drop the oldest `tokens` of the rolling zone; the rest moves to the zone's start and turns by `delta` positions:
-// -tokens, but for the first eviction, which moves rolling behind the recalled zone (delta may be positive, tokens may
-// be 0).
+// -tokens, but for the first eviction, which moves rolling behind the recalled zone (delta may be positive).
 struct EvictAction {
   int64_t tokens = 0;
   int64_t delta = 0;
@@ -120,13 +119,12 @@ class MemoryOs {
   // --- recall
   // A question is about to be read: the actions of the policy for it: rolling is narrowed to prompt_rolling_tokens
   // (ArchiveActions for the open block, an EvictAction), then a RecallAction kPrompt; or none. While nothing has left
-  // the frame there is no recalled zone and all of this stream is resident; when the memory holds pages of other
-  // streams the zone is opened ahead of time by an EvictAction of 0 tokens, which comes first.
-  std::vector<Action> BeginPrompt(bool other_streams = false);
+  // the frame there is no recalled zone and nothing is narrowed: all of the stream is resident.
+  std::vector<Action> BeginPrompt();
   // Fills the recalled zone with these pages, first to last in frame order; what is resident already, what are sinks
   // and what exceeds the zone (the first tokens are dropped) is left out, and of a page named twice the first mention.
-  // Right-aligned: the last token stands just before rolling. Nothing is placed while the zone is not open
-  // (BeginPrompt). Replaces what was recalled before.
+  // Right-aligned: the last token stands just before rolling. Nothing is placed while nothing has left the frame.
+  // Replaces what was recalled before.
   std::vector<Placement> Recall(std::span<const PageRef> pages);
   void ClearRecalled();
 

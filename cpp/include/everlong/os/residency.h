@@ -76,8 +76,8 @@ class Residency {
   void Append(int64_t tokens);
   // Tokens to drop now so that rolling holds M again; 0 while it is within M + evict_tokens.
   [[nodiscard]] int64_t Overflow() const;
-  // Drops the oldest `tokens` of rolling. The first eviction (0 tokens is one too) moves rolling to S + A + R, which
-  // may be forwards, and ends the filling of the sinks.
+  // Drops the oldest `tokens`, at least 1, of rolling. The first eviction moves rolling to S + A + R, which may be
+  // forwards.
   Eviction Evict(int64_t tokens);
   // A topic begins before token `position` of the stream, where a block ended; its first K tokens are kept when they
   // leave rolling. When there are more topics than `anchors`, the oldest leaves the zone whole. When there are more
