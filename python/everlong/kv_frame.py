@@ -140,6 +140,8 @@ class KvFrame(Frame):
     ) -> None:
         self._keep_before_change("front")
         first_slot = self.cache.open_recalled(sum(p.tokens for p in placements))
+        if not placements:
+            return
         anew = self._read_anew(placements, best)
         first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
         behind = first_anew + sum(p.tokens for p in placements[anew])

@@ -47,7 +47,7 @@ def test_a_frame_that_computes_something_else_is_found(monkeypatch: pytest.Monke
 
 def test_a_model_without_rotary_positions_is_refused() -> None:
     config = transformers.GPT2Config(vocab_size=257, n_embd=32, n_layer=1, n_head=2, n_positions=512)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(UnsupportedModelError, match=r"gpt2: .*By text alone it works"):
         examine(model, byte_tokenizer())
 
