@@ -229,7 +229,8 @@ std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
 
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                              const std::optional<py::dict>& anchor_zone, const py::object& recall_counts) {
+                              const std::optional<py::dict>& anchor_zone, const py::object& recall_counts,
+                              const py::object& cooldown_until) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   int64_t previous = 0;
   for (const PageRef& page : pages) {
@@ -241,7 +242,12 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
   }
   std::optional<os::AnchorZone> zone;
   if (anchor_zone) zone = ParseAnchorZone(*anchor_zone);
-  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts));
+  int64_t cooldown = 0;
+  try {
+    cooldown = cooldown_until.cast<int64_t>();
+  } catch (const py::cast_error&) {  // none that a frame could have had
+  }
+  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts), cooldown);
 }
 
 py::list Trace(const MemoryOs& self) {
@@ -296,7 +302,7 @@ void BindMemoryOs(py::module_& module) {
       .def("clear_recalled", &MemoryOs::ClearRecalled)
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
            py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none(),
-           py::arg("recall_counts") = py::none())
+           py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0)
       .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
@@ -310,6 +316,7 @@ void BindMemoryOs(py::module_& module) {
       .def_property_readonly("anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); })
       .def_property_readonly("recall_counts",
                              [](const MemoryOs& self) { return RecallCountsDict(self.recall_counts()); })
+      .def_property_readonly("cooldown_until", &MemoryOs::cooldown_until)
       .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions)
       .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
       .def_property_readonly("evicted", &MemoryOs::evicted)

@@ -419,8 +419,9 @@ class MemoryOs:
         read_until: int | None = None,
         anchor_zone: dict[str, list[Any]] | None = None,
         recall_counts: dict[str, Any] | None = None,
+        cooldown_until: int = 0,
     ) -> list[Placement]:
-        """recall_counts: what an earlier frame's were; what no policy could have counted is as None."""
+        """recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out."""
     def set_archiving(self, on: bool) -> None: ...
     @property
     def archiving(self) -> bool: ...
@@ -443,6 +444,9 @@ class MemoryOs:
     @property
     def anchor_zone(self) -> dict[str, list[Any]]:
         """tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet."""
+    @property
+    def cooldown_until(self) -> int:
+        """Signals before this token of the stream are passed over."""
     @property
     def recall_counts(self) -> dict[str, Any]:
         """since_recent, since_periodic, since_restored (None: nothing came back yet), in tokens; signal_waits."""

@@ -186,6 +186,7 @@ class Frame(abc.ABC):
             "next_position": os.next_position(),
             "anchor_zone": os.anchor_zone,
             "recall_counts": os.recall_counts,
+            "cooldown_until": os.cooldown_until,
         }
         if tensors := self._state():
             state = safetensors.torch.save(tensors)
@@ -215,6 +216,7 @@ class Frame(abc.ABC):
             stands.get("read_until"),
             anchor_zone,
             stands.get("recall_counts"),
+            stands.get("cooldown_until", 0),
         )
 
     def _load_state(self, stands: Stands) -> dict[str, torch.Tensor] | None:

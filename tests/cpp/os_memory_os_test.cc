@@ -360,10 +360,30 @@ TEST(MemoryOsTest, AResumedStreamRecallsWhenItWouldHave) {
   EXPECT_TRUE(Only<RecallAction>(anew.Observe(9, Origin::kGenerated)).empty());
 }
 
+TEST(MemoryOsTest, AResumedStreamPassesOverSignalsAsLong) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter = {.block_tokens = 40, .least_tokens = 12, .cooldown_tokens = 50};
+  MemoryOs os(config);
+  os.Observe(10, Origin::kGenerated);
+  os.Raise(Signal::kSummarize);  // too soon
+  os.EndOfText();
+  const auto blocks_at = [](MemoryOs& on, int64_t end) {
+    on.Observe(end - on.stream_end(), Origin::kGenerated);
+    return Only<ArchiveAction>(on.Raise(Signal::kSummarize)).size();
+  };
+  for (const int64_t until : {os.cooldown_until(), int64_t{0}, std::numeric_limits<int64_t>::max()}) {
+    MemoryOs again(config);
+    again.Resume(10, PagesOf(0, 10), std::nullopt, std::nullopt, std::nullopt, std::nullopt, until);
+    EXPECT_EQ(blocks_at(again, 30), until == 60 ? 0U : 1U) << until;
+  }
+  EXPECT_EQ(blocks_at(os, 30), 0U);
+  EXPECT_EQ(os.cooldown_until(), 60);
+}
+
 TEST(MemoryOsTest, ResumeTakesNumbersThatNoFrameHas) {
   for (const int64_t number : {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     MemoryOs os(SmallConfig());
-    os.Resume(100, PagesOf(0, 100), number, number, std::nullopt, RecallCounts{number, number, number, true});
+    os.Resume(100, PagesOf(0, 100), number, number, std::nullopt, RecallCounts{number, number, number, true}, number);
     EXPECT_GE(os.read_until(), 0);
     EXPECT_LE(os.read_until(), 100);
     EXPECT_EQ(os.BeginPrompt().size(), 1U);
@@ -421,11 +441,16 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   again.Resume(60, PagesOf(0, 60), os.rolling().begin, std::nullopt, os.anchor_zone());
   EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
   EXPECT_EQ(again.AnchorPositions(), os.AnchorPositions());
+  std::vector<std::pair<std::string, TokenSpan>> stands;
+  for (const Event& event : again.trace()) stands.emplace_back(event.what, event.span);
+  EXPECT_EQ(stands, (std::vector<std::pair<std::string, TokenSpan>>{
+                        {"resume", os.rolling()}, {"tombstone", {4, 20}}, {"anchor", {10, 12}}}));
   std::vector<PageRef> pages = PagesOf(0, 60);
   pages.erase(pages.begin() + 1);
   MemoryOs forgotten(config);
   forgotten.Resume(60, pages, os.rolling().begin, std::nullopt, os.anchor_zone());
   EXPECT_TRUE(forgotten.anchor_zone().empty());
+  EXPECT_EQ(forgotten.trace().size(), 1U);
 }
 
 TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {

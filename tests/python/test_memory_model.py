@@ -321,6 +321,27 @@ def test_a_memory_with_counts_that_are_none_is_opened(tmp_path: Path, counts: ob
             assert [e["stream_position"] for e in mm.trace() if e["what"] == "recall"] == [2000 + 3 + 32]
 
 
+def test_a_reopened_memory_passes_over_signals_as_long(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, least_tokens=40, cooldown_tokens=100)
+
+    def spans(folder: Path, *, reopened: bool) -> list[tuple[int, int]]:
+        mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
+        for text in (random_text(10), random_text(50)):
+            if reopened:
+                mm.close()
+                mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
+            mm.frame.extend(mm._encode(text), "prompt")
+            mm.signal("summarize")  # too soon for the first block, and then too soon after that
+            mm.frame.extend(mm._encode("on"), "generated")
+            mm.frame.checkpoint()
+        found = [block.span for block in mm.memory.blocks()]
+        mm.close()
+        return found
+
+    assert spans(tmp_path / "one", reopened=False) == [(0, 12), (12, 64)]
+    assert spans(tmp_path / "two", reopened=True) == [(0, 12), (12, 64)]
+
+
 def other_tokenizer() -> transformers.PreTrainedTokenizerFast:
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens(["hello"])

@@ -123,7 +123,7 @@ void MemoryOs::ClearRecalled() {
 std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
                                         std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
                                         const std::optional<AnchorZone>& anchor_zone,
-                                        const std::optional<RecallCounts>& recall_counts) {
+                                        const std::optional<RecallCounts>& recall_counts, int64_t cooldown_until) {
   EVERLONG_CHECK(stream_end >= 0);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
@@ -162,14 +162,20 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
-  if (anchor_zone && AllArchived(*anchor_zone, pages)) residency_.Adopt(*anchor_zone);
+  const bool anchored = anchor_zone && AllArchived(*anchor_zone, pages) && residency_.Adopt(*anchor_zone);
   policy_ = RecallPolicy(config_.recall);
   if (recall_counts) policy_.Adopt(*recall_counts);
   archived_until_ = stream_end;
   segmenter_.Restart();
+  const bool possible = cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
+  segmenter_.PassOverUntil(possible ? cooldown_until : 0);
   read_until_ = std::clamp<int64_t>(read_until.value_or(stream_end), 0, stream_end);
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
+  if (anchored) {
+    for (const Tombstone& stone : anchor_zone->tombstones) Record("tombstone", stone.span, stone.tokens);
+    for (const TokenSpan& anchor : anchor_zone->anchors) Record("anchor", anchor, anchor.size());
+  }
   return placements;
 }
 
@@ -274,6 +280,7 @@ int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
 const AnchorZone& MemoryOs::anchor_zone() const { return residency_.anchor_zone(); }
 const RecallCounts& MemoryOs::recall_counts() const { return policy_.counts(); }
+int64_t MemoryOs::cooldown_until() const { return segmenter_.cooldown_until(); }
 std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.AnchorPositions(); }
 bool MemoryOs::evicted() const { return residency_.evicted(); }
 const MemoryOsConfig& MemoryOs::config() const { return config_; }

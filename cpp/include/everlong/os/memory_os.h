@@ -135,11 +135,13 @@ class MemoryOs {
   // said, not read, and stays before the next question as it would have; nothing without it. `anchor_zone` is what that
   // frame's zone held; it stands in this one when it fits (Residency::Adopt) and all of its text is among the pages.
   // `recall_counts` is what that frame's policy had counted (RecallPolicy::Adopt); without it counting begins anew.
+  // Signals are passed over up to its `cooldown_until`, where that is one of a stream of this length.
   std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
                                 std::optional<int64_t> rolling_from = std::nullopt,
                                 std::optional<int64_t> read_until = std::nullopt,
                                 const std::optional<AnchorZone>& anchor_zone = std::nullopt,
-                                const std::optional<RecallCounts>& recall_counts = std::nullopt);
+                                const std::optional<RecallCounts>& recall_counts = std::nullopt,
+                                int64_t cooldown_until = 0);
 
   // Off: nothing observed is archived, and anything may be evicted. On again: the next block begins at stream_end().
   // What was observed meanwhile stays out of the memory, and so does an open block: close it with EndOfText() before,
@@ -164,6 +166,7 @@ class MemoryOs {
   [[nodiscard]] int64_t sinks() const;           // sink tokens in the frame
   [[nodiscard]] const AnchorZone& anchor_zone() const;
   [[nodiscard]] const RecallCounts& recall_counts() const;
+  [[nodiscard]] int64_t cooldown_until() const;                // Segmenter
   [[nodiscard]] std::vector<int64_t> AnchorPositions() const;  // frame positions of its slots
   [[nodiscard]] int64_t recalled_tokens() const;               // in the recalled zone now
   [[nodiscard]] bool evicted() const;  // whether anything has left the frame: there is a recalled zone

@@ -56,6 +56,9 @@ class Segmenter {
   [[nodiscard]] std::vector<ClosedBlock> CutAll(int64_t open_from, int64_t stream_end);
   // The open block starts anew at a place that has no past: nothing is noted.
   void Restart();
+  // Signals before this token of the stream are passed over.
+  [[nodiscard]] int64_t cooldown_until() const { return cooldown_until_; }
+  void PassOverUntil(int64_t cooldown_until) { cooldown_until_ = cooldown_until; }
   [[nodiscard]] const SegmenterConfig& config() const { return config_; }
 
  private:
