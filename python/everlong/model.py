@@ -317,7 +317,7 @@ class MemoryModel:
         """What came back for the newest `generate` or `stream`, best first."""
         return self._last_recalled
 
-    def search(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
+    def recall(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
         self._ready()
         prompt = self._prompt(question, chat=chat)

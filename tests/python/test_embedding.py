@@ -107,7 +107,7 @@ def test_it_is_one_part_of_the_fusion_and_of_a_search() -> None:
     text = random_text(2500)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text, source="text")
-        found = mm.search(text[1000:1030])
+        found = mm.recall(text[1000:1030])
         assert found[0].found_by == ("lexical", "embedding")
         assert text[1005:1025] in found[0].text
         assert mm.generate(text[1000:1030], max_new_tokens=2, remember=False).recalled[0].span == found[0].span
@@ -121,12 +121,12 @@ def test_forgotten_and_filtered_pages_are_not_found() -> None:
         mm.read(text, source="one", tags=["a"])
         mm.read(other, source="two")
         question = text[600:630]
-        assert mm.search(question)[0].source == "one"
-        assert {r.source for r in mm.search(question, where=everlong.Where(source="two"))} == {"two"}
-        assert {r.source for r in mm.search(question, where=everlong.Where(tags="a"))} == {"one"}
-        assert mm.search(question, where=everlong.Where(source="none")) == ()
+        assert mm.recall(question)[0].source == "one"
+        assert {r.source for r in mm.recall(question, where=everlong.Where(source="two"))} == {"two"}
+        assert {r.source for r in mm.recall(question, where=everlong.Where(tags="a"))} == {"one"}
+        assert mm.recall(question, where=everlong.Where(source="none")) == ()
         mm.memory.forget(source="one")
-        assert {r.source for r in mm.search(question)} == {"two"}
+        assert {r.source for r in mm.recall(question)} == {"two"}
         check_ranking(mm, question, encoder)
 
 
@@ -185,7 +185,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_by_the_search() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
         with pytest.raises(everlong.EverlongError, match="no more memory"):
-            mm.search("what?")
+            mm.recall("what?")
 
 
 def test_nonsense_is_refused() -> None:

@@ -115,7 +115,7 @@ def test_a_refused_block_leaves_a_memory_that_can_be_opened_again(
     with open_model(tmp_path / "m") as mm:
         mm.read("and on it goes", source="more")
         assert all(text in TEXT + "and on it goes" for text, _ in stored(mm).values())
-        assert TEXT[300:330] in mm.search(TEXT[300:330])[0].text
+        assert TEXT[300:330] in mm.recall(TEXT[300:330])[0].text
 
 
 def test_ctrl_c_while_a_block_is_archived_waits_for_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_forward_that_fails_half_way_breaks_a_frame_with_states_of_its_own(kin
             lambda: mm.read("more"),
             lambda: mm.generate("more"),
             lambda: list(mm.stream("more")),
-            lambda: mm.search("more"),
+            lambda: mm.recall("more"),
             lambda: mm.perplexity("more"),
             lambda: mm.signal("summarize"),
             mm.frame.checkpoint,

@@ -58,7 +58,7 @@ def test_a_model_on_the_gpu_is_searched_there() -> None:
     with everlong.MemoryModel(tiny_model().to(GPU), byte_tokenizer(), config=SMALL) as mm:
         text = "".join(random_text(64, seed=i) for i in range(100))
         mm.read(text)
-        assert mm.search(text[1000:1030])
+        assert mm.recall(text[1000:1030])
         held, scans = mm.memory.core.device_use()
         assert 0 < held <= mm.config.heads_device_bytes
         assert scans > 0

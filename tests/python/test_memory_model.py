@@ -60,7 +60,7 @@ def test_frame_never_exceeds_its_budget(mm) -> None:
 
 def test_words_that_stand_nowhere_else_are_found_and_cited(mm) -> None:
     mm.read(haystack_with_fact(), source="needle")
-    found = mm.search(f"what follows {FACT}?")
+    found = mm.recall(f"what follows {FACT}?")
     assert FACT in found[0].text
     assert found[0].source == "needle"
     assert found[0].span[0] <= 1200
@@ -93,9 +93,9 @@ def test_forgotten_text_is_not_found() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500), source="kept")
         mm.read(haystack_with_fact(), source="needle")
-        assert FACT in mm.search(FACT)[0].text
+        assert FACT in mm.recall(FACT)[0].text
         assert mm.memory.forget(source="needle") > 0
-        assert all(FACT not in recall.text for recall in mm.search(FACT))
+        assert all(FACT not in recall.text for recall in mm.recall(FACT))
         assert {block.source for block in mm.memory.blocks()} == {"kept"}
 
 
@@ -124,7 +124,7 @@ def test_a_question_keeps_to_where_it_is_asked() -> None:
             (everlong.Where(before=datetime.timedelta(days=7)), set()),
             (everlong.Where(source="nowhere"), set()),
         ]:
-            found = mm.search(FACT, where=where)
+            found = mm.recall(FACT, where=where)
             assert {recall.source for recall in found} <= expected, where
             assert bool(found) == bool(expected), where
             assert any(FACT in recall.text for recall in found) == bool(expected & {"old", "new"}), where
@@ -187,7 +187,7 @@ def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
         (restored,) = [event for event in mm.trace()[len(before) :] if event["what"] == "restore"]
         assert {recall.block_id for recall in answer.recalled} <= set(restored["blocks"])
         before = mm.trace()
-        mm.search(text[300:330])
+        mm.recall(text[300:330])
         assert decided() == branched
         before = mm.trace()
         mm.perplexity(text[300:330], policy="recent")
@@ -380,14 +380,14 @@ def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         mm.read(text)
         assert mm.profile is None
-        found = mm.search(text[1000:1030])
+        found = mm.recall(text[1000:1030])
         profile = mm.profile
         assert profile is not None
         assert len(set(profile.heads)) == SMALL.retrieval_heads
         assert 0 < profile.reciprocal_rank <= 1
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.profile == profile
-        assert [recall.span for recall in mm.search(text[1000:1030])] == [recall.span for recall in found]
+        assert [recall.span for recall in mm.recall(text[1000:1030])] == [recall.span for recall in found]
 
 
 @pytest.mark.parametrize(
@@ -412,12 +412,12 @@ def test_keys_of_the_heads_in_bytes_find_the_same(tmp_path: Path) -> None:
     in_e4m3 = dataclasses.replace(SMALL, index=("heads",), codec="e4m3")
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=in_e4m3) as mm:
         mm.read(text)
-        mm.search(text[1000:1030])
+        mm.recall(text[1000:1030])
     found, taken = {}, {}
     for keys in ("bf16", "int8", "e4m3"):
         config = dataclasses.replace(in_e4m3, heads_keys=keys)
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
-            found[keys] = mm.search(text[1000:1030])
+            found[keys] = mm.recall(text[1000:1030])
             taken[keys] = mm.memory.stats().index_bytes
     assert found["bf16"]
     # The archive is in e4m3 itself: its keys are the same in either. In int8 they are nearly the same.

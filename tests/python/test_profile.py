@@ -59,7 +59,7 @@ def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.Mon
     text = "".join(random_text(64, seed=i) for i in range(80))
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         mm.read(text)
-        mm.search(text[1000:1030])
+        mm.recall(text[1000:1030])
         found = mm.profile
     assert found is not None
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:

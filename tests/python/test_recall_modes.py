@@ -293,7 +293,7 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
         (begin, end), position = os.rolling, os.next_position()
         assert SMALL.sink_tokens < begin < end - 60
         answer = mm.generate(question, max_new_tokens=2, remember=False)
-        assert mm.search(question) == answer.recalled
+        assert mm.recall(question) == answer.recalled
         prompt = build_prompt(mm.tokenizer, question)
         ids = torch.cat([text[: SMALL.sink_tokens], text[begin:end], prompt.ids])
         newest = torch.arange(position - (end - begin), position + len(prompt.ids))

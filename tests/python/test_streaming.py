@@ -24,7 +24,7 @@ def open_model(folder: Path | None = None) -> everlong.MemoryModel:
 CALLS: dict[str, Callable[[everlong.MemoryModel], Any]] = {
     "read": lambda mm: mm.read(TEXT[:300], source="more").tokens,
     "generate": lambda mm: mm.generate(TEXT[600:630], max_new_tokens=8),
-    "search": lambda mm: mm.search(TEXT[600:630]),
+    "recall": lambda mm: mm.recall(TEXT[600:630]),
     "perplexity": lambda mm: mm.perplexity(TEXT[600:700]),
     "stream": lambda mm: list(mm.stream(TEXT[600:630], max_new_tokens=8)),
 }
@@ -54,7 +54,7 @@ def test_what_was_said_by_then_stays_said() -> None:
         answer = mm.stream(QUESTION, max_new_tokens=40)
         for _ in range(3):
             next(answer)
-        mm.search(QUESTION)
+        mm.recall(QUESTION)
         assert mm.stream_tokens == len(TEXT) + len(QUESTION) + 2  # the third is in the frame once a fourth is asked for
         assert mm.memory.stats().tokens == mm.stream_tokens
         assert list(answer) == []

@@ -96,7 +96,7 @@ def test_logits_are_those_of_a_plain_forward_over_the_same_text(kind: str) -> No
     with remembering(model) as mm:
         mm.read(TEXT, source="book")
         assert mm.frame.os.evicted
-        found = mm.search(QUESTION, chat=False)
+        found = mm.recall(QUESTION, chat=False)
         assert FACT.strip() in found[0].text
         first, last = found[0].span
         pages = mm.memory.core.pages_of(0, first, last)
@@ -262,6 +262,6 @@ def test_pages_are_found_by_an_encoder_too(tmp_path: Path) -> None:
             assert mm.config.index == ("embedding",)
             if mm.stream_tokens == 0:
                 mm.read(TEXT, source="book")
-            found = mm.search(FACT, chat=False)
+            found = mm.recall(FACT, chat=False)
             assert FACT.strip() in found[0].text
             assert found[0].found_by == ("embedding",)

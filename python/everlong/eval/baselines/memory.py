@@ -41,7 +41,7 @@ class _Recalling(Baseline):
         self._reading = reading
         # A first question pays for finding the retrieval heads: before any that is timed.
         with configured(reading.mm, **self.changes()) as mm:
-            mm.search("What is said here?")
+            mm.recall("What is said here?")
 
     def answer(self, asked: Asked) -> Reply:
         question = asked.question
