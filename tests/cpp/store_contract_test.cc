@@ -232,7 +232,7 @@ TEST_P(StoreContract, Attributes) {
 
 TEST_P(StoreContract, RefusesManifestsThatNoMemoryCanHave) {
   const std::vector<void (*)(Manifest&)> spoilers = {
-      [](Manifest& m) { m.geometry.layers = 0; },       [](Manifest& m) { m.geometry.page_tokens = -1; },
+      [](Manifest& m) { m.geometry.layers = -1; },      [](Manifest& m) { m.geometry.page_tokens = -1; },
       [](Manifest& m) { m.geometry.kv_heads = 0; },     [](Manifest& m) { m.geometry.head_dim = 0; },
       [](Manifest& m) { m.geometry.codec.clear(); },    [](Manifest& m) { m.format_version = kFormatVersion + 1; },
       [](Manifest& m) { m.geometry.layers = 1 << 30; },
