@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import importlib
 import importlib.util
 import io
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +60,7 @@ def load(
         if wanted is None:
             arguments["dtype"] = torch.float32
     tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
-    with _quiet_without_terminal():
+    with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
     # What a memory keeps as its model's name must load it again: from another folder, on another machine too.
@@ -117,6 +120,31 @@ def _prefill_seconds(model: Any) -> float:
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
         seconds.append(time.perf_counter() - started)
     return min(seconds)
+
+
+_one_at_a_time = threading.RLock()
+
+
+@contextlib.contextmanager
+def _gguf_read_once() -> Iterator[None]:
+    """Inside, a GGUF file is parsed once, and the table of its tensor names is made once.
+
+    transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
+    of the model; both are Python loops over tens of thousands of entries.
+    """
+    if importlib.util.find_spec("gguf") is None:  # transformers says so
+        yield
+        return
+    with _one_at_a_time:
+        gguf = importlib.import_module("gguf")
+        own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map") if hasattr(gguf, name)}
+        try:
+            for name, make in own.items():
+                setattr(gguf, name, functools.cache(make))
+            yield
+        finally:
+            for name, make in own.items():
+                setattr(gguf, name, make)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,10 @@
 """Loading by name: a model from a folder, its dtype, and what is said when the embedded one is missing."""
 
+import importlib.machinery
 import importlib.util
 import pathlib
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -106,3 +109,41 @@ def test_a_missing_package_is_said_with_two_commands(monkeypatch: pytest.MonkeyP
 def test_nothing_is_drawn_without_a_terminal(folder: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     models.load(str(folder), dtype=torch.float32)
     assert "%|" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_gguf_file_is_parsed_once_for_all_that_is_made_of_it(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """transformers would parse it for the tokenizer, the config and the weights."""
+    parsed: list[str] = []
+
+    class Reader:
+        def __init__(self, path: str) -> None:
+            parsed.append(path)
+
+    gguf = types.ModuleType("gguf")
+    gguf.__spec__ = importlib.machinery.ModuleSpec("gguf", None)
+    gguf.GGUFReader = Reader
+    monkeypatch.setitem(sys.modules, "gguf", gguf)
+    model, tokenizer = tiny_model(), byte_tokenizer()
+
+    def tokenizer_of(source: str, **arguments: Any) -> Any:
+        assert sys.modules["gguf"].GGUFReader(arguments["gguf_file"]) is not None
+        return tokenizer
+
+    def model_of(source: str, **arguments: Any) -> Any:
+        sys.modules["gguf"].GGUFReader(arguments["gguf_file"])
+        if fails:
+            raise OSError("a broken file")
+        return model
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", tokenizer_of)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", model_of)
+    if fails:
+        with pytest.raises(OSError, match="a broken file"):
+            models.load(str(folder), dtype="float32", gguf_file="m.gguf")
+    else:
+        models.load(str(folder), dtype="float32", gguf_file="m.gguf")
+    assert parsed == ["m.gguf"]
+    assert gguf.GGUFReader is Reader, "others read as they did"
