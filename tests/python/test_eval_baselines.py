@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import re
@@ -13,7 +14,7 @@ import torch
 
 from everlong import MemoryConfig, MemoryModel
 from everlong.eval.baselines import BASELINES, Reading, baseline_of, spec_of
-from everlong.eval.baselines.full import FullAttention
+from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
 from everlong.eval.baselines.passages import TextWindow, cut_windows, passage_around
 from everlong.eval.gold import answer_from_passage
@@ -21,7 +22,7 @@ from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked
 from everlong.eval.tasks import Question
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
 MODEL = tiny_model()
@@ -194,6 +195,27 @@ def test_full_attention_is_plain_transformers_where_all_fits(reading: Reading) -
         input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False, pad_token_id=256
     )
     assert again == [TOKENIZER.decode(output[0, ids.shape[1] :], skip_special_tokens=True)] * 2
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), *OWN_STATE])
+def test_what_is_said_behind_a_prefix_leaves_no_trace_in_it(kind: str, rope: str) -> None:
+    """However often it is gone on from, and beyond the room that it was given: as a copy of the cache does it."""
+    model = tiny_model(kind, rope)
+    ids = torch.randint(5, 200, (1, 1_100), generator=torch.Generator().manual_seed(3))
+    prefix, tails = ids[:, :40], (ids[:, 40:70], ids[:, 70:1_000], ids[:, 1_000:])
+
+    def logits(cache: object, rows: torch.Tensor) -> torch.Tensor:
+        return model(input_ids=rows, past_key_values=cache, use_cache=True).logits
+
+    with torch.inference_mode():
+        taken = model(input_ids=prefix, use_cache=True).past_key_values
+        kept = copy.deepcopy(taken)
+        shared = Prefix(taken)
+        for tail in (*tails, tails[0]):
+            expected, cache = copy.deepcopy(kept), shared.cache_behind_it()
+            assert cache.get_seq_length() == 40
+            for chunk in (tail[:, :-1], tail[:, -1:]):
+                assert torch.equal(logits(cache, chunk), logits(expected, chunk))
 
 
 def test_full_attention_cuts_the_middle_out_of_what_is_too_long(reading: Reading) -> None:

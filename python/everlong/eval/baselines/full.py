@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from transformers.cache_utils import DynamicLayer
 
 from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
+from everlong.own_layers import OwnLayers
 from everlong.prompt import with_start
 
 _QUESTION = "(question)"
@@ -52,7 +53,7 @@ class FullAttention(Baseline):
         self._kept, text = _without_middle(reading.texts, self.room(reading.model, tokenizer))
         plain = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
         self._ids = with_start(tokenizer, plain)
-        self._cache = _prefill(reading.model, self._ids)
+        self._prefix = Prefix(_prefill(reading.model, self._ids))
 
     @property
     def truncated(self) -> bool:
@@ -63,12 +64,72 @@ class FullAttention(Baseline):
         question, reading = asked.question, self._reading
         tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]
         generation = generation_of(question, reading.tokenizer)
-        cache = copy.deepcopy(self._cache)
+        cache = self._prefix.cache_behind_it()
         text = continue_prompt(reading.model, reading.tokenizer, self._ids + tail, cache, **generation)
         return Reply(text, self._kept)
 
     def held_bytes(self) -> int:
         return len(self._ids) * self._reading.kv_token_bytes
+
+
+class Prefix:
+    """A cache that holds a text, and is gone on from once for every question: nothing of the text is copied for it."""
+
+    def __init__(self, cache: Any) -> None:
+        """Takes `cache` over, a DynamicCache of transformers."""
+        self._cache, self._full, other = cache, [], {}
+        for index, layer in enumerate(cache.layers):
+            if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
+                cache.layers[index] = _RoomyLayer(layer.keys, layer.values)
+                self._full.append(cache.layers[index])
+            else:
+                other[index] = layer
+        self._other = OwnLayers(other, {})
+        self._state = self._other.snapshot()
+
+    def cache_behind_it(self) -> Any:
+        """The cache as it was taken over, to be gone on from; what was gone on from before is no more."""
+        for layer in self._full:
+            layer.rewind()
+        self._other.restore(self._state)
+        return self._cache
+
+
+class _RoomyLayer(DynamicLayer):
+    """Keys and values [B, H, T, D] with room behind them; transformers' own layer copies them all for every token."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # transformers has no types there
+        self._prefix = keys.shape[2]
+        self.lazy_initialization(keys, values)
+        self._k, self._v = _with_room(keys, QUESTION_ROOM), _with_room(values, QUESTION_ROOM)
+        self._end_at(self._prefix)
+
+    def rewind(self) -> None:
+        """Forget all but what it was made with."""
+        self._end_at(self._prefix)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        first = self.get_seq_length()
+        last = first + key_states.shape[-2]
+        if last > self._k.shape[-2]:
+            more = last - first + QUESTION_ROOM
+            self._k, self._v = _with_room(self._k, more), _with_room(self._v, more)
+        self._k[:, :, first:last] = key_states
+        self._v[:, :, first:last] = value_states
+        return self._end_at(last)
+
+    def _end_at(self, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = self._k[:, :, :end], self._v[:, :, :end]
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def _with_room(states: torch.Tensor, tokens: int) -> torch.Tensor:
+    batch, heads, _, dim = states.shape
+    return torch.cat([states, states.new_empty(batch, heads, tokens, dim)], dim=2)
 
 
 def _around_question(tokenizer: Any) -> tuple[str, str]:
