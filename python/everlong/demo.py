@@ -33,8 +33,8 @@ FEWEST_TOKENS = 100_000
 FEWEST_FACTS = 5  # of a kind
 FREE_QUESTION = "What did Buck not read?"  # of the book that stands first in the haystack, however short
 
-_TRIAL_TOKENS = 3_072  # fill the frame before the clock runs
-_TIMED_TOKENS = 2_048
+_TRIAL_TOKENS = 1_536  # fill the frame's rolling zone before the clock runs: from there on each chunk costs the same
+_TIMED_TOKENS = 1_024
 _CALIBRATION_SECONDS = 20.0
 _REST_SECONDS = 15.0  # picture, free question, closing the memory
 
