@@ -18,6 +18,7 @@ from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
 from everlong.frame import Frame, Page, Stands, identity
 from everlong.memory import Memory
+from everlong.packing import open_mask, packs
 from everlong.phase import PhaseTap
 from everlong.transfer import Bytes, PayloadTransfer
 
@@ -87,8 +88,10 @@ class KvFrame(Frame):
         first = position + self.served.first_position
         device = self.served.device
         positions = torch.arange(first, first + len(chunk), device=device)[None]
+        packed = len(chunk) == 1 and not self.cache.own and packs(self.served.model)
         out = self.served.model(
             input_ids=chunk[None].to(device),
+            attention_mask=open_mask(self.cache.length + 1) if packed else None,
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,

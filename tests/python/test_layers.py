@@ -54,7 +54,7 @@ PYTHON_LAYERS = (
     {"_core"},
     {"embedding"},
     {"ops", "index", "config", "control", "progress", "interrupts", "encoding", "prompt", "data", "transfer", "where"},
-    {"rope"},
+    {"rope", "packing"},
     {"probe", "own_layers", "anchors", "text_model"},
     {"attach", "boundaries"},
     {"fingerprint", "budget"},

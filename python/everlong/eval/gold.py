@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from everlong.packing import packed
 from everlong.prompt import with_start
 
 
@@ -23,13 +24,14 @@ def answer_from_passage(
         text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     ids = torch.tensor([with_start(tokenizer, plain)], device=model.device)
-    output = model.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=max_new_tokens,
-        do_sample=False,
-        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-        **generation,
-    )
+    with packed(model):
+        output = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+            **generation,
+        )
     answer: str = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
     return answer

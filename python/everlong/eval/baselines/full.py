@@ -15,6 +15,7 @@ from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.own_layers import OwnLayers
+from everlong.packing import packed
 from everlong.prompt import with_start
 
 _QUESTION = "(question)"
@@ -168,13 +169,14 @@ def _prefill(model: Any, ids: Sequence[int]) -> Any:
 def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any, **generation: Any) -> str:
     """Greedy answer to `ids`, of which `cache` holds the first ones; further arguments are those of `generate`."""
     rows = torch.tensor([list(ids)], device=model.device)
-    output = model.generate(
-        input_ids=rows,
-        attention_mask=torch.ones_like(rows),
-        past_key_values=cache,
-        do_sample=False,
-        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-        **generation,
-    )
+    with packed(model):
+        output = model.generate(
+            input_ids=rows,
+            attention_mask=torch.ones_like(rows),
+            past_key_values=cache,
+            do_sample=False,
+            pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+            **generation,
+        )
     answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer
