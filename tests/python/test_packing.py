@@ -82,6 +82,7 @@ def test_another_attention_gets_no_mask() -> None:
     assert packs(model)
     model.set_attn_implementation("eager")
     assert not packs(model)
+    assert not packs(tiny_model(num_key_value_heads=4))  # as many as query heads: nothing is shared
 
 
 def test_an_open_mask_hides_nothing() -> None:
