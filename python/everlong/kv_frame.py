@@ -88,7 +88,8 @@ class KvFrame(Frame):
         first = position + self.served.first_position
         device = self.served.device
         positions = torch.arange(first, first + len(chunk), device=device)[None]
-        packed = len(chunk) == 1 and not self.cache.own and packs(self.served.model)
+        alone = len(chunk) == 1 and not self.cache.own
+        packed = alone and self.served.kv_heads < self.served.query_heads and packs(self.served.model)
         out = self.served.model(
             input_ids=chunk[None].to(device),
             attention_mask=open_mask(self.cache.length + 1) if packed else None,

@@ -19,11 +19,8 @@ from transformers.integrations import sdpa_attention
 
 def packs(model: Any) -> bool:
     """Whether a mask makes transformers compute shared keys once for this model, which is one of its own."""
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_attention_heads", 1)
-    shared = (getattr(config, "num_key_value_heads", None) or heads) < heads
     own = type(model).__module__.startswith("transformers.")  # another may read a mask in another way
-    sdpa = shared and own and getattr(model.config, "_attn_implementation", None) == "sdpa"
+    sdpa = own and getattr(model.config, "_attn_implementation", None) == "sdpa"
     return sdpa and model.device.type == "cpu" and hasattr(sdpa_attention, "pack_gqa")
 
 

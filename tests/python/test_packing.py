@@ -82,7 +82,14 @@ def test_another_attention_gets_no_mask() -> None:
     assert packs(model)
     model.set_attn_implementation("eager")
     assert not packs(model)
-    assert not packs(tiny_model(num_key_value_heads=4))  # as many as query heads: nothing is shared
+
+
+def test_heads_that_share_nothing_get_no_mask() -> None:
+    model = tiny_model(num_key_value_heads=4)
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm, masks_of(model) as seen:
+        mm.frame.extend(mm._encode(random_text(1)), "read")
+        assert not any(map(is_open, seen))
+        assert len(seen) == 1
 
 
 def test_an_open_mask_hides_nothing() -> None:
