@@ -73,8 +73,11 @@ def test_pace_leaves_time_for_the_questions() -> None:
     more = dataclasses.replace(config, facts_per_kind=11)
     full, fuller = (PACE.tokens_within(480.0, one) for one in (config, more))
     # 30 facts three ways; before that 7.5 and 10 of them with the memory, at a quarter and half of the tokens.
-    assert full == 1_000 * (480 - demo._CALIBRATION_SECONDS - demo._REST_SECONDS - 30 * 5 - 17.5 * 2)
-    assert full - fuller == 1_000 * (3 * 5 + 0.75 * 2)
+    asking = demo._ASKING_LATER * (30 * 5 + 17.5 * 2)
+    reading = 480 - demo._CALIBRATION_SECONDS - demo._REST_SECONDS - asking
+    assert full == pytest.approx(1_000 * reading / demo._READING_LATER, abs=1)
+    longer = demo._ASKING_LATER * (3 * 5 + 0.75 * 2)
+    assert full - fuller == pytest.approx(1_000 * longer / demo._READING_LATER, abs=1)
     assert PACE.tokens_within(1.0, config) == 0
 
 
