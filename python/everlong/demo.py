@@ -37,8 +37,8 @@ _TRIAL_TOKENS = 1_536  # fill the frame's rolling zone before the clock runs: fr
 _TIMED_TOKENS = 1_024
 _CALIBRATION_SECONDS = 20.0
 _REST_SECONDS = 15.0  # picture, free question, closing the memory
-# What takes longer later than in the trial (measured twice): reading beside the disk, and a question to a memory of which
-# there is something to bring back.
+# What takes longer later than in the trial (measured twice): reading beside the disk, and a question to a memory that
+# has something to bring back.
 _READING_LATER, _ASKING_LATER = 1.1, 1.35
 
 
