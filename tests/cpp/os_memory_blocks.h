@@ -119,8 +119,8 @@ inline Block RandomBlock(std::mt19937_64& random, int64_t stream, int64_t begin,
   return block;
 }
 
-inline Result<int64_t> Append(Memory& memory, const Block& block) {
-  const std::vector<std::byte> payload = block.Payload();
+// Without its payload. Refers to `block`.
+inline store::BlockDraft DraftOf(const Block& block) {
   store::BlockDraft draft;
   draft.stream = block.stream;
   draft.span = block.span;
@@ -129,6 +129,12 @@ inline Result<int64_t> Append(Memory& memory, const Block& block) {
   draft.created_at = block.created_at;
   draft.tags = block.tags;
   draft.token_ids = block.ids;
+  return draft;
+}
+
+inline Result<int64_t> Append(Memory& memory, const Block& block) {
+  const std::vector<std::byte> payload = block.Payload();
+  store::BlockDraft draft = DraftOf(block);
   draft.payload = payload;
   return memory.Append(draft);
 }

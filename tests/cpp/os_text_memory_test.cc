@@ -23,18 +23,6 @@ store::Manifest TextManifest() {
   return manifest;
 }
 
-store::BlockDraft DraftOf(const Block& block) {
-  store::BlockDraft draft;
-  draft.stream = block.stream;
-  draft.span = block.span;
-  draft.sink_tokens = block.sink_tokens;
-  draft.source = block.source;
-  draft.created_at = block.created_at;
-  draft.tags = block.tags;
-  draft.token_ids = block.ids;
-  return draft;
-}
-
 // The same blocks in a memory with keys and values, and in one without.
 struct Twins {
   Filled whole;

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,9 +14,6 @@ from typer.core import TyperGroup
 
 from everlong.cli.app import DEFAULT_MODEL, Json, Model, Settings, app, load_configured, print_json
 from everlong.eval.tasks import SUITES, TASKS
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Suites(TyperGroup):

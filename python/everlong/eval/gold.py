@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from everlong.packing import packed
 from everlong.prompt import with_start
 
 
-@torch.inference_mode()
 def answer_from_passage(
     model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int, **generation: Any
 ) -> str:
@@ -23,15 +23,22 @@ def answer_from_passage(
         turn = [{"role": "user", "content": text}]
         text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    ids = torch.tensor([with_start(tokenizer, plain)], device=model.device)
+    ids = with_start(tokenizer, plain)
+    return continue_prompt(model, tokenizer, ids, max_new_tokens=max_new_tokens, **generation)
+
+
+@torch.inference_mode()
+def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any = None, **generation: Any) -> str:
+    """Greedy answer to `ids`, of which a `cache` holds the first ones; further arguments are those of `generate`."""
+    rows = torch.tensor([list(ids)], device=model.device)
     with packed(model):
         output = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
+            input_ids=rows,
+            attention_mask=torch.ones_like(rows),
+            past_key_values=cache,
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
             **generation,
         )
-    answer: str = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
+    answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer

@@ -12,10 +12,10 @@ from transformers.cache_utils import DynamicLayer
 from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
+from everlong.eval.gold import continue_prompt
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.own_layers import OwnLayers
-from everlong.packing import packed
 from everlong.prompt import with_start
 
 _QUESTION = "(question)"
@@ -163,20 +163,3 @@ def _prefill(model: Any, ids: Sequence[int]) -> Any:
     for chunk in torch.split(rows, _CHUNK_TOKENS, dim=1):
         cache = model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
     return cache
-
-
-@torch.inference_mode()
-def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any, **generation: Any) -> str:
-    """Greedy answer to `ids`, of which `cache` holds the first ones; further arguments are those of `generate`."""
-    rows = torch.tensor([list(ids)], device=model.device)
-    with packed(model):
-        output = model.generate(
-            input_ids=rows,
-            attention_mask=torch.ones_like(rows),
-            past_key_values=cache,
-            do_sample=False,
-            pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-            **generation,
-        )
-    answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
-    return answer
