@@ -41,7 +41,7 @@ from everlong.profile import (
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings
-from everlong.recall import Found, Group, Recall, Tapped, query_layers, search, tap_question
+from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
 from everlong.serve import default_config, serve
 from everlong.text_frame import TextFrame
 from everlong.text_model import TextModel
@@ -444,7 +444,7 @@ class MemoryModel:
         def text(stream: int, begin: int, end: int) -> str:
             return self._text(core.token_ids(stream, begin, end).tolist())
 
-        def passage(group: Group) -> str:
+        def passage(group: _core.FoundGroup) -> str:
             page = group.pages[int(np.argmax(group.page_scores))]
             return text(page.stream, page.begin, page.end)
 
@@ -456,7 +456,7 @@ class MemoryModel:
                 source=group.source,
                 text=text(group.stream, group.begin, group.end),
                 passage=passage(group),
-                found_by=group.found_by,
+                found_by=tuple(group.found_by),
             )
             for group in found.groups
         )

@@ -21,8 +21,6 @@ from everlong.where import EVERYWHERE, Where
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
-# Of the best page's score, what another page of its group has to have to bring its surroundings along.
-_LEAST_SHARE = 1 / 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,48 +37,10 @@ class Recall:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
-    """A run of neighbouring pages that comes back as one."""
-
-    pages: tuple[_core.PageRef, ...]  # in order of time
-    page_scores: tuple[float, ...]  # minus infinity for a neighbour that nothing found
-    stream: int
-    source: str
-    score: float  # of its best page
-    found_by: tuple[str, ...]
-
-    @classmethod
-    def of(cls, found: _core.FoundGroup, neighbours: int) -> Group:
-        """A group of the index, without what stands at its ends by chance.
-
-        The index lets every page that it names widen a group, for a statement may be longer than a page and its
-        neighbours. In a text whose lines are much alike, as a table is, it names nearly every page of it, and then half
-        the table would come back around the line that was asked for. So a group ends `neighbours` pages beyond the
-        first and the last page that has a good share of the best one's score.
-        """
-        scores = found.page_scores
-        best = max(scores)
-        least = min(best, _LEAST_SHARE * best)  # a cosine may be below 0
-        named = [index for index, score in enumerate(scores) if score >= least]
-        kept = slice(max(0, named[0] - neighbours), named[-1] + neighbours + 1)
-        pages = tuple(found.pages[kept])
-        return cls(pages, tuple(scores[kept]), found.stream, found.source, found.score, tuple(found.found_by))
-
-    @property
-    def begin(self) -> int:
-        """Of the stream, as `end` is."""
-        return self.pages[0].begin
-
-    @property
-    def end(self) -> int:
-        return self.pages[-1].end
-
-
-@dataclasses.dataclass(frozen=True)
 class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first
     decisiveness: float  # mass of the best page over the second best; 0 without heads
 
@@ -161,8 +121,7 @@ def search(
         resident_from=rolling_begin,
         **where.core(),
     )
-    groups = tuple(Group.of(group, config.neighbours) for group in result.groups)
-    return Found(groups, result.agreed, result.decisiveness)
+    return Found(tuple(result.groups), result.agreed, result.decisiveness)
 
 
 def query_layers(served: ServedModel | TextModel, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:

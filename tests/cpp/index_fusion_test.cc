@@ -202,14 +202,37 @@ TEST(MakeGroups, NeighboursMergeAndBestComesFirst) {
 TEST(MakeGroups, EveryPageKeepsItsOwnScore) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   // 21 comes when no group is left, and is a page of one all the same.
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {11, -0.7F, 1}, {30, 0.6F, 1}, {21, 0.5F, 1}};
+  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {11, 0.7F, 1}, {30, 0.6F, 1}, {21, 0.5F, 1}};
   const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 2, 10'000);
   ASSERT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
-  EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, -0.7F, kNone}));
+  EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, 0.7F, kNone}));
   EXPECT_EQ(groups[1].scores, (std::vector<float>{kNone, 0.8F, 0.5F}));
   const auto alone = MakeGroups(hits, Book(40), PageFilter(40, true), 0, 2, 10'000);
   ASSERT_EQ(PagesOf(alone), (Grouping{{10, 11}, {20}}));
-  EXPECT_EQ(alone[0].scores, (std::vector<float>{0.9F, -0.7F}));
+  EXPECT_EQ(alone[0].scores, (std::vector<float>{0.9F, 0.7F}));
+}
+
+TEST(MakeGroups, AHitFarBelowTheGroupThatItTouchesAddsNothing) {
+  const PageDirectory book = Book(40);
+  const PageFilter every(40, true);
+  // A table: what else is named shares a digit or two with the question.
+  const std::vector<FusedHit> table{{10, 5.6F, 1}, {11, 0.7F, 2}, {9, 0.6F, 1}, {13, 0.5F, 1}, {7, 0.4F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11}}));
+  EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 0, 4, 10'000)), (Grouping{{10}, {13}, {7}}));
+  EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 2, 4, 10'000)), (Grouping{{8, 9, 10, 11, 12}}));
+  EXPECT_EQ(MakeGroups(table, book, every, 1, 4, 10'000)[0].scores, (std::vector<float>{0.6F, 5.6F, 0.7F}));
+  EXPECT_EQ(MakeGroups(table, book, every, 1, 4, 10'000)[0].found_by, 1U);
+  // A statement that runs on beyond the neighbours of its first page.
+  const std::vector<FusedHit> statement{{10, 13.5F, 1}, {12, 8.4F, 1}, {14, 4.4F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(statement, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11, 12, 13}}));
+  // The room that it leaves is another group's; two groups that it lies between stay two.
+  const std::vector<FusedHit> apart{{10, 9.0F, 1}, {14, 8.0F, 1}, {12, 0.5F, 1}, {30, 0.4F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(apart, book, every, 1, 4, 8 * 64)), (Grouping{{9, 10, 11}, {13, 14, 15}, {29, 30}}));
+  // Nothing stands out; a cosine may be below 0.
+  const std::vector<FusedHit> alike{{10, 0.7F, 1}, {11, 0.6F, 1}, {12, 0.5F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(alike, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11, 12, 13}}));
+  const std::vector<FusedHit> below{{10, -0.1F, 1}, {11, -0.1F, 1}, {12, -0.2F, 1}};
+  EXPECT_EQ(PagesOf(MakeGroups(below, book, every, 0, 4, 10'000)), (Grouping{{10, 11}}));
 }
 
 TEST(MakeGroups, AHitMayJoinTwoGroups) {
@@ -312,6 +335,8 @@ int32_t Step(const PageDirectory& directory, const PageFilter& filter, int32_t p
   return -1;
 }
 
+bool FarBelow(float best, float score) { return score < best / 3; }
+
 // The pages of the first `count` hits with their neighbours, as runs; each with the rank of its best hit.
 std::map<size_t, std::set<int32_t>> Runs(const PageDirectory& directory, const PageFilter& filter,
                                          const std::vector<FusedHit>& hits, size_t count, int32_t neighbours) {
@@ -376,7 +401,7 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
     const Question question = RandomQuestion(seed);
     const size_t max_groups = 1 + seed % 7;
     // The longest beginning of the hits that never makes more than max_groups runs, and after it those inside the best
-    // run.
+    // run; without those far below the best hit of the run that they would be part of.
     std::vector<FusedHit> served;
     std::map<size_t, std::set<int32_t>> expected;
     bool full = false;
@@ -384,8 +409,11 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
       if (full && !expected.begin()->second.contains(hit.page)) continue;
       served.push_back(hit);
       auto runs = Runs(question.directory, question.filter, served, served.size(), question.neighbours);
+      const auto own = std::ranges::find_if(runs, [&hit](const auto& run) { return run.second.contains(hit.page); });
       if (runs.size() > max_groups) {
         full = true;
+        served.pop_back();
+      } else if (own != runs.end() && FarBelow(served[own->first].score, hit.score)) {
         served.pop_back();
       } else {
         expected = std::move(runs);
@@ -402,6 +430,15 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
       EXPECT_EQ(group.score, served[best].score);
     }
   }
+}
+
+// Whether a hit has far less than a group's score that it would touch, if there were room for all its surroundings.
+bool IsFarBelowANeighbour(const Question& question, const std::vector<PageGroup>& groups, const FusedHit& hit) {
+  const auto runs = Runs(question.directory, question.filter, {hit}, 1, question.neighbours + 1);
+  return std::ranges::any_of(groups, [&](const PageGroup& group) {
+    return FarBelow(group.score, hit.score) &&
+           std::ranges::any_of(group.pages, [&runs](int32_t page) { return runs.at(0).contains(page); });
+  });
 }
 
 TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
@@ -436,7 +473,8 @@ TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
       if (page.forgotten || !question.filter.Allows(hit.page)) continue;
       const auto found = group_of.find(hit.page);
       if (found == group_of.end()) {
-        EXPECT_GT(page.span.size(), budget - used) << "a hit was left out that fits";
+        EXPECT_TRUE(page.span.size() > budget - used || IsFarBelowANeighbour(question, groups, hit))
+            << "a hit was left out that fits";
       } else if (!scored[found->second]) {
         scored[found->second] = true;
         EXPECT_EQ(groups[found->second].score, hit.score);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 import everlong
 from everlong.prompt import Prompt
-from everlong.recall import MOST_QUERY_TOKENS, Group, head_queries, search
+from everlong.recall import MOST_QUERY_TOKENS, head_queries, search
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 
@@ -49,39 +48,6 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
     assert len(digits & {*asked[-1]["token_ids"].tolist()}) > 3
 
 
-NOTHING = float("-inf")
-
-
-@pytest.mark.parametrize(
-    ("scores", "neighbours", "kept"),
-    [
-        # A line of a table: what else is named shares a digit or two with the question.
-        ([0.5, 0.4, 0.6, 5.6, 0.7, NOTHING], 1, (2, 5)),
-        ([0.5, 0.4, 0.6, 5.6, 0.7, NOTHING], 0, (3, 4)),
-        ([0.5, 0.4, 0.6, 5.6, 0.7, NOTHING], 2, (1, 6)),
-        # A statement that runs on beyond the neighbours of its first page.
-        ([NOTHING, 13.5, NOTHING, 8.4, NOTHING], 1, (0, 5)),
-        ([0.1, 0.2, NOTHING, 9.0, 0.3, 0.2, 8.0, 0.1, 0.4], 1, (2, 8)),
-        # Nothing stands out.
-        ([0.5, 0.6, 0.7, 0.4, 0.5], 1, (0, 5)),
-        ([-0.2, -0.1, -0.3], 0, (1, 2)),
-        ([0.0, 0.0], 0, (0, 2)),
-    ],
-)
-def test_a_group_ends_where_nothing_speaks_for_it_any_more(
-    scores: list[float], neighbours: int, kept: tuple[int, int]
-) -> None:
-    pages = [types.SimpleNamespace(begin=64 * number, end=64 * (number + 1)) for number in range(len(scores))]
-    found: Any = types.SimpleNamespace(
-        pages=pages, page_scores=scores, stream=0, source="table", score=max(scores), found_by=["lexical"]
-    )
-    group = Group.of(found, neighbours)
-    assert list(group.pages) == pages[slice(*kept)]
-    assert list(group.page_scores) == scores[slice(*kept)]
-    assert (group.begin, group.end) == (64 * kept[0], 64 * kept[1])
-    assert group.score == max(scores)
-
-
 def test_of_a_table_the_line_that_was_asked_for_comes_back_and_not_its_half() -> None:
     """What came back is what is said to have come back."""
     model, tokenizer = tiny_model(), byte_tokenizer()
@@ -91,9 +57,7 @@ def test_of_a_table_the_line_that_was_asked_for_comes_back_and_not_its_half() ->
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         mm.read("".join(lines))
         mm.read("e " * 400)  # the table has left the window
-        question = mm._encode("what is the number of QXZ?").numpy().astype(np.int32)
-        (wide,) = mm.memory.core.search(token_ids=question, kinds=["lexical"], max_groups=1, token_budget=640).groups
         mm.generate("what is the number of QXZ?", max_new_tokens=1, remember=False)
         (recall,) = mm.last_recalled
     assert lines[30] in recall.text
-    assert recall.span[1] - recall.span[0] <= 4 * config.page_tokens < wide.end - wide.begin
+    assert recall.span[1] - recall.span[0] <= 4 * config.page_tokens < config.recalled_tokens < len("".join(lines))

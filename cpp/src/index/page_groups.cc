@@ -10,6 +10,8 @@ namespace everlong::index {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Of a group's best score, what a hit has to have to bring its surroundings along.
+constexpr float kLeastShare = 1.0F / 3.0F;
 
 // Grows groups hit by hit. Every group is a run of pages in which each is the directory's Next of the one before.
 class GroupBuilder {
@@ -31,6 +33,7 @@ class GroupBuilder {
     const std::vector<size_t> touched = TouchedGroups(run);
     full_ = full_ || (touched.empty() && groups_.size() - merged_away_ == max_groups_);
     if (touched.empty() && full_) return;
+    if (!touched.empty() && FarBelow(groups_[touched.front()].score, hit.score)) return;
     tokens_left_ -= cost;
     Merge(run, touched, hit);
   }
@@ -58,6 +61,9 @@ class GroupBuilder {
     const auto found = group_of_.find(page);
     return found != group_of_.end() && found->second == 0;
   }
+
+  // A best score that is not above 0, as a cosine may be, has no share: only its equals are not below it.
+  static bool FarBelow(float best, float score) { return score < std::min(best, kLeastShare * best); }
 
   bool Usable(int32_t page) const { return page >= 0 && filter_.Allows(page); }
 
