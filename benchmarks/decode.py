@@ -3,13 +3,15 @@
     python benchmarks/decode.py [--model smollm2] [--sizes 10000 100000 1000000] [--tokens 16] [--rounds 12] [--json]
 
 The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
-token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Medians over
-tokens of alternating rounds.
+token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Memories of
+all sizes are open at once and take turns, so that a machine that gets faster or slower does so for each. Medians over
+tokens.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import tempfile
@@ -58,30 +60,31 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     model, tokenizer = load(options.model)
-    rows = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        everlong.MemoryModel(model, tokenizer, f"{folder}/grown.everlong") as mm,
-    ):
-        read_seed(mm)
-        ids = book_ids(mm, 3 * mm.config.frame_tokens)
+    with contextlib.ExitStack() as open_memories:
+        folder = open_memories.enter_context(tempfile.TemporaryDirectory())
+        memories = []
         for size in sorted(options.sizes):
-            held = grow(mm, size)
-            length = mm.frame.cache.length
-            ours, anchor = [], []
-            for _ in range(options.rounds):
-                ours += frame_seconds(mm, ids[: options.tokens])
-                anchor += anchor_seconds(model, ids[: length + options.tokens], length)
-            mine, theirs = 1 / statistics.median(ours), 1 / statistics.median(anchor)
-            rows.append(
-                {
-                    "memory_tokens": held,
-                    "frame_tokens": length,
-                    "everlong_tokens_per_second": mine,
-                    "anchor_tokens_per_second": theirs,
-                    "ratio": mine / theirs,
-                }
-            )
+            mm = open_memories.enter_context(everlong.MemoryModel(model, tokenizer, f"{folder}/{size}.everlong"))
+            read_seed(mm)
+            memories.append((grow(mm, size), mm))
+        ids = book_ids(mm, 3 * mm.config.frame_tokens)
+        ours: list[list[float]] = [[] for _ in memories]
+        anchor: list[list[float]] = [[] for _ in memories]
+        for _ in range(options.rounds):
+            for number, (_, mm) in enumerate(memories):
+                length = mm.frame.cache.length
+                ours[number] += frame_seconds(mm, ids[: options.tokens])
+                anchor[number] += anchor_seconds(model, ids[: length + options.tokens], length)
+        rows = [
+            {
+                "memory_tokens": held,
+                "frame_tokens": mm.frame.cache.length,
+                "everlong_tokens_per_second": 1 / statistics.median(mine),
+                "anchor_tokens_per_second": 1 / statistics.median(theirs),
+                "ratio": statistics.median(theirs) / statistics.median(mine),
+            }
+            for (held, mm), mine, theirs in zip(memories, ours, anchor, strict=True)
+        ]
     if options.json:
         print(json.dumps({"cpu": cpu_name(), "torch": torch.__version__, "rows": rows}, indent=2))
         return
