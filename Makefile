@@ -54,10 +54,11 @@ test-python: setup
 
 include benchmarks/figures.mk
 
-lint: setup  ## ruff, mypy --strict, clang-format
+lint: setup  ## ruff, mypy --strict (package and benchmarks), clang-format
 	ruff check
 	ruff format --check
 	mypy
+	mypy benchmarks/*.py
 	clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## clang-tidy over the C++ sources

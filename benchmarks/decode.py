@@ -24,7 +24,14 @@ from grown_memory import book_ids, grow, read_seed
 
 import everlong
 from everlong.demo import cpu_name
+from everlong.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
+
+
+def resident_tokens(mm: everlong.MemoryModel) -> int:
+    """What a token attends to."""
+    assert isinstance(mm.frame, KvFrame)
+    return mm.frame.cache.length
 
 
 def frame_seconds(mm: everlong.MemoryModel, ids: torch.Tensor) -> list[float]:
@@ -72,13 +79,13 @@ def main() -> None:
         anchor: list[list[float]] = [[] for _ in memories]
         for _ in range(options.rounds):
             for number, (_, mm) in enumerate(memories):
-                length = mm.frame.cache.length
+                length = resident_tokens(mm)
                 ours[number] += frame_seconds(mm, ids[: options.tokens])
                 anchor[number] += anchor_seconds(model, ids[: length + options.tokens], length)
         rows = [
             {
                 "memory_tokens": held,
-                "frame_tokens": mm.frame.cache.length,
+                "frame_tokens": resident_tokens(mm),
                 "everlong_tokens_per_second": 1 / statistics.median(mine),
                 "anchor_tokens_per_second": 1 / statistics.median(theirs),
                 "ratio": statistics.median(theirs) / statistics.median(mine),

@@ -69,24 +69,27 @@ class Asked:
 
     def thinned(self, falls: Array | float) -> Array:
         """How much of the least evidence is asked for among so many pages."""
-        return np.maximum(1, len(self.all_pages) / FEWEST_PAGES) ** -np.asarray(falls)
+        longer: float = max(1.0, len(self.all_pages) / FEWEST_PAGES)
+        return np.power(longer, -np.asarray(falls, dtype=np.float64))
 
     def scores(self, constants: Constants, parts: Sequence[int]) -> Array:
         """[pages]: fused, by these parts."""
         weighted = self.evidence * constants.weights
         words = [part for part in parts if part in IN_SO_MANY_WORDS]
-        matched = weighted[:, words].sum(axis=1)
+        matched: Array = weighted[:, words].sum(axis=1)
         if BY_MEANING not in parts:
             return matched
         heard = matched.max() >= len(words) * constants.least * self.thinned(constants.falls)
-        return weighted[:, BY_MEANING] + (matched if heard else 0)
+        meant: Array = weighted[:, BY_MEANING]
+        return meant + matched if heard else meant
 
     def rank(self, constants: Constants, parts: Sequence[int]) -> int:
         """Of the group that holds the fact."""
         score = self.scores(constants, parts)
         named = self.named[:, parts].any(axis=1)
         order = sorted(np.flatnonzero(named), key=lambda i: (-score[i], self.pages[i]))
-        return rank_of(groups_of(self.all_pages, [self.pages[i] for i in order]), self.span)
+        ranking, scores = [self.pages[i] for i in order], [float(score[i]) for i in order]
+        return rank_of(groups_of(self.all_pages, ranking, scores), self.span)
 
 
 def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:

@@ -85,14 +85,14 @@ def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core
 
 def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Mass of every page: the definition, a matmul a KV head, with keys [KV_HEADS, N, DIM] and q [T, heads, DIM]."""
-    mass = 0
+    mass = torch.zeros(-(-keys.shape[1] // PAGE))
     for kv_head in range(KV_HEADS):
         of_head = q[:, [i for i, head in enumerate(HEADS) if head[2] == kv_head]]
         scores = of_head.reshape(-1, DIM).to(keys.dtype) @ keys[kv_head].T / DIM**0.5
         shares = torch.softmax(scores.float(), dim=-1)
         rows = weights.repeat_interleave(of_head.shape[1])
         mass = mass + torch.nn.functional.pad(rows @ shares, (0, -keys.shape[1] % PAGE)).view(-1, PAGE).sum(1)
-    return torch.as_tensor(mass)
+    return mass
 
 
 def measure_keys(memory: _core.Memory, search: Callable[[int], _core.SearchResult], rounds: int) -> dict[str, Any]:

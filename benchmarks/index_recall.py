@@ -34,6 +34,7 @@ import numpy as np
 import torch
 
 import everlong
+from everlong.attach import ServedModel
 from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import Fact, Kind, make_facts
@@ -45,6 +46,7 @@ from everlong.recall import head_queries, mean_query, tap_question
 
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
+LEAST_SHARE = 1 / 3  # of a group's best score, what widens it (cpp/include/everlong/index/fusion.h)
 CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000
@@ -94,21 +96,32 @@ class HiddenStates:
         return torch.nn.functional.normalize(self._question[0][tokens].mean(0), dim=-1)
 
 
-def groups_of(pages: Sequence[Any], ranking: Sequence[int]) -> list[Span]:
-    """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them."""
+def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[float] | None = None) -> list[Span]:
+    """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them.
+
+    Without scores all of them count as equal.
+    """
     groups: list[list[int]] = []
+    best: list[float] = []  # of the groups
     full = False
-    for page in ranking:
+    for page, score in zip(ranking, scores if scores is not None else [1.0] * len(ranking), strict=True):
         if full and not groups[0][0] <= page <= groups[0][1]:
             continue
         first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
-        touching = next((group for group in groups if first <= group[1] + 1 and last >= group[0] - 1), None)
-        if touching is not None:
-            touching[:] = min(first, touching[0]), max(last, touching[1])
+        touching = [number for number, group in enumerate(groups) if first <= group[1] + 1 and last >= group[0] - 1]
+        if touching:
+            into, *others = touching
+            if score >= min(best[into], LEAST_SHARE * best[into]):
+                first = min(first, *(groups[number][0] for number in touching))
+                last = max(last, *(groups[number][1] for number in touching))
+                groups[into] = [first, last]
+                for number in reversed(others):
+                    del groups[number], best[number]
         elif len(groups) == GROUPS:
             full = True
         else:
             groups.append([first, last])
+            best.append(score)
     return [(pages[first].begin, pages[last].end) for first, last in groups]
 
 
@@ -120,16 +133,18 @@ def rank_of(groups: Sequence[Span], span: Span) -> int:
 def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenStates | None) -> list[dict[str, Any]]:
     """Ranks of every method for every question, and the pages that each part of the index has first."""
     assert mm.profile is not None
-    parts, fusions = PARTS, FUSIONS
+    parts: tuple[str, ...] = PARTS
+    fusions: dict[str, tuple[str, ...]] = dict(FUSIONS)
     if mm._embedder is None:
         parts = tuple(part for part in PARTS if part != "embedding")
         fusions = {name: kinds for name, kinds in FUSIONS.items() if "embedding" not in kinds}
     else:
         mm._embedder.settle()
-    core, frame = mm.memory.core, mm.frame
+    core, frame, served = mm.memory.core, mm.frame, mm.frame.served
+    assert isinstance(served, ServedModel)
     pages = core.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
-    layers = sorted({layer for layer, _, _ in mm.profile.heads} | {frame.served.layers - 1})
+    layers = sorted({layer for layer, _, _ in mm.profile.heads} | {served.layers - 1})
     holding = collections.Counter[int]()  # pages that hold a token
     for page in pages:
         holding.update(set(core.token_ids(page.stream, page.begin, page.end).tolist()))
@@ -140,13 +155,13 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
         ids = prompt.ids[prompt.question]
         inputs: dict[str, Any] = {
             "token_ids": ids.numpy().astype(np.int32),
-            "head_queries": head_queries(frame, queries, mm.profile),
-            "mean_query": mean_query(frame, queries),
+            "head_queries": head_queries(served, queries, mm.profile),
+            "mean_query": mean_query(served, queries),
         }
         if mm._embedder is not None:
             inputs["page_query"] = mm._embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True))
 
-        def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: int) -> Any:
+        def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: Any) -> Any:
             return core.search(**inputs, kinds=kinds, **limits)
 
         def spans(kinds: Sequence[str]) -> list[Span]:
@@ -161,7 +176,7 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
             groups["mean hidden"] = groups_of(pages, order.tolist())
         candidates = {}
         for part in max(fusions.values(), key=len):
-            found = search([part], max_groups=CANDIDATES, neighbours=0, token_budget=1 << 40)
+            found = search([part], max_groups=CANDIDATES, neighbours=0, least_share=0, token_budget=1 << 40)
             candidates[part] = [
                 (page.begin, score)
                 for group in found.groups

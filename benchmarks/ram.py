@@ -24,6 +24,7 @@ from read import Peak, anonymous_bytes
 import everlong
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.demo import cpu_name
+from everlong.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
 
 
@@ -62,6 +63,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         everlong.MemoryModel(model, tokenizer, Path(folder) / "grown.everlong", config) as mm,
     ):
+        assert isinstance(mm.frame, KvFrame)
         frame = mm.frame.bytes.total
         if not options.json:
             print(f"{cpu_name()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")

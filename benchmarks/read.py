@@ -27,6 +27,7 @@ import transformers
 import everlong
 from everlong.data import shipped_books
 from everlong.demo import cpu_name
+from everlong.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
 
 
@@ -112,6 +113,7 @@ def main() -> None:
             peak = max(peak, seen.bytes)
             anchor.append(per_round / anchor_seconds(model, piece, span, chunk))
             at += per_round
+        assert isinstance(mm.frame, KvFrame)
         frame, stats = mm.frame.bytes.total, mm.memory.stats()
     result = {
         "cpu": cpu_name(),

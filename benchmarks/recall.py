@@ -24,6 +24,7 @@ import torch
 from grown_memory import grow, read_seed
 
 import everlong
+from everlong.attach import ServedModel
 from everlong.demo import cpu_name
 from everlong.models import DEFAULT_MODEL, load
 from everlong.recall import Tapped, query_layers, search, tap_question
@@ -55,9 +56,10 @@ def median_ms(work: Callable[[], object], rounds: int) -> float:
 def measure(mm: everlong.MemoryModel, tokens: int, rounds: int) -> Cost:
     frame, profile = mm.frame, mm.profile
     assert profile is not None
+    assert isinstance(frame.served, ServedModel)
     # A question in the words of the middle of the book, so that pages share words with it.
     ids = torch.from_numpy(mm.memory.core.token_ids(0, 4000, 4000 + QUESTION_TOKENS).astype(np.int64))
-    layers = sorted(query_layers(frame, profile, mm.config))
+    layers = sorted(query_layers(frame.served, profile, mm.config))
     queries = tap_question(frame, ids, slice(0, len(ids)), layers)
     question = median_ms(lambda: tap_question(frame, ids, slice(0, len(ids)), layers), rounds)
     tapped = Tapped(ids.numpy().astype(np.int32), queries, profile)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import everlong
+from everlong.attach import ServedModel
 from everlong.demo import cpu_name
 from everlong.eval.facts import Kind, make_facts
 from everlong.eval.paraphrases import PARAPHRASES
@@ -56,7 +57,13 @@ class Ranked:
 def rank(core: Any, pages: int, ids: Any, queries: Any) -> Ranked:
     def search(groups: int) -> set[int]:
         found = core.search(
-            token_ids=ids, head_queries=queries, kinds=["heads"], neighbours=0, token_budget=1 << 40, max_groups=groups
+            token_ids=ids,
+            head_queries=queries,
+            kinds=["heads"],
+            neighbours=0,
+            least_share=0,
+            token_budget=1 << 40,
+            max_groups=groups,
         )
         return {page.begin for group in found.groups for page in group.pages}
 
@@ -86,7 +93,8 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
         with everlong.Memory.open(folder, read_only=True) as memory:
             memory.fork(branch).close()
         with everlong.MemoryModel(model, tokenizer, branch) as mm:
-            profile = mm.profile or mm.calibrate()
+            profile, served = mm.profile or mm.calibrate(), mm.frame.served
+            assert isinstance(served, ServedModel)
             core = mm.memory.core
             layers = sorted({layer for layer, _, _ in profile.heads})
             asked = []
@@ -94,7 +102,7 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
                 prompt = build_prompt(tokenizer, question)
                 queries = tap_question(mm.frame, prompt.ids, prompt.question, layers)
                 ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-                asked.append((ids, head_queries(mm.frame, queries, profile)))
+                asked.append((ids, head_queries(served, queries, profile)))
             yield Asked(core, list(profile.heads), len(core.pages()), asked)
 
 

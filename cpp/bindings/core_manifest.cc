@@ -49,6 +49,7 @@ void BindManifest(py::module_& module) {
   BindField(type, "head_dim", &Manifest::geometry, &Geometry::head_dim);
   BindField(type, "page_tokens", &Manifest::geometry, &Geometry::page_tokens);
   BindField(type, "codec", &Manifest::geometry, &Geometry::codec);
+  type.def_property_readonly("text_alone", [](const Manifest& self) { return store::TextAlone(self.geometry); });
   type.def_readwrite("attributes", &Manifest::attributes);
 
   module.def(

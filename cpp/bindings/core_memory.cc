@@ -305,7 +305,7 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                         const py::object& mean_query, const py::object& page_query,
                         const std::vector<std::string>& kinds, bool idf_weights, int32_t max_groups, int32_t neighbours,
-                        int64_t token_budget, int64_t stream, std::optional<int64_t> resident_from,
+                        int64_t token_budget, float least_share, int64_t stream, std::optional<int64_t> resident_from,
                         std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
                         std::optional<double> before) {
   os::SearchRequest request;
@@ -321,6 +321,7 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   request.max_groups = max_groups;
   request.neighbours = neighbours;
   request.token_budget = token_budget;
+  request.least_share = least_share;
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
   request.filter = {std::move(sources), std::move(tags), since, before};
@@ -415,9 +416,10 @@ void BindMemory(py::module_& module) {
       .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
            py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
            py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("idf_weights") = true,
-           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("stream") = 0,
-           py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
-           py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none())
+           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
+           py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
+           py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
+           py::arg("since") = py::none(), py::arg("before") = py::none())
       .def(
           "recent_pages",
           [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t blocks, std::vector<std::string> sources,

@@ -24,6 +24,9 @@ class Manifest:
     page_tokens: int
     codec: str
     attributes: dict[str, str]
+    @property
+    def text_alone(self) -> bool:
+        """Whether blocks have token ids and no payload: layers is 0."""
     def __init__(
         self,
         *,
@@ -212,6 +215,7 @@ class Memory:
         max_groups: int = 4,
         neighbours: int = 1,
         token_budget: int = 1024,
+        least_share: float = ...,
         stream: int = 0,
         resident_from: int | None = None,
         sources: Sequence[str] = (),
@@ -221,7 +225,8 @@ class Memory:
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        Other shapes raise ValueError. Any of the sources, all of the tags.
+        Other shapes raise ValueError. Any of the sources, all of the tags. A page beside a group that has less than
+        `least_share` of its best score adds nothing to it; with 0 each does.
         """
     def recent_pages(
         self,

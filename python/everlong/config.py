@@ -163,7 +163,7 @@ class MemoryConfig:
         """This config with what an existing memory decided when it was made: its page length, its codec, text alone."""
         kept = {"page_tokens": manifest.page_tokens, "codec": manifest.codec}
         config = dataclasses.replace(self, **kept)  # type: ignore[arg-type]  # checked by the core on opening
-        return config.of_text_alone() if manifest.layers == 0 else config
+        return config.of_text_alone() if manifest.text_alone else config
 
     def of_text_alone(self) -> MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
@@ -216,9 +216,6 @@ _LEAST = {
     "query_distance": 0,
     "retrieval_heads": 1,
     "heads_device_bytes": 0,
-    "recent_every": 1,
-    "recent_blocks": 0,
-    "periodic_every": 1,
 }
 _TYPES = typing.get_type_hints(MemoryConfig)
 

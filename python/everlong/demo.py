@@ -21,6 +21,7 @@ from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
+from everlong.eval.pictures import require_matplotlib
 from everlong.eval.room import check_room
 from everlong.models import DEFAULT_MODEL, load
 
@@ -88,6 +89,7 @@ def run_demo(
     """
     from everlong.model import MemoryModel
 
+    require_matplotlib()
     started = time.monotonic()
     console = console if console is not None else Console()
     out = pathlib.Path(out)
@@ -131,8 +133,8 @@ def run_demo(
             f"{len(haystack.needles)} facts are planted in them"
         )
         report = ask_haystack(mm, haystack, config, name=model, log=console.print, progress=sys.stderr.isatty())
-        picture = draw_heat_map(report.to_dict(), out / "heatmap.png")
         (out / "report.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+        picture = draw_heat_map(report.to_dict(), out / "heatmap.png")
         console.print(answer_table(report))
         console.print(verdict(report))
         show_free_question(mm, FREE_QUESTION, console)

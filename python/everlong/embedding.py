@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from everlong import _core
-from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError
+from everlong.errors import EverlongError, MemoryNotFoundError
 
 DEFAULT_ENCODER = "minilm"
 # A fact is a dozen tokens and drowns in a vector of a whole page: pages of 32 tokens find more than those of 64.
@@ -159,7 +159,7 @@ class PageEmbedder:
             try:
                 if not self._encode_missing():
                     return
-            except BaseException as error:  # handed to whoever waits
+            except BaseException as error:  # handed to whoever waits, as that the memory was closed
                 with self._changed:
                     self._failed = error
                     self._changed.notify_all()
@@ -178,8 +178,6 @@ class PageEmbedder:
                 self._encode_block(block, list(pages))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
-            except ClosedError:
-                return False
         return True
 
     def _encode_block(self, block: int, pages: Sequence[_core.PageRef]) -> None:

@@ -61,6 +61,17 @@ class _Asked:
     refusal: BaseException | None  # the first error of archiving
 
 
+@dataclasses.dataclass(frozen=True)
+class _Progress:
+    """What a checkpoint has to say anew once it has changed."""
+
+    stream_end: int
+    archived_until: int
+    read_until: int
+    recall_counts: object
+    cooldown_until: int
+
+
 class Frame(abc.ABC):
     """One stream of one model over one memory. Not thread-safe.
 
@@ -87,6 +98,7 @@ class Frame(abc.ABC):
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
+        self._noted: _Progress | None = None  # what the memory's checkpoint stands for
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         self._broken = False
 
@@ -140,7 +152,10 @@ class Frame(abc.ABC):
             if self._broken:
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
             elif not self.memory.core.read_only:
-                self.checkpoint()
+                self.end_of_text()
+                # Where nothing was added, what stood is left to stand: another config may have taken less of it back.
+                if self._progress() != self._noted:
+                    self._note()
         finally:
             self.detach()
 
@@ -178,6 +193,13 @@ class Frame(abc.ABC):
     def checkpoint(self) -> None:
         """Archive what is not archived yet, and note where the frame stands: a later process goes on from there."""
         self.end_of_text()
+        self._note()
+
+    def _progress(self) -> _Progress:
+        os = self.os
+        return _Progress(os.stream_end, os.archived_until, os.read_until, os.recall_counts, os.cooldown_until)
+
+    def _note(self) -> None:
         os = self.os
         stands: dict[str, Any] = {
             "stream_end": os.stream_end,
@@ -193,6 +215,7 @@ class Frame(abc.ABC):
             self.memory.core.put_file(_STATE, state)
             stands["state_crc32"] = zlib.crc32(state)
         self.memory.core.set_attribute(_STANDS, json.dumps(stands))
+        self._noted = self._progress()
 
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
@@ -200,7 +223,10 @@ class Frame(abc.ABC):
         end = core.stream_end(stream)
         if end == 0:
             return
-        self._come_back(end, json.loads(core.manifest().attributes.get(_STANDS, "{}")))
+        stands = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
+        self._come_back(end, stands)
+        if stands.get("stream_end") == end:
+            self._noted = self._progress()
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
             self._last_id = int(core.token_ids(stream, end - 1, end)[0])
 
@@ -249,15 +275,19 @@ class Frame(abc.ABC):
         start = self._start if self.os.stream_end == 0 else self._start[:0]
         ids = torch.cat([start, ids])
         limit = chunk_tokens or self.config.chunk_tokens
-        rows = []
+        rows: list[torch.Tensor] = []
         done = 0
         while done < len(ids):
             room = self.os.room()
             if room <= 0:
                 raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
             chunk = ids[done : done + min(limit, room)]
+            # Of a prompt the last row is asked for, as of each token that is generated.
+            needed = logits or (origin != "read" and done + len(chunk) == len(ids))
+            if not logits:
+                rows.clear()  # a text that is read has many chunks
             with self._step():
-                rows.append(self._compute(chunk, keep_all=logits, needed=logits or origin != "read"))
+                rows.append(self._compute(chunk, keep_all=logits, needed=needed))
                 self._unarchived_ids.extend(chunk.tolist())
                 boundaries = self._boundaries_of(chunk, turn=origin == "prompt" and done == 0)
                 asked = self._do(self.os.observe(len(chunk), origin, boundaries))

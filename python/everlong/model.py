@@ -106,12 +106,12 @@ class MemoryModel:
             there = memory if isinstance(memory, Memory) else _existing(memory, config)
             if there is not None and self._owns_memory:
                 undo.callback(there.close)
-            text_alone = there is not None and there.core.manifest().layers == 0
+            text_alone = there is not None and there.core.manifest().text_alone
             config = config if config is not None else default_config(model, text_alone=text_alone)
             # What is refused is refused before there is a folder, whose codec and page length would stay.
+            _core.MemoryOs(config.os_config())
             served = serve(model, config, text_alone=text_alone)
             config = config.of_text_alone() if isinstance(served, TextModel) else config
-            _core.MemoryOs(config.os_config())
             encoder = _encoder_of(config) if "embedding" in config.index else None
             prints = fingerprint(served, tokenizer)
             if there is None:
@@ -141,6 +141,7 @@ class MemoryModel:
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
 
@@ -251,7 +252,8 @@ class MemoryModel:
         reading they stay in the window only; `chat=False` takes the question as plain text to go on from; what comes
         back is from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
         transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
-        ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling.
+        ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling; as
+        `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
         """
         self._ready()
         answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
@@ -325,7 +327,7 @@ class MemoryModel:
             self.frame.clear_recalled()
             tapped = self._tap(prompt)
             self.frame.begin_prompt(lambda action: Recalled())
-            return self._cite(self._find(prompt, where, tapped))
+            return self._cite(self._find(prompt, where, tapped).chosen(self.config.decisive))
 
     def _answer(
         self,
@@ -337,6 +339,8 @@ class MemoryModel:
         where: Where,
         **generation: Any,
     ) -> Generator[int]:
+        if not isinstance(recall, bool):
+            recall = _pages(recall)
         prompt = self._prompt(question, chat=chat)
         if max_new_tokens is not None:
             generation["max_new_tokens"] = max_new_tokens
@@ -352,6 +356,7 @@ class MemoryModel:
         pages: RecallPages | None = answer_recall if recall is True else None
         streamer = decoding.streamer
         try:
+            self._answering = (pages,)
             if streamer is not None:
                 streamer.put(prompt.ids[None])
             self.frame.clear_recalled()
@@ -369,6 +374,7 @@ class MemoryModel:
                     streamer.put(torch.tensor([token]))
                 yield token
         finally:
+            self._answering = ()
             if streamer is not None:
                 streamer.end()
             if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
@@ -397,11 +403,12 @@ class MemoryModel:
     def signal(self, signal: Signal) -> None:
         """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
 
-        "retrieve" needs the policy "signal", and waits while what came back last is protected.
+        "retrieve" needs the policy "signal", and waits while what came back last is protected. While an answer is
+        streamed it brings back what that answer may: from its `where`, or nothing where it has `recall=False` or pages.
         """
         self._check_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
-        self.frame.raise_signal(signal, self._pages_for)
+        self.frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
     def _prompt(self, question: str, *, chat: bool) -> Prompt:
         """A question as it goes on from the newest token: a turn that was ended is not ended again."""
@@ -655,6 +662,14 @@ def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) ->
     if memory is None or not (pathlib.Path(memory) / "manifest.json").exists():
         return None
     return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
+
+
+def _pages(recall: Sequence[_core.PageRef]) -> list[_core.PageRef]:
+    pages = list(recall) if isinstance(recall, Iterable) else [recall]
+    wrong = [page for page in pages if not isinstance(page, _core.PageRef)]
+    if wrong:
+        raise TypeError(f"recall: {wrong[0]!r} is no page; expected True, False, or PageRefs of this memory")
+    return pages
 
 
 def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from everlong.attach import ServedModel, attach, trained_window
@@ -26,9 +26,9 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
         raise _with_what_works(error, model, MemoryConfig().frame_tokens) from None
 
 
-def configured(model: Any, settings: Iterable[str]) -> MemoryConfig:
+def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
     """The default of a model with settings `name=value`; ValueError as `MemoryConfig.with_settings` has it."""
-    text_alone = MemoryConfig().with_settings(settings).recall_mode == "text"
+    text_alone = text_alone or MemoryConfig().with_settings(settings).recall_mode == "text"
     return default_config(model, text_alone=text_alone).with_settings(settings)
 
 

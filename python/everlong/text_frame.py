@@ -42,7 +42,8 @@ class TextFrame(Frame):
 
     def _compute(self, chunk: torch.Tensor, *, keep_all: bool, needed: bool) -> torch.Tensor:
         sinks, rolling = len(self._sinks), len(self._rolling)
-        first = max(0, min(len(chunk), self.config.sink_tokens - self.os.stream_end))
+        # What has left the frame takes its sinks along where they were forgotten: none are added any more.
+        first = 0 if self.os.evicted else max(0, min(len(chunk), self.config.sink_tokens - self.os.sinks))
         self._sinks += chunk[:first].tolist()
         self._rolling += chunk[first:].tolist()
         if not needed:

@@ -290,3 +290,17 @@ def test_an_anchor_never_loses_by_staying() -> None:
         assert sum(event["what"] == "evict" for event in mm.trace()) >= 1000
         assert torch.equal(cache.anchors.anchor_k, before)
         assert torch.equal(cache.k[:, :, first : first + 6], kept)
+
+
+def test_a_question_under_another_config_leaves_the_zone(tmp_path: Path) -> None:
+    config = dataclasses.replace(ZONED, anchor_tokens=8, tombstones=0)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        for part in range(4):
+            mm.read(random_text(300, seed=part))
+        zone, trace_free = mm.frame.os.anchor_zone, mm.stream_tokens
+    assert len(zone["anchors"]) > 0
+    without = dataclasses.replace(ZONED, anchor_tokens=0, tombstones=0)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=without) as mm:
+        mm.generate("abc", max_new_tokens=2, remember=False)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        assert (mm.frame.os.anchor_zone, mm.stream_tokens) == (zone, trace_free)

@@ -162,23 +162,23 @@ def test_heads_on_a_gpu_need_a_build_for_one(memory) -> None:
 
 def test_many_pages_are_searched_by_two_levels(memory) -> None:
     rng = np.random.default_rng(3)
-    written = [Written(rng, stream, 0, PAGE, "") for stream in range(180)]  # no page beside another
+    written = [Written(rng, 0, i * 10, 10, "") for i in range(60)]
     for block in written:
         block.keys[..., DIM * 3 // 8 :] *= 0.02  # they differ along the axes that the first level keeps
         block.keys *= 5 / np.linalg.norm(block.keys, axis=-1, keepdims=True)
         block.append_to(memory)
-    asked = [np.stack([4 * w.keys[layer, head, 2] for layer, _, head in HEADS])[None].copy() for w in written]
+    asked = [np.stack([4 * w.keys[layer, head, 6] for layer, _, head in HEADS])[None].copy() for w in written]
 
     def found(block: Written, q: Any, groups: int) -> Any:
-        everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20}
-        return memory.search(token_ids=block.ids[2:3], head_queries=q, max_groups=groups, **everywhere).groups
+        everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20, "least_share": 0}
+        return memory.search(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
 
     best = []
     for coarse_from, scored in ((1000, 180), (100, 64)):
         memory.set_retrieval_heads(HEADS, coarse_from)
         assert sum(len(group.pages) for group in found(written[0], asked[0], 1000)) == scored
         groups = [found(block, q, 1)[0] for block, q in zip(written, asked, strict=True)]
-        best.append([(group.stream, group.score) for group in groups])
+        best.append([(group.begin, group.score) for group in groups])
     np.testing.assert_allclose(best[1], best[0], rtol=0.01)
 
 
@@ -212,18 +212,18 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
     """The softmax runs over the pages that pass and no others: masses against fp64."""
     rng = np.random.default_rng(seed)
     memory = _core.Memory.create(None, manifest())
-    kept: dict[int, np.ndarray[Any, Any]] = {}  # of each page that passes, a stream of its own: its keys
-    for block in range(30):
-        written = Written(rng, block, 0, int(rng.integers(1, PAGE + 1)), str(rng.choice(["a", "b", "c"])))
+    kept: list[tuple[int, np.ndarray[Any, Any]]] = []  # first token of each page that passes, and its keys
+    for block in range(10):
+        written = Written(rng, 0, block * 10, 10, str(rng.choice(["a", "b", "c"])))
         labels = [tag for tag in ("x", "y") if rng.random() < 0.6]
-        written.append_to(memory, tags=labels, created_at=float(block // 3))
+        written.append_to(memory, tags=labels, created_at=float(block))
         if (
             (not sources or written.source in sources)
             and tags <= set(labels)
-            and (since is None or block // 3 >= since)
-            and (before is None or block // 3 < before)
+            and (since is None or block >= since)
+            and (before is None or block < before)
         ):
-            kept[block] = written.keys
+            kept += [(written.begin + first, written.keys[:, :, first : first + PAGE]) for first in range(0, 10, PAGE)]
     memory.set_retrieval_heads(HEADS)
     q = rng.standard_normal((1, len(HEADS), DIM)).astype(np.float32)
     result = memory.search(
@@ -234,16 +234,18 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
         max_groups=50,
         neighbours=0,
         token_budget=1000,
+        least_share=0,
         sources=sources,
         tags=sorted(tags),
         since=since,
         before=before,
     )
-    assert {group.stream for group in result.groups} == set(kept)
+    found = {page.begin for group in result.groups for page in group.pages}
+    assert found == {begin for begin, _ in kept}
     if kept:
         mass = np.zeros(len(kept))
         for head, (layer, _, kv_head) in enumerate(HEADS):
-            of_page = [np.exp(k[layer, kv_head].astype(np.float64) @ q[0, head] / DIM**0.5) for k in kept.values()]
+            of_page = [np.exp(keys[layer, kv_head].astype(np.float64) @ q[0, head] / DIM**0.5) for _, keys in kept]
             mass += np.array([scores.sum() for scores in of_page]) / sum(scores.sum() for scores in of_page)
         assert result.top_mass == pytest.approx(mass.max() / len(HEADS), rel=0.03)
         assert result.groups[0].score == pytest.approx(mass.max(), rel=0.03)
@@ -272,12 +274,7 @@ def test_a_fused_score_is_the_sum_of_what_the_parts_see(
 
     def scores(*kinds: str) -> dict[int, float]:
         found = memory.search(
-            token_ids=ids,
-            head_queries=queries,
-            kinds=kinds,
-            max_groups=64,
-            neighbours=0,
-            token_budget=1000,
+            token_ids=ids, head_queries=queries, kinds=kinds, max_groups=64, neighbours=0, token_budget=1000
         ).groups
         assert [group.score for group in found] == sorted((group.score for group in found), reverse=True)
         return {group.begin // PAGE: group.score for group in found}

@@ -245,3 +245,24 @@ def test_the_default_encoder_knows_what_is_alike() -> None:
     assert alike[0, 1] > alike[0, 2] + 0.2
     # One by one or together, whatever is filled up.
     np.testing.assert_allclose(vectors[0], np.asarray(encoder.encode(texts[:1]))[0], atol=1e-5)
+
+
+def test_a_memory_that_is_closed_while_pages_are_encoded_is_said() -> None:
+    """Its owner closed it before the model: whoever waits for the thread learns why it ended."""
+    go_on = threading.Event()
+
+    class WaitingEncoder(CountingEncoder):
+        def encode(self, sentences: list[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                go_on.wait()
+            return super().encode(sentences)
+
+    config = dataclasses.replace(CONFIG, encoder=WaitingEncoder())
+    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config)
+    mm.read(random_text(1500))
+    assert mm._embedder is not None
+    mm.memory.close()
+    go_on.set()
+    with pytest.raises(everlong.EverlongError, match="closed"):
+        mm._embedder.settle()
+    mm._embedder.close()

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from everlong import data
-from everlong.data import Book, books_in, gather_books, shipped_books
+from everlong.data import Book, all_books, books_in, gather_books, shipped_books
 
 
 def test_shipped_books_are_whole_and_licensed() -> None:
@@ -62,3 +62,18 @@ def test_more_books_come_from_the_corpus_only_when_needed(tmp_path: pathlib.Path
         gather_books(have + 1)
     with pytest.raises(ValueError, match="adds too little"):
         gather_books(have + 10_000_000, tmp_path)
+
+
+def test_a_corpus_that_is_not_there_or_not_whole_is_said(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        all_books(tmp_path / "nowhere", 100)  # needed or not
+    text = tmp_path / "book.txt"
+    text.write_text("Once upon a time.")
+    whole = tmp_path / "books.tar.xz"
+    with tarfile.open(whole, "w:xz") as tar:
+        tar.add(text, "book.txt")
+    cut = tmp_path / "cut.tar.xz"
+    cut.write_bytes(whole.read_bytes()[:60])
+    for archive in (text, cut):
+        with pytest.raises(ValueError, match="no whole archive"):
+            books_in(archive)

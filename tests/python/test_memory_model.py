@@ -13,6 +13,7 @@ import sys
 import types
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ import everlong
 from everlong.config import Policy
 from everlong.where import parse_time, seconds
 from test_exactness import SMALL, random_text
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"
 
@@ -564,3 +565,56 @@ def test_one_tag_may_be_a_plain_text() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         mm.read(random_text(100), tags="work")
         assert mm.memory.blocks()[0].tags == ("work",)
+
+
+@pytest.mark.parametrize("recall", [None, "all", [1, 2]])
+def test_what_is_no_page_is_refused_before_the_frame_is_touched(recall: Any) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        mm.read("some text. " * 100)
+        with pytest.raises(TypeError, match="no page"):
+            mm.generate("text?", max_new_tokens=1, recall=recall)
+        assert mm.generate("text?", max_new_tokens=1).tokens == 1
+
+
+def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[weakref.ref[torch.Tensor]] = []
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        compute = mm.frame._compute
+
+        def watched(chunk: torch.Tensor, **how: bool) -> torch.Tensor:
+            logits = compute(chunk, **how)
+            rows.append(weakref.ref(logits))
+            return logits
+
+        monkeypatch.setattr(mm.frame, "_compute", watched)
+        alive: list[int] = []
+        mm.frame.extend(
+            torch.zeros(40 * TINY_MEMORY.chunk_tokens, dtype=torch.int64),
+            "read",
+            progress=lambda _: alive.append(sum(row() is not None for row in rows)),
+        )
+    assert len(rows) >= 40
+    assert max(alive) <= 2
+
+
+def test_a_search_is_as_decisive_as_a_question() -> None:
+    config = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"), groups=3, decisive=1e-9)
+    text = "".join(f"{number:04d} and so on, and so on. " for number in range(400))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(text)
+        mm.calibrate()
+        for place in range(100, 3000, 300):
+            question = text[place : place + 40]
+            found = mm.recall(question, chat=False)
+            mm.generate(question, max_new_tokens=1, remember=False, chat=False)
+            assert found == mm.last_recalled
+            if len(found) == 1:
+                break
+        else:
+            pytest.fail("no question was decisive")
+
+
+def test_a_config_that_cannot_be_is_refused_as_one() -> None:
+    for changes, message in (({"frame_tokens": 0}, "frame_tokens"), ({"recent_blocks": 0}, "recent_blocks is 0")):
+        with pytest.raises(ValueError, match=message):
+            everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=dataclasses.replace(TINY_MEMORY, **changes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,19 @@ def test_a_signal_speaks_to_the_answer_that_waits() -> None:
         assert "".join([*said, *answer]) != ""
         assert any(event["what"] == "summarize signal" for event in mm.trace())
         assert mm.stream_tokens == len(TEXT) + len(QUESTION) + 9
+
+
+@pytest.mark.parametrize("recall", [True, False])
+def test_a_signal_brings_back_what_the_waiting_answer_may(recall: bool) -> None:
+    config = dataclasses.replace(SMALL, index=("lexical",), policy=("prompt", "signal"), protect_tokens=0)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read("QUARTZ " + random_text(500), source="a")
+        mm.read("QUARTZ " + random_text(500, seed=1), source="b")
+        mm.read(random_text(700, seed=2), source="c")
+        answer = mm.stream("QUARTZ", max_new_tokens=6, recall=recall, remember=False, where=everlong.Where(source="a"))
+        next(answer)
+        mm.signal("retrieve")
+        assert {found.source for found in mm.last_recalled} == ({"a"} if recall else set())
+        answer.close()
+        mm.signal("retrieve")
+        assert len(mm.last_recalled) > 0

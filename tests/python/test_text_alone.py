@@ -12,6 +12,7 @@ import torch
 
 import everlong
 from everlong import MemoryConfig, MemoryModel
+from everlong.serve import configured
 from everlong.text_frame import TextFrame
 from test_embedding import CountingEncoder
 from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
@@ -265,3 +266,38 @@ def test_pages_are_found_by_an_encoder_too(tmp_path: Path) -> None:
             found = mm.recall(FACT, chat=False)
             assert FACT.strip() in found[0].text
             assert found[0].found_by == ("embedding",)
+
+
+def test_a_long_prompt_is_read_as_far_as_its_answer_needs_it() -> None:
+    model = tiny_text_model()
+    with remembering(model) as mm:
+        computed: list[int] = []
+        hook = model.register_forward_hook(
+            lambda _, args, kwargs, __: computed.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        )
+        ids = torch.tensor(ids_of(TEXT[: 2 * CONFIG.frame_tokens]))
+        mm.frame.extend(ids, "prompt")
+        hook.remove()
+        assert len(text_of(mm)) <= sum(computed) <= CONFIG.frame_tokens
+
+
+def test_sinks_that_were_forgotten_are_not_filled_again(tmp_path: Path) -> None:
+    model = tiny_text_model()
+    with remembering(model, tmp_path / "m") as mm:
+        mm.read("abc", source="first")
+        mm.read("def", source="second")
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        memory.forget(source="first")
+    with remembering(model, tmp_path / "m", sink_tokens=8) as mm:
+        mm.read("ghijklmn")
+        assert (mm.frame.os.sinks, mm.frame.os.rolling) == (0, (4, 14))  # the fourth sink went with the others
+        assert text_of(mm) == ids_of("efghijklmn")
+        core = mm.memory.core
+        assert core.token_ids(0, 3, core.stream_end(0)).tolist() == ids_of("defghijklmn")
+
+
+def test_settings_go_with_a_memory_of_text_alone_and_a_model_that_names_no_window() -> None:
+    model = tiny_text_model("bloom")
+    with pytest.raises(everlong.UnsupportedModelError):
+        configured(model, ["groups=2"])
+    assert configured(model, ["groups=2"], text_alone=True).groups == 2

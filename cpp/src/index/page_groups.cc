@@ -10,19 +10,18 @@ namespace everlong::index {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Of a group's best score, what a hit has to have to bring its surroundings along.
-constexpr float kLeastShare = 1.0F / 3.0F;
 
 // Grows groups hit by hit. Every group is a run of pages in which each is the directory's Next of the one before.
 class GroupBuilder {
  public:
   GroupBuilder(const PageDirectory& directory, const PageFilter& filter, int32_t neighbours, size_t max_groups,
-               int64_t token_budget)
+               int64_t token_budget, float least_share)
       : directory_(directory),
         filter_(filter),
         neighbours_(neighbours),
         max_groups_(max_groups),
-        tokens_left_(token_budget) {}
+        tokens_left_(token_budget),
+        least_share_(least_share) {}
 
   void Serve(const FusedHit& hit) {
     if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return;
@@ -63,7 +62,9 @@ class GroupBuilder {
   }
 
   // A best score that is not above 0, as a cosine may be, has no share: only its equals are not below it.
-  static bool FarBelow(float best, float score) { return score < std::min(best, kLeastShare * best); }
+  bool FarBelow(float best, float score) const {
+    return least_share_ > 0 && score < std::min(best, least_share_ * best);
+  }
 
   bool Usable(int32_t page) const { return page >= 0 && filter_.Allows(page); }
 
@@ -139,6 +140,7 @@ class GroupBuilder {
   int32_t neighbours_;
   size_t max_groups_;
   int64_t tokens_left_;
+  float least_share_;
   std::vector<PageGroup> groups_;  // without pages once merged into another
   size_t merged_away_ = 0;
   bool full_ = false;  // a hit would have needed one group too many
@@ -149,9 +151,9 @@ class GroupBuilder {
 
 std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
                                   const PageFilter& filter, int32_t neighbours, int32_t max_groups,
-                                  int64_t token_budget) {
+                                  int64_t token_budget, float least_share) {
   if (max_groups < 1 || token_budget < 1) return {};
-  GroupBuilder builder(directory, filter, neighbours, static_cast<size_t>(max_groups), token_budget);
+  GroupBuilder builder(directory, filter, neighbours, static_cast<size_t>(max_groups), token_budget, least_share);
   for (const FusedHit& hit : hits) builder.Serve(hit);
   return std::move(builder).Finish(hits);
 }

@@ -499,7 +499,7 @@ Status Memory::PutFile(const std::string& name, std::span<const std::byte> bytes
 Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
 Result<store::StoreStats> Memory::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_->store->Stats());
-  if (state_->layout.layers == 0) {  // the store counts the pages that have a payload
+  if (state_->text_alone()) {  // the store counts the pages that have a payload
     const std::shared_lock reading(state_->guard);
     for (const auto& [id, block] : state_->blocks) stats.pages += block.count;
   }

@@ -101,7 +101,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
 
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
-  policy_.Restored();
+  if (recalled > 0) policy_.Restored();
   state_ = State::kRetrieving;
   Record("restore", {}, recalled, std::move(blocks));
   state_ = State::kGenerating;
@@ -207,8 +207,8 @@ void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Actio
   const State before = std::exchange(state_, State::kArchiving);
   for (const auto& [span, ends_topic] : blocks) {
     EVERLONG_CHECK(span.begin >= archived_until_);
-    const TokenSpan stream_sinks{0, config_.residency.sink_tokens};
-    actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(stream_sinks).size())});
+    const TokenSpan sinks{0, residency_.sinks()};
+    actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size())});
     archived_until_ = span.end;
     Record("archive", span, span.size());
     if (ends_topic) residency_.BeginTopic(span.end);

@@ -99,7 +99,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
   const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
   const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
-  if ((by_mean_pool || by_hnsw) && state_->layout.layers == 0) {
+  if ((by_mean_pool || by_hnsw) && state_->text_alone()) {
     return InvalidArgumentError("mean_query is given, expected none: a memory of text alone has no keys");
   }
 
@@ -168,8 +168,8 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
   });
-  for (index::PageGroup& group :
-       index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups, request.token_budget)) {
+  for (index::PageGroup& group : index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups,
+                                                   request.token_budget, request.least_share)) {
     FoundGroup found;
     for (const int32_t ordinal : group.pages) found.pages.push_back(s.RefOf(ordinal));
     found.page_scores = std::move(group.scores);

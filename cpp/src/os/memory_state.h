@@ -64,6 +64,8 @@ struct Memory::State {
   // --- fixed once the memory is open
   std::unique_ptr<store::MemoryStore> store;
   kv::PayloadLayout layout;
+  // Whether blocks have token ids and no payload (store::TextAlone).
+  [[nodiscard]] bool text_alone() const { return layout.layers == 0; }
 
   // --- one change at a time; taken before `guard`
   std::mutex writer;

@@ -46,7 +46,7 @@ Before = Annotated[str, typer.Option(help="Recall only what was read before that
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, default=str))
+    print(json.dumps(value, indent=2, default=str, allow_nan=False))
 
 
 def where_of(sources: list[str] | None, tags: list[str] | None, after: str, before: str) -> Where:
@@ -58,17 +58,25 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
     )
 
 
-def load_configured(model: str, settings: Sequence[str] | None) -> tuple[tuple[Any, Any], MemoryConfig]:
-    """A model with its tokenizer, and the config that fits it with what was set."""
+def set_config(settings: Sequence[str] | None) -> MemoryConfig:
+    """MemoryConfig() with what was set; ValueError where that is wrong."""
     from everlong.config import MemoryConfig
+    from everlong.eval.settings import memory_settings
+
+    return MemoryConfig().with_settings(memory_settings(settings or ()))
+
+
+def load_configured(
+    model: str, settings: Sequence[str] | None, *, text_alone: bool = False
+) -> tuple[tuple[Any, Any], MemoryConfig]:
+    """A model with its tokenizer, and the config that fits it, and a memory of text alone, with what was set."""
     from everlong.eval.settings import memory_settings
     from everlong.models import load
     from everlong.serve import configured
 
-    named = memory_settings(settings or ())
-    MemoryConfig().with_settings(named)  # what is wrong is told before a model is loaded
+    set_config(settings)  # what is wrong is told before a model is loaded
     network, tokenizer = load(model)
-    return (network, tokenizer), configured(network, named)
+    return (network, tokenizer), configured(network, memory_settings(settings or ()), text_alone=text_alone)
 
 
 def model_of(memory: Path) -> str:

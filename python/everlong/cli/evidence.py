@@ -59,8 +59,8 @@ def demo(
 @eval_app.command("niah")
 def eval_niah(
     model: Model = DEFAULT_MODEL,
-    tokens: Annotated[int, typer.Option(help="Longest haystack.")] = 32_768,
-    lengths: Annotated[str, typer.Option(help="Where to ask: 32K,128K; the last is --tokens.")] = "",
+    tokens: Annotated[int | None, typer.Option(help="Longest haystack; 32,768 by default.")] = None,
+    lengths: Annotated[str, typer.Option(help="Where to ask, ascending: 32K,128K; instead of --tokens.")] = "",
     facts: Annotated[int, typer.Option(help="Facts of each kind at each length.")] = 10,
     kinds: Annotated[
         str, typer.Option(help="Kinds of facts, by commas; all five: pass-key,uuid,name,best-thing,quote.")
@@ -78,7 +78,9 @@ def eval_niah(
     from everlong.eval.settings import parse_lengths
 
     stops = parse_lengths(lengths) if lengths else ()
-    config = NiahConfig(tokens=stops[-1] if stops else tokens, lengths=stops, facts_per_kind=facts, seed=seed)
+    if stops and tokens not in (None, stops[-1]):
+        raise ValueError(f"--tokens {tokens} and --lengths {lengths}: the longest of these is another")
+    config = NiahConfig(lengths=stops, facts_per_kind=facts, seed=seed, tokens=stops[-1] if stops else tokens or 32_768)
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
@@ -180,6 +182,7 @@ def run_and_report(
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
     from everlong.eval.baselines import baseline_of
+    from everlong.eval.pictures import require_matplotlib
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.settings import parse_lengths
     from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
@@ -192,6 +195,8 @@ def run_and_report(
     chosen = baselines or (QUICK_BASELINES if quick else DEFAULT_BASELINES)
     for spec in chosen:
         baseline_of(spec)
+    if plot:
+        require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
     network, memory_config = load_configured(model, settings)
@@ -226,8 +231,9 @@ def plot_report(
     out: Annotated[Path | None, typer.Option(help="Folder for the pictures; beside the file by default.")] = None,
 ) -> None:
     """Draw what a report says: PNG and SVG, from its JSON alone."""
-    from everlong.eval.pictures import draw_report
+    from everlong.eval.pictures import draw_report, require_matplotlib
 
+    require_matplotlib()
     report = json.loads(file.read_text(encoding="utf-8"))
     for picture in draw_report(report, out if out is not None else file.parent):
         typer.echo(picture)

@@ -28,6 +28,7 @@ from everlong.cli.app import (
     model_for,
     model_of,
     print_json,
+    set_config,
     where_of,
 )
 
@@ -89,7 +90,8 @@ def ask(
     """
     where = where_of(source, tag, after, before)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
-    with _open(memory, to_write=remember) as opened, _attached(model or kept, opened, settings) as mm:
+    host_bytes = set_config(settings).host_bytes
+    with _open(memory, host_bytes, to_write=remember) as opened, _attached(model or kept, opened, settings) as mm:
         answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -104,21 +106,33 @@ def _attached(model: str, memory: Path | Memory, settings: list[str] | None) -> 
 
     if not settings:
         return MemoryModel.from_pretrained(model, memory)
-    (network, tokenizer), config = load_configured(model, settings)
+    (network, tokenizer), config = load_configured(model, settings, text_alone=_text_alone(memory))
     return MemoryModel(network, tokenizer, memory, config)
 
 
-def _open(memory: Path, *, to_write: bool) -> Memory:
+def _text_alone(memory: Path | Memory) -> bool:
+    """Whether it is there, and has no keys and values."""
+    from everlong.memory import Memory
+
+    if isinstance(memory, Memory):
+        return memory.core.manifest().text_alone
+    if not (memory / "manifest.json").exists():
+        return False
+    with Memory.open(memory, read_only=True) as there:
+        return there.core.manifest().text_alone
+
+
+def _open(memory: Path, host_bytes: int | None, *, to_write: bool) -> Memory:
     """To be written if it can be: what is found out about it is kept. For a question to read is enough."""
     from everlong.errors import MemoryBusyError, MemoryIOError
     from everlong.memory import Memory
 
     try:
-        return Memory.open(memory)
+        return Memory.open(memory, host_bytes=host_bytes)
     except (MemoryBusyError, MemoryIOError):
         if to_write:
             raise
-        return Memory.open(memory, read_only=True)
+        return Memory.open(memory, read_only=True, host_bytes=host_bytes)
 
 
 def citation(recall: Recall) -> str:
@@ -149,6 +163,10 @@ def chat(
     that is not there is made, with the embedded model by default.
     """
     where = where_of(source, tag, after, before)
+    if timeline is not None and timeline.suffix != ".json":
+        from everlong.eval.pictures import require_matplotlib
+
+        require_matplotlib()
     with _attached(model_for(memory, model), memory, settings) as mm:
         while (line := _next_line()) is not None:
             if line.startswith("/"):

@@ -6,6 +6,7 @@ import dataclasses
 import lzma
 import pathlib
 import tarfile
+import zlib
 from collections.abc import Iterator
 
 # The shipped books come to about 295,000 tokens of SmolLM2's tokenizer; English prose has about 4 characters a token.
@@ -50,9 +51,12 @@ def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
 def all_books(corpus: pathlib.Path | None = None, characters: int | None = None) -> list[Book]:
     """The shipped books and, behind them, those of `corpus` under other names.
 
-    With `characters`, no more of the corpus than makes that many together.
+    With `characters`, no more of the corpus than makes that many together. FileNotFoundError where it is not there,
+    needed or not.
     """
     books = shipped_books()
+    if corpus is not None and not corpus.exists():
+        raise FileNotFoundError(f"there is no corpus {corpus}")
     missing = None if characters is None else characters - sum(len(book.text) for book in books)
     if corpus is None or (missing is not None and missing <= 0):
         return books
@@ -82,8 +86,11 @@ def _folder_books(folder: pathlib.Path) -> Iterator[Book]:
 
 
 def _archive_books(archive: pathlib.Path) -> Iterator[Book]:
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            content = tar.extractfile(member) if member.isfile() and member.name.endswith(".txt") else None
-            if content is not None:
-                yield Book(pathlib.PurePosixPath(member.name).stem, content.read().decode("utf-8"))
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.isfile() and member.name.endswith(".txt") else None
+                if content is not None:
+                    yield Book(pathlib.PurePosixPath(member.name).stem, content.read().decode("utf-8"))
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise ValueError(f"{archive} is no whole archive of books: {error}") from None

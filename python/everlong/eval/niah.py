@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.eval.answers import AnswerFile
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
@@ -56,6 +57,8 @@ class NiahConfig:
     def __post_init__(self) -> None:
         if self.depths < 1 or self.facts_per_kind < 1 or self.tokens < 1 or not self.kinds:
             raise ValueError("tokens, depths, facts_per_kind and kinds must not be empty")
+        for kind in self.kinds:
+            require_choice("kinds", kind, Kind)
         if self.lengths and (list(self.lengths) != sorted(set(self.lengths)) or self.lengths[-1] != self.tokens):
             raise ValueError(f"lengths {self.lengths} must ascend to tokens={self.tokens}")
 

@@ -86,7 +86,9 @@ class PplReport:
     bf16: float
     # mean, stderr over books; None where the full window gains nothing or one book is all
     recovered_fraction: dict[str, float | None]
-    codec_loss: dict[str, float]  # mean, stderr of the NLL that the memory's codec costs against bf16
+    codec_loss: dict[
+        str, float | None
+    ]  # mean, stderr (None of one place) of the NLL that the memory's codec costs against bf16
     by_position: dict[str, list[float]]  # policy: mean NLL of each BIN_TOKENS tokens behind a place
     places: tuple[Place, ...]
     config: dict[str, Any]
@@ -168,7 +170,7 @@ def summarise(places: list[Place], losses_of: list[dict[str, list[float]]], conf
     return PplReport(
         **{key: math.exp(mean) for key, mean in means.items()},
         recovered_fraction=recovered_fraction(list(by_book.values())),
-        codec_loss={"mean": loss, "stderr": error},
+        codec_loss={"mean": loss, "stderr": error if math.isfinite(error) else None},
         by_position={key: _by_position([losses[key] for losses in losses_of]) for key in keys},
         places=tuple(places),
         config=dataclasses.asdict(config),
@@ -273,5 +275,5 @@ def print_ppl(report: PplReport, console: Console) -> None:
     books = len({place.source for place in report.places})
     console.print(f"{report.model}, {len(report.places)} places in {books} books; recovered fraction: {share}")
     loss, error = report.codec_loss["mean"], report.codec_loss["stderr"]
-    spread = f" +- {error:.4f}" if math.isfinite(error) else ""
+    spread = "" if error is None else f" +- {error:.4f}"
     console.print(f"the archive's codec costs {loss:+.4f}{spread} nats a token against bf16")

@@ -20,7 +20,7 @@ from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile
-from everlong.eval.baselines import Baseline, MissingPackageError, Reading, baseline_of, spec_of
+from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import keep_fork
 from everlong.eval.haystack import Part, holds_text
 from everlong.eval.meter import metered
@@ -115,7 +115,7 @@ def run_suite(
         "count": config.count,
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
-        "memory": None if memory_config is None else memory_config.to_dict(),
+        "memory": None if memory_config is None else _of_answers(memory_config),
         "dtype": str(network.dtype).removeprefix("torch."),
         "questions": _digest(plan.questions),
     }
@@ -126,6 +126,11 @@ def run_suite(
         questions = [asked for asked in plan.questions if asked.length == length]
         _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
     return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
+
+
+def _of_answers(config: MemoryConfig) -> dict[str, Any]:
+    """The settings that decide an answer: how much RAM the memory may take does not."""
+    return {name: value for name, value in config.to_dict().items() if name != "host_bytes"}
 
 
 def _suited(
@@ -188,10 +193,14 @@ def _read(
             for part in plan.texts[done:texts]:
                 if mm.stream_tokens >= part.end:
                     continue  # by an earlier run
-                report = mm.read(part.text, source=part.source, progress=progress)
+                begin, started = mm.stream_tokens, time.perf_counter()
+                try:
+                    report = mm.read(part.text, source=part.source, progress=progress)
+                finally:  # what was read before an interruption took its time, too
+                    seconds = time.perf_counter() - started
+                    answers.add(kind="read", tokens=mm.stream_tokens - begin, seconds=seconds)
                 if mm.stream_tokens != part.end:
                     raise ValueError(f"{out / _READING} holds another text: name another folder with --out")
-                answers.add(kind="read", tokens=report.tokens, seconds=report.seconds)
                 if report.tokens >= 1_000:
                     say(
                         f"read {part.source}: {mm.stream_tokens:,} tokens so far, "
@@ -248,7 +257,7 @@ def _ask(
             before, started = meter.prefilled, time.monotonic()
             try:
                 baseline.prepare(reading)
-            except MissingPackageError as error:
+            except CannotAskError as error:
                 if named:
                     raise
                 say(f"{spec} is left out: {error}")

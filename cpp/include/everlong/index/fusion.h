@@ -69,17 +69,20 @@ struct PageGroup {
   uint32_t found_by = 0;       // of all its hits
 };
 
+// Of a group's best score, what a hit has to have to bring its surroundings along; with 0 every hit does.
+inline constexpr float kLeastShare = 1.0F / 3.0F;
+
 // Hits (best first) with `neighbours` pages on either side, merged where they touch; best first; at most max_groups
 // groups and never more than token_budget tokens in all. The hits are served in their order: one whose surroundings do
 // not fit in what is left of the budget gets those nearest to it that do (earlier before later), one that does not fit
 // itself is left out. From the first that would need one group too many on, only hits on pages of the best group are
 // served: a statement that runs on past the page of its first words comes back to its end. A hit that touches a group
-// and has less than a third of its best page's score adds nothing to it: in a text whose lines are much alike, as a
-// table is, nearly every page is named, and half the table would come back around the line that was asked for. A group
-// is one run of contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are forgotten or
-// that the filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
+// and has less than `least_share` of its best page's score adds nothing to it: in a text whose lines are much alike, as
+// a table is, nearly every page is named, and half the table would come back around the line that was asked for. A
+// group is one run of contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are
+// forgotten or that the filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
 std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
                                   const PageFilter& filter, int32_t neighbours, int32_t max_groups,
-                                  int64_t token_budget);
+                                  int64_t token_budget, float least_share = kLeastShare);
 
 }  // namespace everlong::index

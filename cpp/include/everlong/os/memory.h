@@ -64,6 +64,7 @@ struct SearchRequest {
   int32_t max_groups = 4;
   int32_t neighbours = 1;
   int64_t token_budget = 1024;
+  float least_share = index::kLeastShare;  // below it a hit beside a group adds nothing to it (index::MakeGroups)
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;

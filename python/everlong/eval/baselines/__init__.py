@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from typing import Any
 
-from everlong.eval.baselines.base import Baseline, MissingPackageError, Reading, Reply
+from everlong.eval.baselines.base import Baseline, CannotAskError, MissingPackageError, Reading, Reply
 from everlong.eval.baselines.bm25 import Bm25
 from everlong.eval.baselines.full import FullAttention
 from everlong.eval.baselines.gold import Gold
@@ -15,7 +15,16 @@ from everlong.eval.baselines.minilm import MiniLm
 from everlong.eval.baselines.pages import RandomPages, RecentPages
 from everlong.eval.baselines.window import Window
 
-__all__ = ["BASELINES", "Baseline", "MissingPackageError", "Reading", "Reply", "baseline_of", "spec_of"]
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "CannotAskError",
+    "MissingPackageError",
+    "Reading",
+    "Reply",
+    "baseline_of",
+    "spec_of",
+]
 
 BASELINES: dict[str, type[Baseline]] = {
     kind.name: kind

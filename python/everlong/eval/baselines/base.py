@@ -46,7 +46,11 @@ class Reply:
     recalled: tuple[tuple[int, int], ...] = ()  # tokens of the stream that were put before the question, best first
 
 
-class MissingPackageError(ValueError):
+class CannotAskError(ValueError):
+    """This baseline has nothing to answer from; the message says why."""
+
+
+class MissingPackageError(CannotAskError):
     """A baseline needs a package that is not installed; the message names it."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from everlong.config import IndexPart, MemoryConfig
-from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
+from everlong.eval.baselines.base import Baseline, CannotAskError, Reading, Reply, generation_of, where_of
 from everlong.eval.plan import Asked
 from everlong.model import MemoryModel
 
@@ -42,6 +42,15 @@ class _Recalling(Baseline):
         # A first question pays for finding the retrieval heads: before any that is timed.
         with configured(reading.mm, **self.changes()) as mm:
             mm.recall("What is said here?")
+            self._require_keys(mm)
+
+    def _require_keys(self, mm: MemoryModel) -> None:
+        """A part alone that has nothing to search would be the words under another name, or nothing."""
+        index = mm.config.index
+        if index == ("heads",) and mm.profile is None:
+            raise CannotAskError(f"{self.name}: this memory has no retrieval heads; it is too short, or of text alone")
+        if index == ("mean_pool",) and mm.memory.core.manifest().text_alone:
+            raise CannotAskError(f"{self.name}: a memory of text alone has no keys")
 
     def answer(self, asked: Asked) -> Reply:
         question = asked.question
@@ -80,7 +89,7 @@ class Lexical(_Recalling):
 
 @dataclasses.dataclass
 class MeanPool(_Recalling):
-    """The mean of a page's keys, by cosine: the first guess of many."""
+    """The mean of a block's keys of the last layer, by cosine: the first guess of many. Its pages come back alike."""
 
     name: ClassVar[str] = "mean_pool"
     parts: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)

@@ -9,11 +9,12 @@ from typing import Any
 from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
 from everlong.eval.pictures.budget import draw_by_budget
+from everlong.eval.pictures.canvas import require_matplotlib
 from everlong.eval.pictures.depth import draw_by_depth
 from everlong.eval.pictures.position import draw_by_position
 from everlong.eval.timeline import draw_timeline
 
-__all__ = ["draw_report"]
+__all__ = ["draw_report", "require_matplotlib"]
 
 
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
@@ -22,8 +23,13 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     `report` is that of a suite, of `eval niah`, of `eval ppl` or a trace with its blocks, as JSON gives it back.
     Raises ValueError for anything else.
     """
-    if not isinstance(report, Mapping):
-        report = {}
+    try:
+        return _draw(report if isinstance(report, Mapping) else {}, folder)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"no whole report: {error!r} is not as it should be") from error
+
+
+def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     if report.get("kind") == "suite":
         draws = (draw_by_baseline, draw_by_task, draw_by_length, draw_by_depth, draw_by_budget)
         return [path for draw in draws for path in draw(report, folder)]

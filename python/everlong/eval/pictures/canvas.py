@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,12 @@ def colour_of(baseline: str) -> str:
 def label_of(baseline: str) -> str:
     name, _, settings = baseline.partition(":")
     return LABELS.get(name, name) + (f" ({settings})" if settings else "")
+
+
+def require_matplotlib() -> None:
+    """ValueError where it is not there: before the work whose picture is to be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError('pictures need the package matplotlib: pip install "everlong[plot]"')
 
 
 def open_figure(width: float, height: float) -> tuple[Any, Any, Any]:

@@ -1,0 +1,101 @@
+"""What the benchmarks share with the package still fits it: they run, on a tiny model, in seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import everlong
+from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+
+ROOT = Path(__file__).parents[2]
+CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the path, and off it again with what was imported from there."""
+    folder = ROOT / "benchmarks"
+    if not folder.exists():
+        pytest.skip("no benchmarks beside these tests")
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    for file in folder.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
+@pytest.fixture(name="folder")
+def a_memory(tmp_path: Path) -> Path:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", CONFIG) as mm:
+        mm.read("".join(f"The number of {number:04d} is {number * 7919 % 10_000:04d}. " for number in range(300)))
+        mm.calibrate()
+    return tmp_path / "m"
+
+
+def test_a_question_s_cost_is_measured(folder: Path) -> None:
+    import recall
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
+        cost = recall.measure(mm, mm.memory.stats().tokens, rounds=1)
+    assert cost.restored_tokens > 0
+    assert cost.scanned_bytes > 0
+
+
+def test_a_memory_is_asked_by_its_heads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import heads_keys
+    import two_levels
+
+    monkeypatch.setattr(two_levels, "load", lambda _: (tiny_model(), byte_tokenizer()))
+    levels = two_levels.measure(folder, 60)
+    assert levels["questions"] > 0
+    assert 0 < levels["kept"] <= 1
+    keys = heads_keys.measure(folder, 60)
+    assert keys["keys"]["bf16"]["best"] == 1
+
+
+def test_every_method_ranks_a_question(folder: Path) -> None:
+    import index_recall
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
+        begin = len("".join(f"The number of {number:04d} is 0000. " for number in range(42)))
+        question = index_recall.Question("What is the number of 0042?", False, (begin, begin + 29))
+        (row,) = index_recall.ask(mm, [question], None)
+    assert set(row["ranks"]) == {"heads + lexical", "heads", "lexical", "mean_pool", "random"}
+    assert row["ranks"]["lexical"] > 0
+    assert len(row["candidates"]["heads"]) == index_recall.CANDIDATES
+
+
+def test_groups_of_a_ranking_are_those_of_the_index(folder: Path) -> None:
+    import index_recall
+
+    with everlong.Memory.open(folder) as memory:
+        core, pages = memory.core, memory.core.pages()
+        place = {page.begin: number for number, page in enumerate(pages)}
+        for number in range(0, 280, 7):
+            ids = core.token_ids(0, number * 29, number * 29 + 26)
+            asked: dict[str, Any] = {"token_ids": ids, "kinds": ["lexical"]}
+            hits = core.search(**asked, max_groups=1000, neighbours=0, least_share=0, token_budget=1 << 40).groups
+            scored = [
+                (score, place[page.begin])
+                for group in hits
+                for page, score in zip(group.pages, group.page_scores, strict=True)
+            ]
+            scored = sorted(scored, key=lambda hit: (-hit[0], hit[1]))[:64]
+            expected = index_recall.groups_of(pages, [page for _, page in scored], [score for score, _ in scored])
+            found = core.search(**asked, max_groups=4, neighbours=1, token_budget=1 << 40).groups
+            assert [(group.begin, group.end) for group in found] == expected
+
+
+def test_tokens_are_timed_over_frame_and_cache(folder: Path) -> None:
+    import decode
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
+        assert decode.resident_tokens(mm) > 0
+        ids = torch.arange(20) % 200
+        assert len(decode.frame_seconds(mm, ids[:4])) == len(decode.anchor_seconds(mm.model, ids, 16)) == 4
