@@ -66,7 +66,7 @@ def measure(mm: everlong.MemoryModel, tokens: int, rounds: int) -> Cost:
     found = search(frame, tapped, mm.config)
     recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
     with frame.branch():
-        frame.execute(frame.os.begin_prompt(), None)
+        frame.begin_prompt(None)
         as_configured = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds)
         frame.config = dataclasses.replace(mm.config, recall_mode="kv")
         restore = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds)

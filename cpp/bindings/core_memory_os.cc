@@ -303,7 +303,7 @@ void BindMemoryOs(py::module_& module) {
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
            py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none(),
            py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0)
-      .def("set_archiving", &MemoryOs::SetArchiving, py::arg("on"))
+      .def("stop_archiving", &MemoryOs::StopArchiving)
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
       .def_property_readonly("stream", &MemoryOs::stream)

@@ -89,7 +89,7 @@ class Frame(abc.ABC):
         self.config = config
         self.os = _core.MemoryOs(config.os_config())
         if memory.core.read_only:
-            self.os.set_archiving(False)
+            self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
@@ -323,15 +323,12 @@ class Frame(abc.ABC):
 
     # --- executing the Memory OS
 
-    def execute(self, actions: Actions, recall: RecallPages | None) -> None:
-        """Do what the Memory OS decided, in order; `recall` answers its RecallActions, None passes them over.
+    def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
+        """Have the Memory OS decide, and do it in order, as one step.
 
+        What it asks back follows; `recall` answers that, None passes it over.
         What the memory refuses to archive is lost to it: the rest is done, then that error is raised.
         """
-        self._decide(lambda: actions, recall)
-
-    def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
-        """Have the Memory OS decide, and do it, as one step; what it asks back follows."""
         with self._step():
             asked = self._do(decision())
         self._bring(asked, recall)

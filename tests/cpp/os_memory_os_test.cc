@@ -226,7 +226,7 @@ TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
   EXPECT_EQ(archives[0].span, (TokenSpan{96, 100}));
   EXPECT_TRUE(nothing_stays.rolling().empty());
 
-  silent.SetArchiving(false);
+  silent.StopArchiving();
   EXPECT_TRUE(Only<ArchiveAction>(silent.BeginPrompt()).empty());
   EXPECT_EQ(silent.rolling(), (TokenSpan{90, 100}));
 }
@@ -276,16 +276,8 @@ TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
   EXPECT_EQ(question.archived_until(), 16);
   EXPECT_GT(question.rolling().begin, 16);
 
-  question.SetArchiving(true);
-  EXPECT_EQ(question.archived_until(), 520);
-  const auto archives = Only<ArchiveAction>(question.Observe(16, Origin::kRead));
-  ASSERT_EQ(archives.size(), 1U);
-  EXPECT_EQ(archives[0].span, (TokenSpan{520, 536}));
-
   EXPECT_EQ(os.stream_end(), 20) << "the original knows nothing of it";
-  os.SetArchiving(false);
-  os.SetArchiving(true);
-  EXPECT_EQ(os.archived_until(), 16) << "nothing was observed meanwhile: the open block goes on";
+  EXPECT_EQ(os.archived_until(), 16);
 }
 
 TEST(MemoryOsTest, ResumeShortStream) {
@@ -786,6 +778,28 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomWalk, testing::Range<uint64_t>(1, 101));
+
+TEST(MemoryOsTest, NothingThatCameBackProtectsNothing) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall.signal = true;
+  config.recall.protect_tokens = 100;
+  MemoryOs os(config);
+  for (int i = 0; i < 5; ++i) os.Observe(32, Origin::kRead);
+  EXPECT_TRUE(os.Recall({}).empty());
+  EXPECT_EQ(Only<RecallAction>(os.Raise(Signal::kRetrieve)).size(), 1U);
+  EXPECT_FALSE(os.Recall(PagesOf(0, 40)).empty());
+  EXPECT_TRUE(Only<RecallAction>(os.Raise(Signal::kRetrieve)).empty()) << "what came back stays a while";
+}
+
+TEST(MemoryOsTest, SinksThatAreGoneAreNoBlocksSinks) {
+  MemoryOs os(SmallConfig());
+  const std::vector<PageRef> pages{{2, 0, 0, {2, 4}}};  // the first block, of two tokens, was forgotten
+  os.Resume(4, pages);
+  ASSERT_EQ(os.sinks(), 0);
+  const auto archives = Only<ArchiveAction>(os.Observe(40, Origin::kRead));
+  ASSERT_FALSE(archives.empty());
+  EXPECT_EQ(archives[0].sink_tokens, 0);
+}
 
 }  // namespace
 }  // namespace everlong::os

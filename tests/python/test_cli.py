@@ -228,6 +228,8 @@ def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path:
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
         (["eval", "all", "--set", "grups=2"], "expected name=value with a name of frame_tokens"),
+        (["eval", "niah", "--kinds", "pass"], "kinds is 'pass', expected one of pass-key, uuid"),
+        (["eval", "niah", "--tokens", "5000", "--lengths", "1K,2K"], "the longest of these is another"),
     ],
 )
 def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> None:

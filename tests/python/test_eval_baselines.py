@@ -7,13 +7,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from everlong import MemoryConfig, MemoryModel
-from everlong.eval.baselines import BASELINES, Reading, baseline_of, spec_of
+from everlong.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
 from everlong.eval.baselines.passages import TextWindow, cut_windows, passage_around
@@ -22,7 +23,7 @@ from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked
 from everlong.eval.tasks import Question
-from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
+from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 TOKENIZER = byte_tokenizer()
 MODEL = tiny_model()
@@ -360,3 +361,18 @@ def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
     finally:
         del reading.mm._find
     assert used == [("lexical", "mean_pool")]
+
+
+def test_a_part_alone_without_anything_to_search_says_so(tmp_path: Path) -> None:
+    """Else it would be the words under another name, or nothing."""
+    config = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+    with MemoryModel(tiny_model(seed=77), byte_tokenizer(), config=config) as mm:
+        mm.read("a few words. " * 20)
+        with pytest.raises(CannotAskError, match="no retrieval heads"):
+            baseline_of("heads").prepare(Reading(mm, ()))
+        baseline_of("everlong").prepare(Reading(mm, ()))
+    config = dataclasses.replace(TINY_MEMORY, index=("lexical",), recall_mode="text")
+    with MemoryModel(tiny_text_model(), byte_tokenizer(), config=config) as mm:
+        mm.read("a few words. " * 20)
+        with pytest.raises(CannotAskError, match="text alone"):
+            baseline_of("mean_pool").prepare(Reading(mm, ()))

@@ -150,4 +150,6 @@ def test_anything_else_is_refused(tmp_path: Path) -> None:
         draw_report({"hello": 1}, tmp_path)
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_report([1], tmp_path)  # type: ignore[arg-type]  # JSON that is no object
+    with pytest.raises(ValueError, match="no whole report"):
+        draw_report({"by_kind": {}}, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     config = PplConfig(places=3, places_per_book=2, prefix_tokens=1_000, between_tokens=300, scored_tokens=150, seed=2)
     lines: list[str] = []
     report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY, log=lines.append)
-    read_back = json.loads(json.dumps(report.to_dict()))
+    read_back = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert {*POLICIES, "full", "recovered_fraction", "places", "config", "model"} <= set(read_back)
     assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
     assert len(report.places) == len(lines) == 3
@@ -69,6 +69,12 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     console = Console(record=True, width=100, file=io.StringIO())
     print_ppl(report, console)
     assert f"{report.window:.3f}" in console.export_text()
+
+    one = run_ppl(
+        (tiny_model(), byte_tokenizer()), dataclasses.replace(config, places=1), corpus=corpus, memory_config=MEMORY
+    )
+    assert json.loads(json.dumps(one.to_dict(), allow_nan=False))["codec_loss"]["stderr"] is None
+    print_ppl(one, console)
 
 
 def test_full_attention_sees_no_more_than_was_read(corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Repl
 from everlong.eval.plan import Asked, Plan
 from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
+from everlong.frame import Frame
 from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
@@ -173,6 +174,26 @@ def test_an_interrupted_reading_goes_on(
     report = run(tmp_path, "everlong")
     whole = {q["id"]: q["replies"]["everlong"]["covered"] for q in finished[1]["questions"]}
     assert {q["id"]: q["replies"]["everlong"]["covered"] for q in report["questions"]} == whole
+    assert report["reading"]["tokens"] == report["tokens"] == finished[1]["tokens"]
+
+
+def test_a_reading_cut_short_within_a_text_is_counted_whole(
+    tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend, steps = Frame.extend, []
+
+    def some(self: Frame, *arguments: Any, **named: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 9:
+            raise KeyboardInterrupt
+        return extend(self, *arguments, **named)
+
+    config = dataclasses.replace(MEMORY, host_bytes=64 << 20)  # of what is kept in RAM, which decides no answer
+    with monkeypatch.context() as patch:
+        patch.setattr(Frame, "extend", some)
+        with pytest.raises(KeyboardInterrupt):
+            run_suite(MODEL, CONFIG, ("everlong",), out=tmp_path, memory_config=config)
+    report = run(tmp_path, "everlong")
     assert report["reading"]["tokens"] == report["tokens"] == finished[1]["tokens"]
 
 

@@ -38,7 +38,7 @@ def recalled_then_read(
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
         with frame.branch():
-            frame.execute(frame.os.begin_prompt(), None)
+            frame.begin_prompt(None)
             pages = [page for span in spans for page in core.pages_of(0, *span)]
             last = len(core.pages_of(0, *spans[-1]))
             frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
@@ -87,7 +87,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
-            frame.execute(frame.os.begin_prompt(), None)
+            frame.begin_prompt(None)
             first, last = (core.pages_of(0, *span) for span in spans)
             frame.recall([*first, *last])
             sinks = SMALL.sink_tokens
@@ -121,7 +121,7 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
-            frame.execute(frame.os.begin_prompt(), None)
+            frame.begin_prompt(None)
             own = cache.own.tensors()
             pages = [*core.pages_of(0, 700, 760), *core.pages_of(0, 200, 260)]
             frame.recall(pages)
@@ -151,7 +151,7 @@ def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
             mm.read(TEXT)
             core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
             with frame.branch():
-                frame.execute(frame.os.begin_prompt(), None)
+                frame.begin_prompt(None)
                 pages = [*core.pages_of(0, 200, 260), *core.pages_of(0, 700, 760)]
                 frame.recall(pages, best=pages[best])
                 return cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone()

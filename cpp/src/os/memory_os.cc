@@ -191,16 +191,7 @@ bool MemoryOs::AllArchived(const AnchorZone& zone, std::span<const PageRef> page
   });
 }
 
-void MemoryOs::SetArchiving(bool on) {
-  if (on == archiving_) return;
-  archiving_ = on;
-  if (!on) {
-    archiving_off_at_ = stream_end();
-  } else if (stream_end() > archiving_off_at_) {
-    archived_until_ = stream_end();
-    segmenter_.Restart();
-  }
-}
+void MemoryOs::StopArchiving() { archiving_ = false; }
 
 void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions) {
   if (blocks.empty()) return;
@@ -243,7 +234,7 @@ void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
 
 MemoryOs MemoryOs::Branch() const {
   MemoryOs branch = *this;
-  branch.SetArchiving(false);
+  branch.StopArchiving();
   branch.branched_at_ = branched_at_.value_or(stream_end());
   branch.recorded_ = 0;
   return branch;

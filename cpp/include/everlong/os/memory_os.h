@@ -143,10 +143,8 @@ class MemoryOs {
                                 const std::optional<RecallCounts>& recall_counts = std::nullopt,
                                 int64_t cooldown_until = 0);
 
-  // Off: nothing observed is archived, and anything may be evicted. On again: the next block begins at stream_end().
-  // What was observed meanwhile stays out of the memory, and so does an open block: close it with EndOfText() before,
-  // or work on a Branch().
-  void SetArchiving(bool on);
+  // From now on nothing observed is archived, an open block neither, and anything may be evicted.
+  void StopArchiving();
   [[nodiscard]] bool archiving() const;
 
   // A copy for what must leave nothing behind, a question or a perplexity: it archives nothing, and its events say
@@ -196,7 +194,6 @@ class MemoryOs {
   bool archiving_ = true;
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
-  int64_t archiving_off_at_ = 0;  // the stream's end when archiving was last turned off
   std::optional<int64_t> branched_at_;
   std::vector<Event> trace_;
   size_t recorded_ = 0;  // events since this one was made or branched, dropped ones too
