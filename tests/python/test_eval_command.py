@@ -10,6 +10,7 @@ from rich.console import Console
 
 from everlong.cli import evidence
 from everlong.eval import suite
+from everlong.eval.answers import AnswerFile
 from tiny_models import byte_tokenizer, tiny_model
 
 
@@ -17,29 +18,59 @@ class GivenError(Exception):
     """Ends a run before it begins, with what it was given."""
 
 
+@pytest.fixture(name="asked_for")
+def dtypes_that_a_model_was_loaded_in(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """A run ends before it begins, with what it was given."""
+    dtypes: list[str | None] = []
+
+    def load(_: str, dtype: str | None = None) -> tuple[Any, Any]:
+        dtypes.append(dtype)
+        return tiny_model(), byte_tokenizer()
+
+    def run(*_: Any, **given: Any) -> None:
+        raise GivenError(given)
+
+    monkeypatch.setattr("everlong.models.load", load)
+    monkeypatch.setattr(suite, "run_suite", run)
+    return dtypes
+
+
+def run_in(folder: Path) -> None:
+    evidence.run_and_report(
+        "vt",
+        model="tiny",
+        settings=(),
+        baselines=("window",),
+        lengths="",
+        count=0,
+        quick=True,
+        out=folder,
+        plot=False,
+        seed=0,
+        corpus=None,
+        as_json=False,
+    )
+
+
+@pytest.mark.usefixtures("asked_for")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_reading_shows_its_progress_where_there_is_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    def run(*_: Any, **given: Any) -> None:
-        raise GivenError(given)
-
-    monkeypatch.setattr("everlong.models.load", lambda name: (tiny_model(), byte_tokenizer()))
-    monkeypatch.setattr(suite, "run_suite", run)
     monkeypatch.setattr(evidence, "Console", lambda **how: Console(force_terminal=terminal, **how))
     with pytest.raises(GivenError) as given:
-        evidence.run_and_report(
-            "vt",
-            model="tiny",
-            settings=(),
-            baselines=("window",),
-            lengths="",
-            count=0,
-            quick=True,
-            out=tmp_path,
-            plot=False,
-            seed=0,
-            corpus=None,
-            as_json=False,
-        )
+        run_in(tmp_path)
     assert given.value.args[0]["progress"] is terminal
+
+
+def test_a_run_goes_on_in_the_dtype_that_it_began_in(tmp_path: Path, asked_for: list[str | None]) -> None:
+    with pytest.raises(GivenError):
+        run_in(tmp_path)
+    (tmp_path / "answers.jsonl").write_text('{"settings": {"dtype"')  # cut short in its first line
+    with pytest.raises(GivenError):
+        run_in(tmp_path)
+    (tmp_path / "answers.jsonl").unlink()
+    AnswerFile(tmp_path / "answers.jsonl", {"dtype": "float32"})
+    with pytest.raises(GivenError):
+        run_in(tmp_path)
+    assert asked_for == [None, None, "float32"]

@@ -67,15 +67,18 @@ def set_config(settings: Sequence[str] | None) -> MemoryConfig:
 
 
 def load_configured(
-    model: str, settings: Sequence[str] | None, *, text_alone: bool = False
+    model: str, settings: Sequence[str] | None, *, text_alone: bool = False, dtype: str | None = None
 ) -> tuple[tuple[Any, Any], MemoryConfig]:
-    """A model with its tokenizer, and the config that fits it, and a memory of text alone, with what was set."""
+    """A model with its tokenizer, and the config that fits it, and a memory of text alone, with what was set.
+
+    `dtype` by its name; None: the faster one here.
+    """
     from everlong.eval.settings import memory_settings
     from everlong.models import load
     from everlong.serve import configured
 
     set_config(settings)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model)
+    network, tokenizer = load(model, dtype)
     return (network, tokenizer), configured(network, memory_settings(settings or ()), text_alone=text_alone)
 
 

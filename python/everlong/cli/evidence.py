@@ -181,6 +181,7 @@ def run_and_report(
     as_json: bool,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
+    from everlong.eval.answers import settings_of
     from everlong.eval.baselines import baseline_of
     from everlong.eval.pictures import require_matplotlib
     from everlong.eval.report import markdown, print_suite
@@ -199,7 +200,9 @@ def run_and_report(
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    network, memory_config = load_configured(model, settings)
+    # A run that goes on is of one dtype, whichever would be the faster one today.
+    kept = settings_of(folder / "answers.jsonl").get("dtype")
+    network, memory_config = load_configured(model, settings, dtype=kept)
     report = run_suite(
         network,
         config,

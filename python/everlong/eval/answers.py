@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -47,6 +48,16 @@ class AnswerFile:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def settings_of(path: pathlib.Path) -> dict[str, Any]:
+    """Of the run whose answers are there; empty where there is none."""
+    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
+        line = file.readline()
+        if line.endswith("\n"):
+            settings: dict[str, Any] = json.loads(line).get(_SETTINGS, {})
+            return settings
+    return {}
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
