@@ -33,7 +33,9 @@ eval_app = typer.Typer(
 app.add_typer(eval_app, name="eval")
 
 Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
-Corpus = Annotated[Path | None, typer.Option(help="More books: a folder of .txt or a tar.xz of them.")]
+Corpus = Annotated[
+    Path | None, typer.Option(help="More books, where the shipped ones are too short: a folder of .txt or a tar.xz.")
+]
 
 
 @app.command()
