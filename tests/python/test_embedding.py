@@ -154,23 +154,29 @@ def test_another_encoder_makes_its_own_vectors() -> None:
         embedder.close()
 
 
+class WaitingEncoder(CountingEncoder):
+    """Encodes pages, which another thread asks for, once it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        if threading.current_thread() is not threading.main_thread():
+            self.go_on.wait()
+        return super().encode(sentences)
+
+
 def test_reading_does_not_wait_for_the_encoder() -> None:
     """All of a text is archived while the encoder has not finished its first block; the search that follows waits."""
-    go_on = threading.Event()
-
-    class WaitingEncoder(CountingEncoder):
-        def encode(self, sentences: list[str]) -> np.ndarray:
-            if threading.current_thread() is not threading.main_thread():
-                go_on.wait()
-            return super().encode(sentences)
-
-    config = dataclasses.replace(CONFIG, encoder=WaitingEncoder())
+    encoder = WaitingEncoder()
+    config = dataclasses.replace(CONFIG, encoder=encoder)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         text = random_text(1500)
         report = mm.read(text)
         assert report.blocks > 1
         assert len(mm.memory.core.pages_without_vectors()) == len(mm.memory.core.pages())
-        go_on.set()
+        encoder.go_on.set()
         check_ranking(mm, text[700:730], config.encoder)
 
 
@@ -249,20 +255,13 @@ def test_the_default_encoder_knows_what_is_alike() -> None:
 
 def test_a_memory_that_is_closed_while_pages_are_encoded_is_said() -> None:
     """Its owner closed it before the model: whoever waits for the thread learns why it ended."""
-    go_on = threading.Event()
-
-    class WaitingEncoder(CountingEncoder):
-        def encode(self, sentences: list[str]) -> np.ndarray:
-            if threading.current_thread() is not threading.main_thread():
-                go_on.wait()
-            return super().encode(sentences)
-
-    config = dataclasses.replace(CONFIG, encoder=WaitingEncoder())
+    encoder = WaitingEncoder()
+    config = dataclasses.replace(CONFIG, encoder=encoder)
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config)
     mm.read(random_text(1500))
     assert mm._embedder is not None
     mm.memory.close()
-    go_on.set()
+    encoder.go_on.set()
     with pytest.raises(everlong.EverlongError, match="closed"):
         mm._embedder.settle()
     mm._embedder.close()

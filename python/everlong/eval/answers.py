@@ -50,6 +50,11 @@ class AnswerFile:
             os.fsync(file.fileno())
 
 
+def deciding(memory: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a MemoryConfig's values those that decide an answer: how much RAM the memory may take does not."""
+    return {name: value for name, value in memory.items() if name != "host_bytes"}
+
+
 def settings_of(path: pathlib.Path) -> dict[str, Any]:
     """Of the run whose answers are there; empty where there is none."""
     with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:

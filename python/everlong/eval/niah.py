@@ -21,7 +21,7 @@ from rich.table import Table
 
 from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.eval.answers import AnswerFile
+from everlong.eval.answers import AnswerFile, deciding
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.forks import keep_fork
 from everlong.eval.gold import answer_from_passage
@@ -305,9 +305,8 @@ class _Asking:
     def keep(self, folder: pathlib.Path, model: str, memory: dict[str, Any]) -> None:
         """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
         which = {"model": model, **dataclasses.asdict(self.config)}
-        memory = {key: str(value) for key, value in memory.items() if key != "host_bytes"}  # decides no answer
         self.gold = AnswerFile(folder / f"gold-{_digest(which)}.jsonl", which)
-        which["memory"] = memory
+        which["memory"] = {key: str(value) for key, value in deciding(memory).items()}
         self.answers = AnswerFile(folder / f"answers-{_digest(which)}.jsonl", which)
 
     def at(self, mm: MemoryModel, number: int) -> None:

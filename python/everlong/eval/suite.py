@@ -19,7 +19,7 @@ from typing import Any
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.errors import UnsupportedModelError
-from everlong.eval.answers import AnswerFile
+from everlong.eval.answers import AnswerFile, deciding
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import keep_fork
 from everlong.eval.haystack import Part, holds_text
@@ -115,7 +115,7 @@ def run_suite(
         "count": config.count,
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
-        "memory": None if memory_config is None else _of_answers(memory_config),
+        "memory": None if memory_config is None else deciding(memory_config.to_dict()),
         "dtype": str(network.dtype).removeprefix("torch."),
         "questions": _digest(plan.questions),
     }
@@ -126,11 +126,6 @@ def run_suite(
         questions = [asked for asked in plan.questions if asked.length == length]
         _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
     return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
-
-
-def _of_answers(config: MemoryConfig) -> dict[str, Any]:
-    """The settings that decide an answer: how much RAM the memory may take does not."""
-    return {name: value for name, value in config.to_dict().items() if name != "host_bytes"}
 
 
 def _suited(
