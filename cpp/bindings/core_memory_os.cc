@@ -138,7 +138,7 @@ void BindActions(py::module_& module) {
       .def_readonly("tombstone", &os::Keep::tombstone)
       .def_property_readonly("begin", [](const os::Keep& self) { return self.span.begin; })
       .def_property_readonly("end", [](const os::Keep& self) { return self.span.end; })
-      .def_readonly("dropped", &os::Keep::dropped)
+      .def_property_readonly("dropped", [](const os::Keep& self) { return self.dropped.size(); })
       .def_readonly("merged", &os::Keep::merged)
       .def_readonly("merged_tokens", &os::Keep::merged_tokens)
       .def_readonly("next_tokens", &os::Keep::next_tokens);

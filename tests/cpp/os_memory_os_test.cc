@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -443,6 +444,48 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   forgotten.Resume(60, pages, os.rolling().begin, std::nullopt, os.anchor_zone());
   EXPECT_TRUE(forgotten.anchor_zone().empty());
   EXPECT_EQ(forgotten.trace().size(), 1U);
+}
+
+TEST(MemoryOsTest, ATraceSaysAllThatBecomesOfTheAnchorZone) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter.least_tokens = 4;
+  config.residency.frame_tokens = 120;
+  config.residency.anchor_tokens = 3;
+  config.residency.anchors = 2;
+  config.residency.tombstones = 2;
+  MemoryOs os(config);
+  for (int step = 1; step < 40; ++step) {
+    os.Observe(1 + step * 7 % 20, Origin::kRead);
+    if (step % 3 == 0) os.EndOfText();
+    std::vector<int64_t> slots;
+    std::vector<TokenSpan> stones;
+    for (const Event& event : os.trace()) {
+      if (event.what == "anchor") {
+        for (int64_t t = event.span.begin; t < event.span.end; ++t) slots.push_back(t);
+      } else if (event.what == "anchor dropped") {
+        std::erase_if(slots, [&event](int64_t t) { return t >= event.span.begin && t < event.span.end; });
+      } else if (event.what == "tombstone") {
+        stones.push_back(event.span);
+      } else if (event.what == "tombstones merged") {
+        ASSERT_EQ(std::erase_if(stones, [&event](const TokenSpan& stone) { return stone.Overlaps(event.span); }), 2);
+        stones.push_back(event.span);
+        std::sort(stones.begin(), stones.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+      }
+    }
+    std::vector<int64_t> expected;
+    for (const TokenSpan& anchor : os.anchor_zone().anchors) {
+      for (int64_t t = anchor.begin; t < anchor.end; ++t) expected.push_back(t);
+    }
+    ASSERT_EQ(slots, expected) << step;
+    ASSERT_EQ(stones.size(), os.anchor_zone().tombstones.size()) << step;
+    for (size_t i = 0; i < stones.size(); ++i) ASSERT_EQ(stones[i], os.anchor_zone().tombstones[i].span) << step;
+  }
+  const auto times = [&os](std::string_view what) {
+    return std::count_if(os.trace().begin(), os.trace().end(),
+                         [what](const Event& event) { return event.what == what; });
+  };
+  EXPECT_GT(times("anchor dropped"), 5);
+  EXPECT_GT(times("tombstones merged"), 5);
 }
 
 TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {

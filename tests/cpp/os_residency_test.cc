@@ -150,9 +150,9 @@ TEST(ResidencyTest, TheFirstTokensOfATopicStayWhenTheyLeaveRolling) {
   keeps = residency.Evict(4).keeps;  // 22 .. 26: the topic's rest, and two of the next
   ASSERT_EQ(keeps.size(), 2U);
   EXPECT_EQ(keeps[0].span, (TokenSpan{22, 24}));
-  EXPECT_EQ(keeps[0].dropped, 0);
+  EXPECT_TRUE(keeps[0].dropped.empty());
   EXPECT_EQ(keeps[1].span, (TokenSpan{24, 26}));
-  EXPECT_EQ(keeps[1].dropped, 2) << "the oldest anchor, whole";
+  EXPECT_EQ(keeps[1].dropped, (TokenSpan{4, 6})) << "the oldest anchor, whole";
   EXPECT_EQ(residency.anchor_zone().anchors, (std::vector<TokenSpan>{{20, 24}, {24, 26}}));
   EXPECT_EQ(residency.anchor_zone().topics, (std::vector<int64_t>{24}));
 }
@@ -181,7 +181,7 @@ TEST(ResidencyTest, AnchorZoneAgreesWithItsDefinition) {
       if (left_from < 0) left_from = residency.rolling().begin;
       for (const Keep& keep : residency.Evict(tokens).keeps) {
         if (!keep.tombstone) {
-          anchor_slots.erase(anchor_slots.begin(), anchor_slots.begin() + static_cast<ptrdiff_t>(keep.dropped));
+          anchor_slots.erase(anchor_slots.begin(), anchor_slots.begin() + keep.dropped.size());
           for (int64_t t = keep.span.begin; t < keep.span.end; ++t) anchor_slots.push_back(t);
           continue;
         }

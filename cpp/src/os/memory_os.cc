@@ -222,7 +222,11 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_);
   Eviction eviction = residency_.Evict(tokens);
   Record("evict", evicted, tokens);
-  for (const Keep& keep : eviction.keeps) Record(keep.tombstone ? "tombstone" : "anchor", keep.span, keep.span.size());
+  for (const Keep& keep : eviction.keeps) {
+    if (!keep.dropped.empty()) Record("anchor dropped", keep.dropped, keep.dropped.size());
+    Record(keep.tombstone ? "tombstone" : "anchor", keep.span, keep.span.size());
+    if (keep.merged >= 0) Record("tombstones merged", keep.merged_span, keep.merged_tokens + keep.next_tokens);
+  }
   actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
 }
 

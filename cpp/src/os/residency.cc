@@ -82,7 +82,7 @@ void Residency::KeepAnchors(TokenSpan leaving, std::vector<Keep>& keeps) {
       zone_.anchors.back().end = part.end;
     } else {
       if (zone_.anchors.size() == static_cast<size_t>(config_.anchors)) {
-        keep.dropped = zone_.anchors.front().size();
+        keep.dropped = zone_.anchors.front();
         zone_.anchors.erase(zone_.anchors.begin());
       }
       zone_.anchors.push_back(part);
@@ -106,7 +106,8 @@ void Residency::KeepTombstone(TokenSpan leaving, std::vector<Keep>& keeps) {
     keep.merged = static_cast<int64_t>(first);
     keep.merged_tokens = stones[first].tokens;
     keep.next_tokens = stones[first + 1].tokens;
-    stones[first] = {{stones[first].span.begin, stones[first + 1].span.end}, pair_tokens(first)};
+    keep.merged_span = {stones[first].span.begin, stones[first + 1].span.end};
+    stones[first] = {keep.merged_span, pair_tokens(first)};
     stones.erase(stones.begin() + static_cast<ptrdiff_t>(first) + 1);
   }
   keeps.push_back(keep);

@@ -81,8 +81,9 @@ enum class Signal : uint8_t { kSummarize, kRetrieve };
 struct Event {
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal", "anchor" (span's
-  // tokens stay), "tombstone" (span's mean stays)
+  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal"; of the anchor
+  // zone: "anchor" (span's tokens stay), "anchor dropped" (they stay no longer), "tombstone" (span's mean stays),
+  // "tombstones merged" (two are one, of this span)
   std::string what;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;

@@ -50,11 +50,13 @@ struct AnchorZone {
 struct Keep {
   bool tombstone = false;
   TokenSpan span;
-  // Anchor: so many of the oldest anchor slots are dropped, then each token of `span` gets a slot at the end.
-  int64_t dropped = 0;
+  // Anchor: the oldest one, of these tokens, is dropped (empty: none), then each token of `span` gets a slot at the
+  // end.
+  TokenSpan dropped = {};
   // Tombstone: a slot at the end for the mean of `span`; then, where `merged` is not -1, this one and the next become
-  // their mean, weighted by the tokens that each stands for.
+  // their mean, weighted by the tokens that each stands for, and stand for `merged_span`.
   int64_t merged = -1;
+  TokenSpan merged_span = {};
   int64_t merged_tokens = 0;
   int64_t next_tokens = 0;
 };
