@@ -97,7 +97,7 @@ $(FIGURES)/needle_close.json: | setup
 
 $(FIGURES)/ppl.json: | setup
 	mkdir -p $(@D)
-	everlong eval ppl --places $(PLACES) $(BOOKS) --json > $@
+	everlong eval ppl --places $(PLACES) $(BOOKS) --out $(FIGURES)/ppl --json > $@
 	everlong plot $@
 
 $(FIGURES)/suite.txt: | setup

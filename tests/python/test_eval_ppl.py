@@ -99,6 +99,40 @@ def test_same_seed_same_places(corpus: pathlib.Path) -> None:
     assert first == second
 
 
+def test_a_run_that_was_cut_short_goes_on(
+    corpus: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = PplConfig(places=3, places_per_book=2, prefix_tokens=300, between_tokens=200, scored_tokens=60, seed=2)
+    scored: list[str] = []
+    score = ppl._score
+
+    def run(out: pathlib.Path | None, most: int = 9, **changes: Any) -> ppl.PplReport:
+        def noting(network: Any, tokenizer: Any, memory: Any, config: PplConfig, part: Any) -> Any:
+            if len(scored) == most:
+                raise KeyboardInterrupt
+            scored.append(part.book.name)
+            return score(network, tokenizer, memory, config, part)
+
+        scored.clear()
+        monkeypatch.setattr(ppl, "_score", noting)
+        changed = dataclasses.replace(config, **changes)
+        return run_ppl((tiny_model(), byte_tokenizer()), changed, corpus=corpus, memory_config=MEMORY, out=out)
+
+    at_once = run(None)
+    assert len(scored) == 2
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(out, most=1)
+    with (out / ppl.FILE).open("a") as file:
+        file.write('{"number": 1, "los')
+    assert run(out) == at_once
+    assert scored == [at_once.places[-1].source]
+    assert run(out) == at_once
+    assert scored == []
+    with pytest.raises(ValueError, match=r"other settings \(seed: 2 then, 3 now.*--out"):
+        run(out, seed=3)
+
+
 def test_books_that_are_too_short_are_said(corpus: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="books of 1,000,512 tokens"):
         run_ppl((tiny_model(), byte_tokenizer()), PplConfig(prefix_tokens=1_000_000), corpus=corpus)

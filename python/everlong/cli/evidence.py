@@ -93,7 +93,7 @@ def eval_niah(
         memory_config=memory_config,
         corpus=corpus,
         keep=keep,
-        log=errors.print,
+        log=_line_by_line(errors),
         progress=errors.is_terminal,
     )
     print_json(report.to_dict()) if as_json else print_niah(report, Console())
@@ -104,22 +104,31 @@ def eval_ppl(
     model: Model = DEFAULT_MODEL,
     places: Annotated[int, typer.Option(help="Places in books that are scored.")] = 8,
     corpus: Corpus = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of what is known so far; a run goes on there.")] = None,
     seed: Seed = 0,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
-    from everlong.eval.ppl import PplConfig, print_ppl, run_ppl
+    from everlong.eval.answers import settings_of
+    from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl
 
-    network, memory_config = load_configured(model, settings)
+    kept = settings_of(out / FILE).get("dtype") if out is not None else None
+    network, memory_config = load_configured(model, settings, dtype=kept)
     report = run_ppl(
         network,
         PplConfig(places=places, seed=seed),
         corpus=corpus,
         memory_config=memory_config,
-        log=Console(stderr=True).print,
+        out=out,
+        log=_line_by_line(Console(stderr=True)),
     )
     print_json(report.to_dict()) if as_json else print_ppl(report, Console())
+
+
+def _line_by_line(console: Console) -> Callable[[str], None]:
+    """A log that prints what it is told as it is: no markup, a line a line."""
+    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _suite_command(suite: str) -> Callable[..., None]:
@@ -212,7 +221,7 @@ def run_and_report(
         out=folder,
         memory_config=memory_config,
         corpus=corpus,
-        log=lambda line: console.print(line, markup=False, soft_wrap=True),
+        log=_line_by_line(console),
         progress=console.is_terminal,
     )
     file = folder / "report.json"

@@ -1,8 +1,9 @@
-"""The answers of a suite as they come: a file of JSON lines that is only appended to, so that a run can go on."""
+"""What an evaluation finds out, as it comes: a file of JSON lines that is only appended to, so that a run can go on."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -53,6 +54,11 @@ class AnswerFile:
 def deciding(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Of a MemoryConfig's values those that decide an answer: how much RAM the memory may take does not."""
     return {name: value for name, value in memory.items() if name != "host_bytes"}
+
+
+def digest(value: Any) -> str:
+    """Of plain values, long ones: two runs that differ in them differ in this."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def settings_of(path: pathlib.Path) -> dict[str, Any]:

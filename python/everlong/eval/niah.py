@@ -9,8 +9,6 @@ MemoryModel without recall.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +19,7 @@ from rich.table import Table
 
 from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.eval.answers import AnswerFile, deciding
+from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.forks import keep_fork
 from everlong.eval.gold import answer_from_passage
@@ -267,7 +265,7 @@ def ask_kept(
             _check_same_text(mm, haystack, folder)
             if not number:
                 memory = mm.config.to_dict()
-                asking.keep(keep, name, memory)
+                asking.keep(keep, name, str(mm.model.dtype), memory)
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     return summarise(asking.asked, config, name, haystack.tokens, seconds, memory)
@@ -302,12 +300,12 @@ class _Asking:
     answers: AnswerFile | None = None
     gold: AnswerFile | None = None
 
-    def keep(self, folder: pathlib.Path, model: str, memory: dict[str, Any]) -> None:
+    def keep(self, folder: pathlib.Path, model: str, dtype: str, memory: dict[str, Any]) -> None:
         """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
-        which = {"model": model, **dataclasses.asdict(self.config)}
-        self.gold = AnswerFile(folder / f"gold-{_digest(which)}.jsonl", which)
+        which = {"model": model, "dtype": dtype, **dataclasses.asdict(self.config)}
+        self.gold = AnswerFile(folder / f"gold-{digest(which)}.jsonl", which)
         which["memory"] = {key: str(value) for key, value in deciding(memory).items()}
-        self.answers = AnswerFile(folder / f"answers-{_digest(which)}.jsonl", which)
+        self.answers = AnswerFile(folder / f"answers-{digest(which)}.jsonl", which)
 
     def at(self, mm: MemoryModel, number: int) -> None:
         """Ask what is to be asked at checkpoint `number` of a memory that has been read so far."""
@@ -349,10 +347,6 @@ class _Asking:
         if self.gold:
             self.gold.add(question=fact.question, reply=reply)
         return reply
-
-
-def _digest(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _asked_before(row: dict[str, Any]) -> Asked:

@@ -23,8 +23,10 @@ from rich.table import Table
 
 from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
+from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
+from everlong.prompt import start_ids
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -33,6 +35,7 @@ Policy = Literal["window", "recent", "prompt", "random"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 _CHUNK_TOKENS = 512
 BIN_TOKENS = 32
+FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,18 @@ class PplConfig:
     def tokens_per_book(self) -> int:
         """That one memory reads: up to a book's last place."""
         return self.prefix_tokens + (min(self.places, self.places_per_book) - 1) * self.between_tokens
+
+
+_Losses = dict[str, list[float]]  # of a place, policy (and "full", "bf16"): NLL token by token
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A book of which places are scored."""
+
+    book: Book
+    ids: list[int]
+    firsts: list[int]  # first scored token of each place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,58 +120,82 @@ def run_ppl(
     *,
     corpus: pathlib.Path | None = None,
     memory_config: MemoryConfig | None = None,
+    out: pathlib.Path | None = None,
     log: Callable[[str], None] | None = None,
 ) -> PplReport:
     """Score places spread over the books of `corpus`, or over the shipped ones.
 
-    `model` is a name or path to load, or (model, tokenizer). Raises ValueError when no book is long enough, and
-    CapacityError when RAM is too small for what one memory reads.
+    `model` is a name or path to load, or (model, tokenizer). In the folder `out` every book's losses are kept as they
+    are known, and a run that was cut short goes on. Raises ValueError when no book is long enough or `out` holds
+    another run, and CapacityError when RAM is too small for what one memory reads.
     """
-    from everlong.model import MemoryModel
     from everlong.models import resolve
-    from everlong.prompt import start_ids
     from everlong.serve import default_config
 
     config = config if config is not None else PplConfig()
     name, network, tokenizer = resolve(model)
     memory_config = memory_config if memory_config is not None else default_config(network)
-    in_bf16 = dataclasses.replace(memory_config, codec="bf16")
-    for settings in (memory_config, in_bf16):
+    for settings in (memory_config, _in_bf16(memory_config)):
         check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
+    chosen = _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config)
+    kept = None
+    if out is not None:
+        which = {
+            "model": name,
+            "dtype": str(network.dtype).removeprefix("torch."),
+            "memory": deciding(memory_config.to_dict()),
+            **dataclasses.asdict(config),
+            "text": digest([[part.book.name, part.ids, part.firsts] for part in chosen]),
+        }
+        kept = AnswerFile(out / FILE, which)
     places: list[Place] = []
-    losses_of: list[dict[str, list[float]]] = []  # of each place: policy: NLL token by token
-    for book, ids, firsts in _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config):
-        found: list[dict[str, list[float]]] = [{} for _ in firsts]
-        for settings, policies in ((memory_config, POLICIES), (in_bf16, (config.memory_policy,))):
-            with MemoryModel(network, tokenizer, None, settings) as mm:
-                read_to = firsts[0] - config.prefix_tokens
-                for losses, first in zip(found, firsts, strict=True):
-                    mm.read(tokenizer.decode(ids[read_to:first]), source=book.name)
-                    read_to = first
-                    text = tokenizer.decode(ids[first : first + config.scored_tokens])
-                    for policy in policies:
-                        scored = mm.perplexity(text, policy=policy, seed=config.seed)
-                        losses["bf16" if settings is in_bf16 else policy] = list(scored.token_nll)
-        for losses, first in zip(found, firsts, strict=True):
-            text = tokenizer.decode(ids[first : first + config.scored_tokens])
-            # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
-            again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-            # Nor does it see of the book what the memory never read.
-            prefix = ids[firsts[0] - config.prefix_tokens : first]
-            full = full_attention_losses(network, prefix, again, config.full_tokens, start=start_ids(tokenizer))
-            losses["full"] = full.tolist()
+    losses_of: list[_Losses] = []
+    for number, part in enumerate(chosen):
+        before = kept.find(number=number) if kept is not None else []
+        losses_there = before[0]["losses"] if before else _score(network, tokenizer, memory_config, config, part)
+        if kept is not None and not before:
+            kept.add(number=number, losses=losses_there)
+        for first, losses in zip(part.firsts, losses_there, strict=True):
             means = {key: math.fsum(nll) / len(nll) for key, nll in losses.items()}
-            places.append(Place(book.name, first, **means))
+            places.append(Place(part.book.name, first, **means))
             losses_of.append(losses)
             if log is not None:
-                log(
-                    f"{book.name} at {first:,}: "
-                    + ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in means.items())
-                )
+                told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in means.items())
+                log(f"{part.book.name} at {first:,}: {told}")
     return summarise(places, losses_of, config, name)
 
 
-def summarise(places: list[Place], losses_of: list[dict[str, list[float]]], config: PplConfig, model: str) -> PplReport:
+def _in_bf16(config: MemoryConfig) -> MemoryConfig:
+    return dataclasses.replace(config, codec="bf16")
+
+
+def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _Part) -> list[_Losses]:
+    """The losses at every place of one book, read twice: with the memory's own codec, and in bf16."""
+    from everlong.model import MemoryModel
+
+    found: list[_Losses] = [{} for _ in part.firsts]
+    ids, begin = part.ids, part.firsts[0] - config.prefix_tokens
+    own, bf16 = memory_config, _in_bf16(memory_config)
+    for settings, policies in ((own, {policy: policy for policy in POLICIES}), (bf16, {"bf16": config.memory_policy})):
+        with MemoryModel(network, tokenizer, None, settings) as mm:
+            read_to = begin
+            for losses, first in zip(found, part.firsts, strict=True):
+                mm.read(tokenizer.decode(ids[read_to:first]), source=part.book.name)
+                read_to = first
+                text = tokenizer.decode(ids[first : first + config.scored_tokens])
+                for key, policy in policies.items():
+                    losses[key] = list(mm.perplexity(text, policy=policy, seed=config.seed).token_nll)
+    for losses, first in zip(found, part.firsts, strict=True):
+        text = tokenizer.decode(ids[first : first + config.scored_tokens])
+        # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
+        again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        # Nor does full attention see of the book what the memory never read.
+        full = full_attention_losses(network, ids[begin:first], again, config.full_tokens, start=start_ids(tokenizer))
+        losses["full"] = full.tolist()
+    return found
+
+
+def summarise(places: list[Place], losses_of: list[_Losses], config: PplConfig, model: str) -> PplReport:
     """The report of some places, with the losses of their tokens."""
     keys = (*POLICIES, "full", "bf16")
     means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in keys}
@@ -205,10 +244,10 @@ def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | No
     return {"mean": memory / full, "stderr": math.sqrt(variance)}
 
 
-def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[Book, list[int], list[int]]]:
-    """(book, its token ids, first scored token of each of its places), in an order drawn from the seed."""
+def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_Part]:
+    """Books and places in an order drawn from the seed."""
     rng = random.Random(f"places {config.seed}")
-    chosen: list[tuple[Book, list[int], list[int]]] = []
+    chosen: list[_Part] = []
     left = config.places
     for book in rng.sample(books, len(books)):
         ids = encode(tokenizer, book.text).tolist()
@@ -218,7 +257,7 @@ def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[tuple[
             continue
         spare = len(ids) - config.scored_tokens - config.prefix_tokens - (count - 1) * config.between_tokens
         first = config.prefix_tokens + rng.randint(0, spare)
-        chosen.append((book, ids, [first + n * config.between_tokens for n in range(count)]))
+        chosen.append(_Part(book, ids, [first + n * config.between_tokens for n in range(count)]))
         left -= count
         if left == 0:
             return chosen

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
-import json
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +17,7 @@ from typing import Any
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.errors import UnsupportedModelError
-from everlong.eval.answers import AnswerFile, deciding
+from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import keep_fork
 from everlong.eval.haystack import Part, holds_text
@@ -154,8 +152,7 @@ def _suited(
 
 def _digest(questions: Sequence[Asked]) -> str:
     """Of what is asked and what is right: other questions under the same names are another run."""
-    rows = [[asked.id, asked.question.text, *asked.question.answers] for asked in questions]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+    return digest([[asked.id, asked.question.text, *asked.question.answers] for asked in questions])
 
 
 def _silent(line: str) -> None:
