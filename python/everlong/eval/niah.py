@@ -265,7 +265,7 @@ def ask_kept(
             _check_same_text(mm, haystack, folder)
             if not number:
                 memory = mm.config.to_dict()
-                asking.keep(keep, name, str(mm.model.dtype), memory)
+                asking.keep(keep, name, str(mm.model.dtype).removeprefix("torch."), memory)
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     return summarise(asking.asked, config, name, haystack.tokens, seconds, memory)
