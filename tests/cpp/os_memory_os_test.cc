@@ -27,6 +27,17 @@ MemoryOsConfig SmallConfig() {
   return config;
 }
 
+// The first `anchor_tokens` of the newest `anchors` topics stay, and two tombstones.
+MemoryOsConfig WithAnchorZone(int32_t anchor_tokens, int32_t anchors) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter.least_tokens = 4;
+  config.residency.frame_tokens = 120;
+  config.residency.anchor_tokens = anchor_tokens;
+  config.residency.anchors = anchors;
+  config.residency.tombstones = 2;
+  return config;
+}
+
 // Pages of 8 tokens over blocks of 16, as a memory would cut the stream [0, end).
 std::vector<PageRef> PagesOf(int64_t stream, int64_t end, int64_t first_block = 1) {
   std::vector<PageRef> pages;
@@ -401,12 +412,7 @@ TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
 }
 
 TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
-  MemoryOsConfig config = SmallConfig();
-  config.segmenter.least_tokens = 4;
-  config.residency.frame_tokens = 120;
-  config.residency.anchor_tokens = 2;
-  config.residency.anchors = 3;
-  config.residency.tombstones = 2;
+  const MemoryOsConfig config = WithAnchorZone(2, 3);
   MemoryOs os(config);
   const std::vector<Boundary> turn{{10, BoundaryKind::kTurn}};
   std::vector<Action> actions = os.Observe(30, Origin::kRead, turn);
@@ -447,13 +453,7 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
 }
 
 TEST(MemoryOsTest, ATraceSaysAllThatBecomesOfTheAnchorZone) {
-  MemoryOsConfig config = SmallConfig();
-  config.segmenter.least_tokens = 4;
-  config.residency.frame_tokens = 120;
-  config.residency.anchor_tokens = 3;
-  config.residency.anchors = 2;
-  config.residency.tombstones = 2;
-  MemoryOs os(config);
+  MemoryOs os(WithAnchorZone(3, 2));
   for (int step = 1; step < 40; ++step) {
     os.Observe(1 + step * 7 % 20, Origin::kRead);
     if (step % 3 == 0) os.EndOfText();
