@@ -28,7 +28,7 @@ import everlong
 from everlong.data import shipped_books
 from everlong.demo import cpu_name
 from everlong.kv_frame import KvFrame
-from everlong.models import DEFAULT_MODEL, load
+from everlong.models import DEFAULT_MODEL, dtype_name, load
 
 
 def anonymous_bytes() -> int:
@@ -118,7 +118,7 @@ def main() -> None:
     result = {
         "cpu": cpu_name(),
         "torch": torch.__version__,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": dtype_name(model.dtype),
         "chunk_tokens": chunk,
         "span_tokens": span,
         "everlong_tokens_per_second": statistics.median(ours),

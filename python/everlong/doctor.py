@@ -19,6 +19,7 @@ from everlong.config import MemoryConfig
 from everlong.data import shipped_books
 from everlong.memory import Memory
 from everlong.model import MemoryModel
+from everlong.models import dtype_name
 from everlong.ops import CODECS
 from everlong.prompt import start_ids
 from everlong.rope import table_tokens
@@ -113,7 +114,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     parameters = getattr(config, "rope_parameters", None) or {}
     return DoctorReport(
         model=name or str(getattr(model, "name_or_path", "")) or config.model_type,
-        dtype=str(served.dtype).removeprefix("torch."),
+        dtype=dtype_name(served.dtype),
         layers=dict(collections.Counter(kinds)),
         archived_layers=served.layers,
         query_heads=served.query_heads,

@@ -71,6 +71,11 @@ def load(
     return model, tokenizer
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """As `load` takes it: "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
 def resolve(model: str | tuple[Any, Any]) -> tuple[str, Any, Any]:
     """Name, model and tokenizer: of a name as `load` takes it, or of a (model, tokenizer) that is there already."""
     if isinstance(model, str):

@@ -244,6 +244,8 @@ def ask_kept(
     Every answer is kept there as soon as it is given, under the settings that it was given with: what was asked is not
     asked again, and the gold text is asked once for all settings.
     """
+    from everlong.models import dtype_name
+
     say = log if log is not None else _silent
     started = time.monotonic()
     read_seconds = 0.0
@@ -265,7 +267,7 @@ def ask_kept(
             _check_same_text(mm, haystack, folder)
             if not number:
                 memory = mm.config.to_dict()
-                asking.keep(keep, name, str(mm.model.dtype).removeprefix("torch."), memory)
+                asking.keep(keep, name, dtype_name(mm.model.dtype), memory)
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     return summarise(asking.asked, config, name, haystack.tokens, seconds, memory)

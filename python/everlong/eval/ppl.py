@@ -129,7 +129,7 @@ def run_ppl(
     are known, and a run that was cut short goes on. Raises ValueError when no book is long enough or `out` holds
     another run, and CapacityError when RAM is too small for what one memory reads.
     """
-    from everlong.models import resolve
+    from everlong.models import dtype_name, resolve
     from everlong.serve import default_config
 
     config = config if config is not None else PplConfig()
@@ -142,7 +142,7 @@ def run_ppl(
     if out is not None:
         which = {
             "model": name,
-            "dtype": str(network.dtype).removeprefix("torch."),
+            "dtype": dtype_name(network.dtype),
             "memory": deciding(memory_config.to_dict()),
             **dataclasses.asdict(config),
             "text": digest([[part.book.name, part.ids, part.firsts] for part in chosen]),

@@ -89,7 +89,7 @@ def run_suite(
     MissingPackageError or ValueError. Raises ValueError for unknown names and too little text, CapacityError for too
     little disk or RAM, before anything is read.
     """
-    from everlong.models import resolve
+    from everlong.models import dtype_name, resolve
 
     config = config if config is not None else SuiteConfig()
     say = log if log is not None else _silent
@@ -114,7 +114,7 @@ def run_suite(
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
         "memory": None if memory_config is None else deciding(memory_config.to_dict()),
-        "dtype": str(network.dtype).removeprefix("torch."),
+        "dtype": dtype_name(network.dtype),
         "questions": _digest(plan.questions),
     }
     check_room(network, memory_config, plan.tokens, out / _READING)
