@@ -23,8 +23,8 @@ import transformers
 from grown_memory import book_ids, grow, read_seed
 
 import everlong
-from everlong.demo import cpu_name
 from everlong.kv_frame import KvFrame
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 
 
@@ -93,9 +93,9 @@ def main() -> None:
             for (held, mm), mine, theirs in zip(memories, ours, anchor, strict=True)
         ]
     if options.json:
-        print(json.dumps({"cpu": cpu_name(), "torch": torch.__version__, "rows": rows}, indent=2))
+        print(json.dumps({"cpu": processor(), "torch": torch.__version__, "rows": rows}, indent=2))
         return
-    print(f"{cpu_name()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}")
+    print(f"{processor()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}")
     print(f"{'memory':>12} {'frame':>7} {'everlong':>16} {'transformers':>16} {'ratio':>6}")
     for row in rows:
         print(

@@ -22,7 +22,7 @@ import torch
 
 import everlong
 from everlong.data import shipped_books
-from everlong.demo import cpu_name
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 
 
@@ -70,7 +70,7 @@ def main() -> None:
             read.append(options.tokens / until_read)
             encoded.append(options.tokens / until_encoded)
     result = {
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "threads": options.threads,
         "tokens_per_second": statistics.median(without),

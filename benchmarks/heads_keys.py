@@ -16,7 +16,7 @@ from typing import Any
 
 from two_levels import BEST, FIRST, NEVER, Asked, asked_memory, parse_options, rank
 
-from everlong.demo import cpu_name
+from everlong.machine import processor
 
 KEYS = ("bf16", "int8", "e4m3")
 
@@ -40,7 +40,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
             index_bytes[keys] = asked.core.stats().index_bytes - without
             ranked[keys] = [rank(asked.core, asked.pages, *question) for question in asked.questions]
             mass[keys] = masses(asked)
-    report: dict[str, Any] = {"cpu": cpu_name(), "pages": asked.pages, "questions": len(asked.questions), "keys": {}}
+    report: dict[str, Any] = {"cpu": processor(), "pages": asked.pages, "questions": len(asked.questions), "keys": {}}
     for keys in KEYS:
         both = list(zip(ranked[KEYS[0]], ranked[keys], strict=True))
         report["keys"][keys] = {

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 
 import everlong
-from everlong.demo import cpu_name
 from everlong.index import HnswIndex
+from everlong.machine import processor
 
 K, QUERIES, ROUNDS = 5, 200, 3
 DIMENSION = 128
@@ -197,7 +197,7 @@ def main() -> None:
     vectors = keys_of(options.memory, wanted) if options.memory else random_vectors(wanted)
     vectors = vectors[np.random.default_rng(4).permutation(wanted)]
     report = {
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "threads": torch.get_num_threads(),
         "of": f"keys of {options.memory.name}" if options.memory else "random numbers",
         "links": options.links,

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.demo import cpu_name
+from everlong.machine import processor
 
 KV_HEADS, DIM, PAGE, BLOCK = 2, 64, 64, 4096
 HEADS = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (0, 4, 1)]  # (layer, query head, KV head)
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--plot", type=pathlib.Path, help="draw the scans' times over tokens (extra `plot`)")
     options = parser.parse_args()
     report = {
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "archives": [measure_tokens(tokens, options.rounds) for tokens in options.tokens],

@@ -14,6 +14,7 @@ import ctypes
 import dataclasses
 import json
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,11 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong import _core, ops
-from everlong.demo import cpu_name
+from everlong.machine import processor
 
 PAGE = 64
 FP8 = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
-FLAGS = ("avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +289,6 @@ def measure(case: Case, geometry: Geometry, device: torch.device, rounds: int) -
     )
 
 
-def cpu_flags() -> list[str]:
-    """Those that decide which kernels run."""
-    info = Path("/proc/cpuinfo")
-    present = set(info.read_text().split()) if info.exists() else set()
-    return [flag for flag in FLAGS if flag in present]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", type=torch.device)
@@ -309,9 +302,10 @@ def main() -> None:
         raise SystemExit(f"--tokens is {options.tokens}; expected a multiple of {PAGE} above {8 * PAGE}")
     torch.set_num_threads(options.threads)
 
-    console = Console()
-    on = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else cpu_name()
-    about = f"{on}, {options.threads} threads, {' '.join(cpu_flags())}; {options.tokens} tokens, bfloat16, pages of 64"
+    # Where it is no terminal rich would fold the table at 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    on = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else processor()
+    about = f"{on}, {options.threads} threads; {options.tokens} tokens, bfloat16, pages of {PAGE}"
     table = Table(
         "model", "operator", "codec", "ms", "GB/s", "of memcpy", "to new", "x eager", title=about, title_justify="left"
     )
@@ -334,7 +328,7 @@ def main() -> None:
                 )
     console.print(table)
     if options.json:
-        machine = {"device": on, "threads": options.threads, "flags": cpu_flags(), "torch": torch.__version__}
+        machine = {"device": on, "threads": options.threads, "torch": torch.__version__}
         result = {**machine, "tokens": options.tokens, "rows": [dataclasses.asdict(row) for row in rows]}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -23,8 +23,8 @@ from read import Peak, anonymous_bytes
 
 import everlong
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.demo import cpu_name
 from everlong.kv_frame import KvFrame
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 
 
@@ -66,7 +66,7 @@ def main() -> None:
         assert isinstance(mm.frame, KvFrame)
         frame = mm.frame.bytes.total
         if not options.json:
-            print(f"{cpu_name()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
+            print(f"{processor()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
             print(f"{'tokens':>10} {'grown by':>12} {'of both':>8} | {'payload':>12} {'in RAM':>10} {'indexes':>9}")
         if not options.read:
             read_seed(mm)
@@ -91,7 +91,7 @@ def main() -> None:
                     flush=True,
                 )
     if options.json:
-        result = {"cpu": cpu_name(), "frame_bytes": frame, "host_bytes": options.host_bytes, "sizes": rows}
+        result = {"cpu": processor(), "frame_bytes": frame, "host_bytes": options.host_bytes, "sizes": rows}
         print(json.dumps(result, indent=2))
 
 

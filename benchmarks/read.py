@@ -26,8 +26,8 @@ import transformers
 
 import everlong
 from everlong.data import shipped_books
-from everlong.demo import cpu_name
 from everlong.kv_frame import KvFrame
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, dtype_name, load
 
 
@@ -116,7 +116,7 @@ def main() -> None:
         assert isinstance(mm.frame, KvFrame)
         frame, stats = mm.frame.bytes.total, mm.memory.stats()
     result = {
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "torch": torch.__version__,
         "dtype": dtype_name(model.dtype),
         "chunk_tokens": chunk,

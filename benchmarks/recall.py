@@ -25,7 +25,7 @@ from grown_memory import grow, read_seed
 
 import everlong
 from everlong.attach import ServedModel
-from everlong.demo import cpu_name
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 from everlong.recall import Tapped, query_layers, search, tap_question
 
@@ -105,10 +105,10 @@ def main() -> None:
         for size in sorted(options.sizes):
             costs.append(measure(mm, grow(mm, size), options.rounds))
     if options.json:
-        result = {"cpu": cpu_name(), "threads": torch.get_num_threads(), "costs": list(map(dataclasses.asdict, costs))}
+        result = {"cpu": processor(), "threads": torch.get_num_threads(), "costs": list(map(dataclasses.asdict, costs))}
         print(json.dumps(result, indent=2))
         return
-    print(f"{cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {options.model}")
+    print(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {options.model}")
     print(
         f"{'memory':>12} {'search':>9} {'restore':>9} {'both':>9} | {'plain read':>10} {'ratio':>6} | {'question':>9} "
         f"{'read again':>10}"

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from everlong import _core
-from everlong.demo import cpu_name
+from everlong.machine import processor
 
 LAYERS, KV_HEADS, HEAD_DIM, PAGE_TOKENS, BLOCK_TOKENS = 30, 3, 64, 64, 512
 QUEUE_DEPTH = 32
@@ -232,7 +232,7 @@ def main() -> None:
                 f"{needed / 1e9:.0f} GB are needed in {folder.parent}: fewer --tokens, or another --folder"
             )
         result: dict[str, Any] = {
-            "cpu": cpu_name(),
+            "cpu": processor(),
             "tokens": benchmark.tokens,
             "page_bytes": benchmark.page_bytes,
         }

@@ -26,9 +26,9 @@ import numpy as np
 
 import everlong
 from everlong.attach import ServedModel
-from everlong.demo import cpu_name
 from everlong.eval.facts import Kind, make_facts
 from everlong.eval.paraphrases import PARAPHRASES
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 from everlong.prompt import build_prompt
 from everlong.recall import head_queries, tap_question
@@ -124,7 +124,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
     both = list(zip(ranked["one"], ranked["two"], strict=True))
     kept = [len(one.best & two.scored) / len(one.best) for one, two in both]
     return {
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "pages": asked.pages,
         "questions": len(asked.questions),
         "scored exactly": max(len(two.scored) for _, two in both),

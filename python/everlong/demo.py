@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pathlib
-import platform
 import shutil
 import sys
 import time
@@ -23,6 +22,7 @@ from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong.eval.pictures import require_matplotlib
 from everlong.eval.room import check_room
+from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run_demo(
         minutes = MINUTES
     tokens = tokens if tokens is not None else TOKENS
     books, readings = books_enough(tokens, corpus)
-    console.print(f"everlong demo on {cpu_name()}, {os.cpu_count()} cores")
+    console.print(f"everlong demo on {processor()}, {os.cpu_count()} cores", soft_wrap=True)
     network, tokenizer = load(model)
     console.print(f"loaded {model} in {time.monotonic() - started:.0f} s, {str(network.dtype).removeprefix('torch.')}")
 
@@ -235,14 +235,3 @@ def show_free_question(mm: MemoryModel, question: str, console: Console) -> None
             markup=False,
             soft_wrap=True,
         )
-
-
-def cpu_name() -> str:
-    """The processor as the system names it."""
-    try:
-        for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -50,7 +50,7 @@ INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 
 # The Python package from the bottom up: a module imports from the rows above its own in this list only.
 PYTHON_LAYERS = (
-    {"errors", "_native"},
+    {"errors", "_native", "machine"},
     {"_core"},
     {"embedding"},
     {"ops", "index", "config", "control", "progress", "interrupts", "encoding", "prompt", "data", "transfer", "where"},
