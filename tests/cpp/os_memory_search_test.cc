@@ -238,6 +238,26 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
   }
 }
 
+TEST(OsMemorySearchTest, NothingComesBackOfAStreamThatIsWhollyInTheFrame) {
+  const Filled filled = FilledInRam(9, 30);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  int others = 0;
+  for (const Block& block : filled.blocks) {
+    SearchRequest request = QuestionFor(block, block.span.size() - 1, 2.0F).Request();
+    request.stream = 1;
+    request.resident_from = 3;  // where rolling begins behind the sinks while nothing has left
+    request.max_groups = 100;
+    request.token_budget = 10000;
+    const auto result = filled.memory->Search(request);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    for (const FoundGroup& group : result->groups) {
+      EXPECT_NE(group.stream, 1);
+      ++others;
+    }
+  }
+  EXPECT_GT(others, 0);
+}
+
 // What a filter lets through, by its definition.
 bool Passes(const Block& block, const SearchFilter& filter) {
   bool passes = filter.sources.empty();

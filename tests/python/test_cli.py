@@ -135,7 +135,7 @@ def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> 
 
 def test_ask_beside_a_process_that_reads(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
-    book.write_text("once upon a time there was a fox. The key is Zq7#Kx9. " * 8)
+    book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 80)
     assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
     command = ["ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3"]
     with Memory.open(memory):  # as a reading process holds it
@@ -145,6 +145,16 @@ def test_ask_beside_a_process_that_reads(saved_model: Path, tmp_path: Path) -> N
         kept = everlong(*command, "--remember")
         assert kept.returncode == 1
         assert "is being written" in kept.stderr
+
+
+def test_ask_about_text_that_is_still_in_the_frame_cites_nothing(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
+    book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 4)
+    assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
+    ask = everlong("ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3")
+    assert ask.returncode == 0, ask.stderr
+    assert "nothing came back" in ask.stdout
+    assert "[book, tokens" not in ask.stdout
 
 
 def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) -> None:

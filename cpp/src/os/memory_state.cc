@@ -422,8 +422,8 @@ index::PageFilter Memory::State::Recallable(int64_t stream, int64_t resident_fro
     if (!block.Passes(filter)) continue;
     for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal) {
       const index::PageEntry& entry = directory.at(ordinal);
-      // A page of which a part has left the frame can come back: MemoryOs::Recall places that part.
-      const bool resident = entry.stream == stream && entry.span.begin >= resident_from;
+      // A page of which a part has left the frame can come back: MemoryOs::Recall places that part. Sinks never leave.
+      const bool resident = entry.stream == stream && entry.span.begin + entry.sink_tokens >= resident_from;
       const bool only_sinks = entry.sink_tokens >= entry.span.size();
       recallable.Set(ordinal, !resident && !only_sinks);
     }

@@ -99,6 +99,8 @@ def ask(
     print(answer.text.strip())
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
+    if not answer.recalled:
+        print("\n[nothing came back: what was read last stands before the model anyway]")
 
 
 def _attached(model: str, memory: Path | Memory, settings: list[str] | None) -> MemoryModel:
