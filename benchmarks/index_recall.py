@@ -37,9 +37,8 @@ import everlong
 from everlong.attach import ServedModel
 from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
 from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import Fact, Kind, make_facts
+from everlong.eval.facts import PARAPHRASES, Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
-from everlong.eval.paraphrases import PARAPHRASES
 from everlong.models import load
 from everlong.prompt import build_prompt
 from everlong.recall import head_queries, mean_query, tap_question

@@ -26,8 +26,7 @@ import numpy as np
 
 import everlong
 from everlong.attach import ServedModel
-from everlong.eval.facts import Kind, make_facts
-from everlong.eval.paraphrases import PARAPHRASES
+from everlong.eval.facts import PARAPHRASES, Kind, make_facts
 from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
 from everlong.prompt import build_prompt

@@ -129,7 +129,7 @@ def test_a_home_city_is_nobodys_best_thing_to_do() -> None:
 
 
 def test_unknown_kind_and_exhausted_keys_are_said() -> None:
-    with pytest.raises(ValueError, match="pass-key, uuid, name, best-thing, quote"):
+    with pytest.raises(ValueError, match="pass-key, uuid, name, best-thing, quote, paraphrase"):
         make_facts(["riddle"], 1)
     with pytest.raises(ValueError, match="'best-thing' have distinct keys"):
         make_facts(["best-thing"], 1000)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from everlong.eval.development import DEVELOPMENT
-from everlong.eval.paraphrases import PARAPHRASES
+from everlong.eval.facts import PARAPHRASES, make_facts
 
 _FUNCTION_WORDS = """because before does every from have into made make makes nobody nothing once over owing that their
 there these they were what when where which while will with without after"""
@@ -40,3 +42,18 @@ def test_the_statement_gives_the_answer_and_the_question_does_not() -> None:
     for fact in PARAPHRASES + DEVELOPMENT:
         assert fact.accept(fact.statement), fact.statement
         assert not fact.accept(fact.question), fact.question
+
+
+def test_they_are_drawn_like_any_kind() -> None:
+    drawn = make_facts(["paraphrase"], len(PARAPHRASES), seed=3)
+    assert sorted(fact.key for fact in drawn) == sorted(fact.key for fact in PARAPHRASES)
+    assert len({fact.key for fact in drawn}) == len(drawn)
+    assert make_facts(["paraphrase"], 5, seed=3) == drawn[:5]
+    assert make_facts(["paraphrase"], 5, seed=4) != drawn[:5]
+    with pytest.raises(ValueError, match="only 48 facts of kind 'paraphrase'"):
+        make_facts(["paraphrase"], 49)
+
+
+def test_to_draw_them_too_leaves_the_other_kinds_as_they_are() -> None:
+    others = make_facts(["uuid", "name"], 4, seed=1)
+    assert make_facts(["uuid", "name", "paraphrase"], 4, seed=1)[:8] == others

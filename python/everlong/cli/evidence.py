@@ -65,7 +65,11 @@ def eval_niah(
     lengths: Annotated[str, typer.Option(help="Where to ask, ascending: 32K,128K; instead of --tokens.")] = "",
     facts: Annotated[int, typer.Option(help="Facts of each kind at each length.")] = 10,
     kinds: Annotated[
-        str, typer.Option(help="Kinds of facts, by commas; all five: pass-key,uuid,name,best-thing,quote.")
+        str,
+        typer.Option(
+            help="Kinds of facts, by commas: pass-key,uuid,name (the default),best-thing,quote; paraphrase: 48 "
+            "facts that are asked for in other words."
+        ),
     ] = "",
     seed: Seed = 0,
     corpus: Corpus = None,

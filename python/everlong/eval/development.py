@@ -6,8 +6,7 @@ questions. It shares no fact and no answer with PARAPHRASES.
 
 from __future__ import annotations
 
-from everlong.eval.facts import Fact, planted_together
-from everlong.eval.paraphrases import paraphrased
+from everlong.eval.facts import Fact, paraphrased, planted_together
 
 # Statement, question, answer, a line each.
 _TEXT = """

@@ -12,16 +12,18 @@ import itertools
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeVar, get_args
 
 from everlong.eval import words
+from everlong.eval.paraphrases import PARAPHRASED
 from everlong.eval.patterns import NUMBER, UUID
 
-# Facts of the last kind are a fixed list (everlong.eval.paraphrases), the others are drawn.
+T = TypeVar("T")
+# Facts of the last kind are taken from a fixed list (everlong.eval.paraphrases), the others are made up.
 Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase"]
 KINDS: tuple[Kind, ...] = get_args(Kind)[:-1]
-# Those that SmolLM2-135M answers with the fact in front of it; it fails the others even then.
+# Those that SmolLM2-135M answers most surely with the fact in front of it.
 DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
 
 _NUMBER = re.compile(NUMBER)
@@ -79,6 +81,14 @@ def _plain(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
+def paraphrased(statement: str, question: str, answer: str) -> Fact:
+    """A fact that is asked for in other words; its key is its answer."""
+    return Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
+
+
+PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*pair) for pair in PARAPHRASED)
+
+
 def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact]:
     """`per_kind` facts of every kind, kind after kind; all keys are distinct, and the same seed gives the same facts.
 
@@ -92,10 +102,11 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
         "name": draw.name,
         "best-thing": draw.best_thing,
         "quote": draw.quote,
+        "paraphrase": draw.paraphrase,
     }
     for kind in kinds:
         if kind not in makers:
-            raise ValueError(f"no fact kind {kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"no fact kind {kind!r}; there are {', '.join(makers)}")
     facts = []
     for kind in kinds:
         for number in range(per_kind):
@@ -104,6 +115,11 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
             except StopIteration:
                 raise ValueError(f"only {number} facts of kind {kind!r} have distinct keys") from None
     return list(planted_together(facts))
+
+
+def _shuffled(rng: random.Random, items: Sequence[T]) -> Iterator[T]:
+    """Each once; nothing is drawn before the first is wanted."""
+    yield from rng.sample(items, len(items))
 
 
 class _Draw:
@@ -118,6 +134,7 @@ class _Draw:
         self._visited = iter(cities[::2])
         self._homes = itertools.cycle(cities[1::2])
         self._numbers: set[str] = set()
+        self._paraphrased = _shuffled(rng, PARAPHRASED)
 
     def pass_key(self) -> Fact:
         key = next(self._things)
@@ -183,6 +200,9 @@ class _Draw:
             answer=saying,
             max_new_tokens=40,
         )
+
+    def paraphrase(self) -> Fact:
+        return paraphrased(*next(self._paraphrased))
 
     def _number(self) -> str:
         while True:

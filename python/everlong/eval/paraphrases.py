@@ -1,15 +1,13 @@
 """Facts that are asked for in other words: what finds them knows what a text means, not how it is spelled.
 
 A question shares at most one content word with its statement, and no name, number or answer. Nothing in everlong is
-tuned or trained on PARAPHRASES; what is tuned is tuned on a second set of the same making (everlong.eval.development).
+tuned or trained on them; what is tuned is tuned on a second set of the same making (everlong.eval.development).
 """
 
 from __future__ import annotations
 
-from everlong.eval.facts import Fact, planted_together
-
 # (statement, question, answer)
-_PAIRS: tuple[tuple[str, str, str], ...] = (
+PARAPHRASED: tuple[tuple[str, str, str], ...] = (
     (
         "Marta Lindqvist mends antique clocks in a workshop beside the docks.",
         "Who repairs old timepieces near the harbour?",
@@ -251,11 +249,3 @@ _PAIRS: tuple[tuple[str, str, str], ...] = (
         "balloons",
     ),
 )
-
-
-def paraphrased(statement: str, question: str, answer: str) -> Fact:
-    """A fact of this kind; its key is its answer."""
-    return Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
-
-
-PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*pair) for pair in _PAIRS)
