@@ -556,8 +556,8 @@ class MemoryModel:
         """How well the text is predicted after all that was read. Nothing is written.
 
         Every `recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest archived
-        blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as "recent" has,
-        "window" nothing; None as configured.
+        blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find, "window"
+        nothing; None as configured.
         """
         self._ready()
         require_choice("policy", policy or "prompt", PerplexityPolicy)
@@ -595,12 +595,11 @@ class MemoryModel:
         recalled = Recalled()
         if policy == "recent":
             recalled = Recalled(self._recent_pages(self.config.recent_blocks))
-        elif policy == "random":
-            count = self.config.recent_blocks * self.config.block_tokens // self.config.page_tokens
-            recalled = Recalled(core.random_pages(os.stream, os.rolling[0], count, seed))
-        elif policy == "prompt" and len(newest) > 0:
+        elif policy in ("prompt", "random") and len(newest) > 0:
             found = self._find(Prompt(newest, slice(0, len(newest))))
             recalled = found.recalled(self.config.order, self.config.recalled_temperature)
+            if policy == "random":
+                recalled = Recalled(core.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))
         self.frame.recall(recalled.pages, recalled.temperatures)
 
     # --- life

@@ -2,17 +2,20 @@
 
 Files: `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded), one JSON file
 a model, named by the fingerprint of its weights and RoPE. Nothing depends on them: what is missing or damaged is found
-anew.
+anew. An evaluation keeps them in a folder of its own: what it finds must not depend on what else ran on the machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import tempfile
+from collections.abc import Iterator
 
 from everlong import _core
 from everlong.fingerprint import Fingerprint
@@ -20,6 +23,7 @@ from everlong.fingerprint import Fingerprint
 FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
 
 _ATTRIBUTE = "index_profile"
+_own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("profiles", default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +87,20 @@ def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
             written.unlink()
 
 
+@contextlib.contextmanager
+def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
+    """Inside, this thread's models find and keep their profiles in `folder` alone; None: in one that goes after it."""
+    with contextlib.ExitStack() as undone:
+        if folder is None:
+            folder = pathlib.Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="everlong-")))
+        token = _own_folder.set(folder)
+        undone.callback(_own_folder.reset, token)
+        yield
+
+
 def _file(prints: Fingerprint) -> pathlib.Path:
     name = hashlib.sha256(f"{prints.weights} {prints.rope}".encode()).hexdigest()[:32]
-    return _cache_folder() / "profiles" / f"{name}.json"
+    return (_own_folder.get() or _cache_folder() / "profiles") / f"{name}.json"
 
 
 def _cache_folder() -> pathlib.Path:

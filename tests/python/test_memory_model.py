@@ -480,6 +480,23 @@ def test_a_misspelt_policy_of_a_perplexity_is_told(mm) -> None:
         mm.perplexity("some text", policy="prompts")
 
 
+def test_random_pages_of_a_perplexity_are_as_many_as_its_queries_find(mm, monkeypatch: pytest.MonkeyPatch) -> None:
+    mm.read(random_text(3000))
+    recalled: dict[str, list[set[tuple[int, int]]]] = {"prompt": [], "random": []}
+    recall = mm.frame.recall
+    for policy, pages_of in recalled.items():
+
+        def noting(pages, temperatures=(), seen=pages_of) -> None:
+            seen.append({(page.block, page.page) for page in pages})
+            recall(pages, temperatures)
+
+        monkeypatch.setattr(mm.frame, "recall", noting)
+        mm.perplexity(random_text(40, seed=2), policy=policy)
+    assert [len(pages) for pages in recalled["random"]] == [len(pages) for pages in recalled["prompt"]]
+    assert recalled["prompt"][0]
+    assert recalled["random"] != recalled["prompt"]
+
+
 def test_perplexity_after_the_newest_text_was_forgotten(mm) -> None:
     mm.read(random_text(1500), source="note")
     mm.memory.forget(source="note")

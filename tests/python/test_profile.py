@@ -46,6 +46,20 @@ def test_few_pages_and_unwritable_folders_leave_nothing(cache: Path) -> None:
     assert load() is None
 
 
+def test_an_evaluation_neither_sees_nor_leaves_profiles_of_the_machine(cache: Path, tmp_path: Path) -> None:
+    profiles.save_model_profile(PRINTS, PROFILE)
+    found = dataclasses.replace(PROFILE, seed=1)
+    for folder in (tmp_path / "run", None):
+        with profiles.profiles_in(folder):
+            assert load() is None
+            profiles.save_model_profile(PRINTS, found)
+            assert load() == found
+        assert load() == PROFILE
+    with profiles.profiles_in(tmp_path / "run"):
+        assert load() == found
+    assert len(list((cache / "profiles").iterdir())) == 1
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"heads": 3}', '{"heads": [[1, 2, 3]], "colour": 1}'])
 def test_damaged_file_is_passed_over(cache: Path, text: str) -> None:
     profiles.save_model_profile(PRINTS, PROFILE)

@@ -2,7 +2,7 @@
 
 Every book is read into a fresh memory up to its first place, scored there, read on to the next, and so on. The tokens
 that follow a place are scored by the window alone, with the newest blocks recalled (`recent`), with what the newest
-tokens' own queries find (`prompt`), with as many random pages (the control: any text at all helps a little), and by
+tokens' own queries find (`prompt`), with as many random pages (`random`, the control: any text helps a little), and by
 plain transformers with full attention over as much of what was read as the model's own window holds.
 `recovered_fraction` is (window - memory) / (window - full), in nats, over all places. The memory's own codec is held
 against an archive in bf16, read anew.
@@ -26,6 +26,7 @@ from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
+from everlong.profile import profiles_in
 from everlong.prompt import start_ids
 
 if TYPE_CHECKING:
@@ -152,7 +153,11 @@ def run_ppl(
     losses_of: list[_Losses] = []
     for number, part in enumerate(chosen):
         before = kept.find(number=number) if kept is not None else []
-        losses_there = before[0]["losses"] if before else _score(network, tokenizer, memory_config, config, part)
+        if before:
+            losses_there = before[0]["losses"]
+        else:
+            with profiles_in(None):  # every book's memory calibrates itself
+                losses_there = _score(network, tokenizer, memory_config, config, part)
         if kept is not None and not before:
             kept.add(number=number, losses=losses_there)
         for first, losses in zip(part.firsts, losses_there, strict=True):
