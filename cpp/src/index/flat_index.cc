@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
@@ -93,24 +94,28 @@ class FlatIndex final : public VectorIndex {
 
   Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
     EVERLONG_RETURN_IF_ERROR(CheckVectors(vectors, std::ssize(ids), options_.dimension, "vectors"));
-    const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
     const std::unique_lock writing(guard_);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const bool taken = ids[i] >= 0 && !rows_of_.try_emplace(ids[i], static_cast<int32_t>(ids_.size() + i)).second;
-      if (ids[i] >= 0 && !taken) continue;
-      for (size_t added = 0; added < i; ++added) rows_of_.erase(ids[added]);
-      if (taken) return AlreadyExistsError("id " + std::to_string(ids[i]) + " is in the index");
-      return InvalidArgumentError("id is " + std::to_string(ids[i]) + ", expected 0 or more");
+    const size_t before = ids_.size();
+    size_t named = 0;  // of `ids`, in rows_of_
+    Status refused;
+    try {
+      const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
+      SetRows(before + ids.size());
+      for (; named < ids.size() && refused.ok(); ++named) {
+        ids_[before + named] = ids[named];
+        refused = Name(ids[named], before + named);
+      }
+      if (refused.ok()) {
+        Encode(padded, before);
+        return OkStatus();
+      }
+      --named;                               // the one that is refused stays with whom it was
+    } catch (const std::exception& error) {  // out of memory
+      refused = CapacityError(std::string("the index cannot grow: ") + error.what());
     }
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    const size_t first = rows_.size();
-    rows_.resize(first + ids.size() * row_bytes_);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const auto row = std::span(padded).subspan(i * static_cast<size_t>(width_), static_cast<size_t>(width_));
-      const float scale = EncodeRow(row, options_.storage, rows_.data() + first + i * row_bytes_);
-      if (HasScale(options_.storage)) scales_.push_back(scale);
-    }
-    return OkStatus();
+    for (const int64_t id : ids.first(named)) rows_of_.erase(id);
+    SetRows(before);
+    return refused;
   }
 
   int64_t Remove(std::span<const int64_t> ids) override {
@@ -202,6 +207,29 @@ class FlatIndex final : public VectorIndex {
   }
 
  private:
+  // Room for so many rows; fewer never fails.
+  void SetRows(size_t count) {
+    rows_.resize(count * row_bytes_);
+    if (HasScale(options_.storage)) scales_.resize(count);
+    ids_.resize(count);
+  }
+
+  Status Name(int64_t id, size_t row) {
+    if (id < 0) return InvalidArgumentError("id is " + std::to_string(id) + ", expected 0 or more");
+    if (rows_of_.try_emplace(id, static_cast<int32_t>(row)).second) return OkStatus();
+    return AlreadyExistsError("id " + std::to_string(id) + " is in the index");
+  }
+
+  // Fills the rows from `first` on.
+  void Encode(std::span<const float> padded, size_t first) {
+    const auto width = static_cast<size_t>(width_);
+    for (size_t row = first; row < ids_.size(); ++row) {
+      const float scale =
+          EncodeRow(padded.subspan((row - first) * width, width), options_.storage, rows_.data() + row * row_bytes_);
+      if (HasScale(options_.storage)) scales_[row] = scale;
+    }
+  }
+
   FlatOptions options_;
   int64_t width_;
   size_t row_bytes_;

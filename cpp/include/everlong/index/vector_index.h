@@ -52,7 +52,8 @@ class VectorIndex {
   virtual ~VectorIndex() = default;
 
   // vectors [ids.size(), dimension()]. kInvalidArgument on a wrong size, a negative id, a NaN or a number beyond
-  // +-2^48; kAlreadyExists when an id is here or named twice. The index is then unchanged.
+  // +-2^48; kAlreadyExists when an id is here or named twice. The index is then unchanged. kCapacity when there is no
+  // memory for them: a flat index is unchanged then too, a graph may have some of them.
   virtual Status Add(std::span<const int64_t> ids, std::span<const float> vectors) = 0;
   // How many of them were here. Their room is used again.
   virtual int64_t Remove(std::span<const int64_t> ids) = 0;
