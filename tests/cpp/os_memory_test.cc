@@ -204,6 +204,42 @@ TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
   }
 }
 
+// As another program may write them, block by block.
+TEST(OsMemoryTest, BlocksThatNobodyCouldHaveAppendedAreCorrupt) {
+  std::mt19937_64 random(40);
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path());
+  int made = 0;
+  const auto refuses = [&](const std::vector<Block>& blocks) {
+    const std::filesystem::path memory = folder.path() / ("memory" + std::to_string(made));
+    const std::filesystem::path file = folder.path() / ("file" + std::to_string(made++));
+    {
+      const auto store = store::MemoryStore::Create(memory, TestManifest()).value();
+      for (const Block& block : blocks) {
+        const std::vector<std::byte> payload = block.Payload();
+        const std::vector<int64_t> page_bytes{std::ssize(payload)};
+        store::BlockDraft draft = DraftOf(block);
+        draft.payload = payload;
+        draft.page_bytes = page_bytes;
+        ASSERT_TRUE(store->Append(draft).ok());
+      }
+      ASSERT_TRUE(store->Export(file).ok());
+    }
+    EXPECT_EQ(Memory::Open(memory, false).status().code(), StatusCode::kCorrupt);
+    EXPECT_EQ(Memory::Open(memory, true).status().code(), StatusCode::kCorrupt);
+    EXPECT_EQ(Memory::Import(file, folder.path() / "made").status().code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "made"));
+  };
+  const Block first = RandomBlock(random, 0, 4, 4);
+  refuses({first, RandomBlock(random, 0, 4, 3)});
+  refuses({first, RandomBlock(random, 0, 7, 3)});
+  refuses({first, RandomBlock(random, 0, 0, 4)});
+  refuses({RandomBlock(random, -1, 0, 4)});
+  Block negative = first;
+  negative.ids[2] = -1;
+  refuses({negative});
+}
+
 TEST(OsMemoryTest, AForkTakesNothingAway) {
   const TemporaryFolder folder;
   const Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 39, 4);

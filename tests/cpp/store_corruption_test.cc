@@ -192,6 +192,7 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
   // Ids that were given would be given again.
   ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
   ExpectCorrupt(open_after("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
+  ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 9223372036854775807").status(), catalog());
   EXPECT_EQ(open_after("PRAGMA user_version = 2; UPDATE sqlite_sequence SET seq = 6").status().code(),
             StatusCode::kNewerFormat);
 

@@ -1,4 +1,7 @@
 // A memory as one file, and what a damaged one does; tensors beside the kv.
+#include <cstring>
+
+#include "everlong/base/crc32c.h"
 #include "store_fixture.h"
 
 namespace everlong::store {
@@ -100,6 +103,52 @@ TEST_F(StoreExport, ADamagedFileIsRefusedAndNothingIsMade) {
   }
   WriteFile(file, good + "x");
   EXPECT_EQ(MemoryStore::Import(file, std::nullopt).status().code(), StatusCode::kCorrupt);
+}
+
+// The file with another number at byte `at` of the body of its last chunk of a type, and the checksum that this has.
+std::string WithNumber(std::string file, uint32_t type, size_t at, int64_t number) {
+  constexpr size_t kHeader = 16;
+  size_t last = 0;
+  uint64_t length = 0;
+  for (size_t chunk = 16; chunk + kHeader <= file.size(); chunk += kHeader + length) {
+    uint32_t found = 0;
+    std::memcpy(&found, file.data() + chunk, sizeof found);
+    std::memcpy(&length, file.data() + chunk + 8, sizeof length);
+    if (found == type) last = chunk;
+  }
+  std::memcpy(&length, file.data() + last + 8, sizeof length);
+  std::memcpy(file.data() + last + kHeader + at, &number, sizeof number);
+  const auto bytes = std::as_bytes(std::span(file));
+  uint32_t crc = Crc32c(bytes.subspan(last, 4));
+  crc = Crc32c(bytes.subspan(last + 8, 8 + length), crc);
+  std::memcpy(file.data() + last + 4, &crc, sizeof crc);
+  return file;
+}
+
+TEST_F(StoreExport, IdsThatNoBlockMayHaveAreRefused) {
+  constexpr uint32_t kBlock = 2;
+  constexpr uint32_t kEnd = 5;
+  const std::filesystem::path file = root_ / "export";
+  ASSERT_OK(store_->Export(file));
+  const std::string good = ReadFile(file);
+  for (const std::string& bad :
+       {WithNumber(good, kEnd, 0, INT64_MAX), WithNumber(good, kEnd, 0, INT64_MIN),
+        WithNumber(good, kEnd, 0, kLargestBlockId + 2),
+        WithNumber(WithNumber(good, kEnd, 0, kLargestBlockId + 2), kBlock, 0, kLargestBlockId + 1)}) {
+    WriteFile(file, bad);
+    EXPECT_EQ(MemoryStore::Import(file, root_ / "copy").status().code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(std::filesystem::exists(root_ / "copy"));
+  }
+  WriteFile(file, WithNumber(good, kEnd, 0, kLargestBlockId));
+  auto copy = MemoryStore::Import(file, root_ / "copy");
+  ASSERT_OK(copy.status());
+  EXPECT_EQ((*copy)->Append(blocks_[0].Draft()).value(), kLargestBlockId);
+  copy->reset();
+  copy = MemoryStore::Open(root_ / "copy", false);
+  ASSERT_OK(copy.status());
+  EXPECT_EQ((*copy)->Append(blocks_[0].Draft()).status().code(), StatusCode::kCapacity);
+  EXPECT_EQ((*copy)->Submit(blocks_[0].Draft()).status().code(), StatusCode::kCapacity);
+  ExpectStored(**copy, blocks_[0], kLargestBlockId);
 }
 
 // Into a folder of a person's own: what is his stays.

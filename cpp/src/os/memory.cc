@@ -35,9 +35,10 @@ Result<kv::PayloadLayout> LayoutOfStore(const store::MemoryStore& store) {
 Status RequireIndexable(const store::MemoryStore& store) {
   EVERLONG_ASSIGN_OR_RETURN(const kv::PayloadLayout layout, LayoutOfStore(store));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store.Blocks());
+  StoredBlocks stored(layout, NameOf(store));
   for (const store::BlockInfo& info : infos) {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, store.TokenIds(info.id));
-    EVERLONG_RETURN_IF_ERROR(CheckStored(info, std::ssize(token_ids), layout, NameOf(store)));
+    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, token_ids));
   }
   return OkStatus();
 }

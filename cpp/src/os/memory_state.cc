@@ -118,16 +118,25 @@ std::string NameOf(const store::MemoryStore& store) {
   return folder ? folder->string() : "the memory in RAM";
 }
 
-Status CheckStored(const store::BlockInfo& info, int64_t token_ids, const kv::PayloadLayout& layout,
-                   const std::string& name) {
-  const int64_t tokens = info.span.size();
-  const int64_t pages = layout.layers > 0 ? layout.PageCount(tokens) : 0;  // with a payload
-  if (tokens >= 1 && info.pages == pages && info.payload_bytes == layout.BlockBytes(tokens) && token_ids == tokens) {
-    return OkStatus();
+Status StoredBlocks::CheckNext(const store::BlockInfo& info, std::span<const int32_t> token_ids) {
+  const std::string name = memory_ + ": block " + std::to_string(info.id);
+  const TokenSpan span = info.span;
+  int64_t& end = ends_[info.stream];
+  if (info.id < 1 || info.id > store::kLargestBlockId || info.stream < 0 || span.begin < end || span.empty()) {
+    return CorruptError(name + " cannot hold tokens [" + std::to_string(span.begin) + ", " + std::to_string(span.end) +
+                        ") of stream " + std::to_string(info.stream) + " behind token " + std::to_string(end));
   }
-  return CorruptError(name + ": block " + std::to_string(info.id) + " of " + std::to_string(tokens) + " tokens has " +
-                      std::to_string(info.pages) + " pages, " + std::to_string(info.payload_bytes) + " bytes and " +
-                      std::to_string(token_ids) + " token ids");
+  end = span.end;
+  const int64_t tokens = span.size();
+  const int64_t pages = layout_.layers > 0 ? layout_.PageCount(tokens) : 0;  // with a payload
+  if (info.pages != pages || info.payload_bytes != layout_.BlockBytes(tokens) || std::ssize(token_ids) != tokens) {
+    return CorruptError(name + " of " + std::to_string(tokens) + " tokens has " + std::to_string(info.pages) +
+                        " pages, " + std::to_string(info.payload_bytes) + " bytes and " +
+                        std::to_string(token_ids.size()) + " token ids");
+  }
+  const auto negative = std::ranges::find_if(token_ids, [](int32_t id) { return id < 0; });
+  if (negative == token_ids.end()) return OkStatus();
+  return CorruptError(name + " has a token id " + std::to_string(*negative));
 }
 
 Status Memory::State::LoadIndexes() {
@@ -147,11 +156,12 @@ Status Memory::State::LoadIndexes() {
     heads.reset();
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store->Blocks());
+  StoredBlocks stored(layout, Name());
   for (const store::BlockInfo& info : infos) {
     const auto token_ids = store->TokenIds(info.id);
     if (ForgottenByWriter(token_ids.status())) continue;
     EVERLONG_RETURN_IF_ERROR(token_ids.status());
-    EVERLONG_RETURN_IF_ERROR(CheckStored(info, std::ssize(*token_ids), layout, Name()));
+    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, *token_ids));
     EVERLONG_RETURN_IF_ERROR(AddToIndexes(info, *token_ids, {}));
   }
   if (page_vectors) {
@@ -211,7 +221,8 @@ Status Memory::State::RemoveFromIndexes(int64_t id, std::span<const int32_t> tok
   }
   if (page_vectors) page_vectors->Remove(id);
   const auto stream = streams.find(block.stream);
-  stream->second.erase(block.span.begin);
+  const auto at = stream->second.find(block.span.begin);
+  if (at != stream->second.end() && at->second == id) stream->second.erase(at);
   if (stream->second.empty()) streams.erase(stream);
   blocks.erase(found);
   for (int32_t page = 0; page < block.count; ++page) {

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/fair_shared_mutex.h"
@@ -43,9 +44,19 @@ inline constexpr std::array kSavedIndexes = {kHeadsFile, kMeanPoolFile, kHnswFil
 
 // What messages call a memory.
 std::string NameOf(const store::MemoryStore& store);
-// kCorrupt when a block that is stored is not one of this layout.
-Status CheckStored(const store::BlockInfo& info, int64_t token_ids, const kv::PayloadLayout& layout,
-                   const std::string& name);
+
+// Of stored blocks, in the order of their ids: whether Append could have stored them.
+class StoredBlocks {
+ public:
+  StoredBlocks(const kv::PayloadLayout& layout, std::string memory) : layout_(layout), memory_(std::move(memory)) {}
+  // kCorrupt when the next one is not of this layout, or overlaps what came before.
+  Status CheckNext(const store::BlockInfo& info, std::span<const int32_t> token_ids);
+
+ private:
+  kv::PayloadLayout layout_;
+  std::string memory_;
+  std::map<int64_t, int64_t> ends_;  // of streams
+};
 
 struct Memory::State {
   // Ordinals of a block's pages in the directory.

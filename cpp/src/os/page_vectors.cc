@@ -10,6 +10,7 @@ namespace {
 
 // A vector's id names its block, its page in the block and its number in the page.
 constexpr int64_t kPagesOfBlock = int64_t{1} << 24;
+static_assert(store::kLargestBlockId <= INT64_MAX / (kPagesOfBlock * kMaxPageVectors));
 
 int64_t IdOf(int64_t block, int32_t page, int32_t number) {
   return (block * kPagesOfBlock + page) * kMaxPageVectors + number;

@@ -29,8 +29,13 @@ AppendQueue::~AppendQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-int64_t AppendQueue::TakeId() {
+Status AppendQueue::CheckIdsAreLeft() const {
+  return next_id_ <= kLargestBlockId ? OkStatus() : CapacityError("every id that a block may have was given");
+}
+
+Result<int64_t> AppendQueue::TakeId() {
   const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(CheckIdsAreLeft());
   return next_id_++;
 }
 
@@ -49,6 +54,7 @@ Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return pending_.empty() || bytes_ + bytes <= budget_ || !failure_.ok(); });
   EVERLONG_RETURN_IF_ERROR(failure_);
+  EVERLONG_RETURN_IF_ERROR(CheckIdsAreLeft());
   if (!thread_.joinable()) {  // before a block stands in the queue, for without one it would stand there for good
     try {
       thread_ = std::thread([this] { Work(); });

@@ -52,8 +52,9 @@ class AppendQueue {
   AppendQueue(const AppendQueue&) = delete;
   AppendQueue& operator=(const AppendQueue&) = delete;
 
-  // An id for a block that does not go through the queue; GiveBack where it was not stored.
-  int64_t TakeId();
+  // An id for a block that does not go through the queue; GiveBack where it was not stored. kCapacity after
+  // kLargestBlockId.
+  Result<int64_t> TakeId();
   void GiveBack(int64_t id);
   void SkipIdsBelow(int64_t next);
   Result<int64_t> Submit(const BlockDraft& draft);
@@ -66,6 +67,7 @@ class AppendQueue {
 
  private:
   void Work();
+  [[nodiscard]] Status CheckIdsAreLeft() const;
 
   const int64_t budget_;
   const Commit commit_;

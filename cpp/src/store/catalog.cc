@@ -317,6 +317,10 @@ Status Catalog::Verify() {
     return CorruptError("catalog '" + database_.name() + "' is damaged: block " + std::to_string(highest) +
                         " is above the last id given, " + std::to_string(sequence));
   }
+  if (sequence > kLargestBlockId) {
+    return CorruptError("catalog '" + database_.name() + "' is damaged: the last id given is " +
+                        std::to_string(sequence));
+  }
   return OkStatus();
 }
 

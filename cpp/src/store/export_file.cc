@@ -266,7 +266,7 @@ class Importer {
     }
     const std::vector<int32_t> token_ids = unpacker.Numbers<int32_t>();
     const std::vector<int64_t> page_bytes = unpacker.Numbers<int64_t>();
-    if (!unpacker.finished() || id <= newest_ || id == INT64_MAX || draft.sink_tokens != sink_tokens ||
+    if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || draft.sink_tokens != sink_tokens ||
         draft.span.begin < 0 || draft.span.end < draft.span.begin) {
       return reader_.Corrupt("block " + std::to_string(id) + " cannot be");
     }
@@ -307,7 +307,8 @@ class Importer {
     Unpacker unpacker(body);
     const auto next_id = unpacker.Number<int64_t>();
     const auto blocks = unpacker.Number<int64_t>();
-    if (!unpacker.finished() || !reader_.finished() || blocks != blocks_ || next_id <= newest_) {
+    if (!unpacker.finished() || !reader_.finished() || blocks != blocks_ || next_id <= newest_ ||
+        next_id - 1 > kLargestBlockId) {
       return reader_.Corrupt("its end does not fit what comes before it");
     }
     return store_.ReserveIdsBelow(next_id);

@@ -88,7 +88,8 @@ Result<int64_t> Store::Append(const BlockDraft& draft) {
   queue_->Wait();
   EVERLONG_RETURN_IF_ERROR(queue_->failure());
   const std::scoped_lock lock(write_mutex_);
-  NewBlock block{queue_->TakeId(), &draft, {}};
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
+  NewBlock block{id, &draft, {}};
   Status failure;
   if (StoreBlocks({&block, 1}, failure) == 1) return block.id;
   queue_->GiveBack(block.id);

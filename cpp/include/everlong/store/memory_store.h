@@ -33,6 +33,9 @@ enum class PayloadKind : uint32_t {
   kText = 4,    // where its tokens lie in the source, and what else belongs to its text
 };
 
+// No block has a larger id, nor one below 1: ids of what belongs to its pages begin with it (os/page_vectors.cc).
+inline constexpr int64_t kLargestBlockId = (int64_t{1} << 35) - 1;
+
 struct BlockInfo {
   int64_t id = 0;
   int64_t stream = 0;       // which stream of tokens the span counts in
