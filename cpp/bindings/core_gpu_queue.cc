@@ -49,19 +49,19 @@ class GpuCopyQueue : public kv::CopyQueue {
     while (!batches_.empty() && batches_.front().ticket <= ticket) {
       const hip::LaunchStatus status = hip::WaitForEvent(device_, batches_.front().done);
       if (status != 0 && first.ok()) first = GpuError(device_, "copy", status);
-      hip::DestroyEvent(device_, batches_.front().done);
-      batches_.pop_front();
+      DestroyFront();
     }
     return first;
   }
 
+  // What has passed is forgotten here too: who only asks, as for copies to a device, never waits.
   bool Passed(uint64_t ticket) override {
     const std::lock_guard lock(mutex_);
-    for (const Batch& batch : batches_) {
-      if (batch.ticket < ticket) continue;
+    while (!batches_.empty() && batches_.front().ticket <= ticket) {
       bool passed = true;
       // A failed one is not done: Wait brings the error to light.
-      return batch.ticket > ticket || (hip::HasPassed(device_, batch.done, &passed) == 0 && passed);
+      if (hip::HasPassed(device_, batches_.front().done, &passed) != 0 || !passed) return false;
+      DestroyFront();
     }
     return true;
   }
@@ -72,10 +72,15 @@ class GpuCopyQueue : public kv::CopyQueue {
     void* done = nullptr;  // event
   };
 
+  void DestroyFront() {
+    hip::DestroyEvent(device_, batches_.front().done);
+    batches_.pop_front();
+  }
+
   const int32_t device_;
   void* const stream_;
   std::mutex mutex_;
-  std::deque<Batch> batches_;  // not waited for yet
+  std::deque<Batch> batches_;  // neither waited for nor found to have passed
   uint64_t enqueued_ = 0;
 };
 
