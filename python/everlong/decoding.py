@@ -31,10 +31,9 @@ class Decoding:
     processors: Any  # LogitsProcessorList
     stops: Any  # StoppingCriteriaList
     sample: bool
-    streamer: Any = None  # BaseStreamer: gets the prompt, every token, and the end
 
 
-def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: Any) -> Decoding:
+def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
     """Let transformers turn its generation arguments into processors and stops, without generating.
 
     Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise. ValueError for what is neither greedy
@@ -51,7 +50,6 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: 
             raise ValueError(f"{name}: an answer is text, a number of tokens and what was recalled")
     if generation.get("use_cache") is False:
         raise ValueError("use_cache=False: the frame is the cache")
-    streamer = generation.pop("streamer", None)
     stop_strings = _stop_strings(model, generation)
     if stop_strings:  # transformers would ask for the tokenizer, and hands it on to its own modes alone
         generation["stop_strings"] = None
@@ -68,7 +66,7 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, **generation: 
             raise ValueError("num_return_sequences must be 1: a memory is one stream")
         if stop_strings:
             stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
-        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample), streamer))
+        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample)))
         return input_ids
 
     ids = prompt_ids[None].to(model.device)
@@ -98,14 +96,16 @@ def decode(
     """
     sequence = prompt_ids[None].to(logits.device)
     while True:
-        scores = decoding.processors(sequence, logits.float())
-        if decoding.sample:
-            token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
-        else:
-            token = scores.argmax(dim=-1)
-        sequence = torch.cat([sequence, token[None]], dim=-1)
+        with torch.no_grad():  # a processor may ask the model, as guidance does
+            scores = decoding.processors(sequence, logits.float())
+            if decoding.sample:
+                token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
+            else:
+                token = scores.argmax(dim=-1)
+            sequence = torch.cat([sequence, token[None]], dim=-1)
         yield int(token)
-        stop = bool(decoding.stops(sequence, scores).all())
+        with torch.no_grad():
+            stop = bool(decoding.stops(sequence, scores).all())
         logits = frame.extend(token.cpu(), "generated", recall=recall)
         if stop:
             return

@@ -10,7 +10,7 @@ import math
 import pathlib
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
@@ -243,6 +243,7 @@ class MemoryModel:
         remember: bool = True,
         chat: bool = True,
         where: Where = EVERYWHERE,
+        streamer: Any = None,
         **generation: Any,
     ) -> Answer:
         """Answer from the memory.
@@ -250,15 +251,18 @@ class MemoryModel:
         `recall=False` leaves the window alone, pages put back exactly these, first to last, whatever the policy;
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
         reading they stay in the window only; `chat=False` takes the question as plain text to go on from; what comes
-        back is from `where` alone, the newest text stays in the window whatever it is. Further arguments are those of
-        transformers' `generate`; without a `generation_config` the answer is greedy and of 64 tokens at most. Raises
+        back is from `where` alone, the newest text stays in the window whatever it is. A `streamer` of transformers
+        gets the prompt and every token, and is told the end once this MemoryModel is free for the next call. Further
+        arguments are those of transformers' `generate`; without a `generation_config` the answer is greedy and of 64
+        tokens at most. Raises
         ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling; as
         `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
         """
-        self._ready()
-        answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
-        with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
-            tokens = list(answer)
+        with _told_the_end(streamer):
+            self._ready()
+            answer = self._answer(question, max_new_tokens, recall, chat, where, streamer, generation)
+            with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
+                tokens = list(answer)
         return Answer(self._text(tokens), len(tokens), self._last_recalled)
 
     def stream(
@@ -270,6 +274,7 @@ class MemoryModel:
         remember: bool = True,
         chat: bool = True,
         where: Where = EVERYWHERE,
+        streamer: Any = None,
         **generation: Any,
     ) -> Generator[str]:
         """As `generate`, but yields the answer's text piece by piece.
@@ -280,11 +285,12 @@ class MemoryModel:
         self._check_open()
 
         def pieces() -> Generator[str]:
-            self._ready()
-            self._streamed = itself
-            answer = self._answer(question, max_new_tokens, recall=recall, chat=chat, where=where, **generation)
-            with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
-                yield from self._spoken(answer)
+            with _told_the_end(streamer):
+                self._ready()
+                self._streamed = itself
+                answer = self._answer(question, max_new_tokens, recall, chat, where, streamer, generation)
+                with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
+                    yield from self._spoken(answer)
 
         streamed = pieces()
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
@@ -333,17 +339,17 @@ class MemoryModel:
         self,
         question: str,
         max_new_tokens: int | None,
-        *,
         recall: bool | Sequence[_core.PageRef],
         chat: bool,
         where: Where,
-        **generation: Any,
+        streamer: Any,
+        generation: Mapping[str, Any],
     ) -> Generator[int]:
         if not isinstance(recall, bool):
             recall = _pages(recall)
         prompt = self._prompt(question, chat=chat)
         if max_new_tokens is not None:
-            generation["max_new_tokens"] = max_new_tokens
+            generation = {**generation, "max_new_tokens": max_new_tokens}
         decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
         self._last_recalled = ()
 
@@ -354,7 +360,6 @@ class MemoryModel:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
-        streamer = decoding.streamer
         try:
             self._answering = (pages,)
             if streamer is not None:
@@ -371,12 +376,10 @@ class MemoryModel:
             for token in decode(self.frame, prompt.ids, logits, decoding, pages):
                 self._said.append(token)
                 if streamer is not None:
-                    streamer.put(torch.tensor([token]))
+                    streamer.put(torch.tensor([token], device="cpu"))
                 yield token
         finally:
             self._answering = ()
-            if streamer is not None:
-                streamer.end()
             if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
                 self.frame.checkpoint()
 
@@ -392,7 +395,7 @@ class MemoryModel:
             return Recalled(self._recent_pages(action.blocks, where))
         if action.trigger != "prompt" or prompt is None:
             said = self._said[-self.config.page_tokens :]
-            newest = torch.tensor(said, dtype=torch.int64) if said else self._newest_tokens()
+            newest = torch.tensor(said, dtype=torch.int64, device="cpu") if said else self._newest_tokens()
             if len(newest) == 0:
                 return Recalled()
             prompt, tapped = Prompt(newest, slice(0, len(newest))), None
@@ -588,7 +591,7 @@ class MemoryModel:
         try:
             return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
         except MemoryNotFoundError:  # forgotten, or refused when it was to be archived
-            return torch.zeros(0, dtype=torch.int64)
+            return torch.zeros(0, dtype=torch.int64, device="cpu")
 
     def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
         os, core = self.frame.os, self.memory.core
@@ -661,6 +664,16 @@ def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) ->
     if memory is None or not (pathlib.Path(memory) / "manifest.json").exists():
         return None
     return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
+
+
+@contextlib.contextmanager
+def _told_the_end(streamer: Any) -> Iterator[None]:
+    """A streamer hears the end when all is done, whatever came of it: who waits for it may ask the next question."""
+    try:
+        yield
+    finally:
+        if streamer is not None:
+            streamer.end()
 
 
 def _pages(recall: Sequence[_core.PageRef]) -> list[_core.PageRef]:

@@ -133,3 +133,37 @@ def test_a_streamer_is_told_the_end_of_an_answer_that_fails(mm, monkeypatch: pyt
     with pytest.raises(ZeroDivisionError):
         mm.generate(PROMPT, remember=False, streamer=heard)
     assert heard.ended == 1
+
+
+def test_who_hears_the_end_may_ask_the_next_question(mm) -> None:
+    """As with transformers' TextIteratorStreamer in a thread, which nobody joins."""
+
+    class AskingAtTheEnd(Heard):
+        def end(self) -> None:
+            super().end()
+            self.next = mm.generate("And what then?", max_new_tokens=3)
+
+    for remember in (True, False):
+        heard = AskingAtTheEnd()
+        mm.generate(PROMPT, max_new_tokens=3, remember=remember, streamer=heard)
+        assert heard.next.tokens == 3
+    assert mm.frame.os.archiving
+    assert mm.memory.stats().tokens == mm.stream_tokens
+
+
+def test_code_that_hands_the_tokenizer_to_generate_works(mm) -> None:
+    answer = mm.generate(PROMPT, max_new_tokens=4, stop_strings=["\n\n"], tokenizer=mm.tokenizer, remember=False)
+    assert answer.tokens <= 4
+
+
+def test_processors_keep_no_graph(mm) -> None:
+    """Guidance asks the model itself, with what it asked before."""
+    seen: list[bool] = []
+
+    class Asking(transformers.LogitsProcessor):
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            seen.append(mm.model(input_ids=input_ids).logits.requires_grad)
+            return scores
+
+    mm.generate(PROMPT, max_new_tokens=2, logits_processor=transformers.LogitsProcessorList([Asking()]))
+    assert seen == [False, False]
