@@ -28,7 +28,8 @@ def fingerprint(served: ServedModel | TextModel, tokenizer: Any) -> Fingerprint:
     """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts.
 
     Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
-    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
+    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds. Of adapters it counts
+    which ones are at work, too.
     """
     if isinstance(served, TextModel):
         return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
@@ -50,10 +51,16 @@ def _weights(model: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().reshape(-1)
-        places = torch.linspace(0, max(flat.numel() - 1, 0), min(_SAMPLES, flat.numel()), dtype=torch.float64).long()
+        count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
+        places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
         sample = flat[places.to(flat.device)].to(device="cpu", dtype=torch.bfloat16).view(torch.int16)
         digest.update(f"{name} {tuple(parameter.shape)}".encode())
         digest.update(sample.numpy().tobytes())
+    for name, module in model.named_modules():
+        active = getattr(module, "active_adapters", None)
+        if isinstance(active, list | tuple):  # a layer of peft; a model of transformers has a method of that name
+            at_work = [] if getattr(module, "disable_adapters", False) else list(active)
+            digest.update(f"{name} {at_work}".encode())
     return digest.hexdigest()
 
 

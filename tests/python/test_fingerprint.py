@@ -1,0 +1,43 @@
+"""Whose archived keys and values are whose."""
+
+from __future__ import annotations
+
+import torch
+
+from everlong.fingerprint import fingerprint
+from everlong.serve import serve
+from test_exactness import SMALL
+from tiny_models import byte_tokenizer, tiny_model
+
+
+class Adapted(torch.nn.Linear):
+    """A layer as peft's are: all adapters' weights are there, some are at work."""
+
+    active_adapters = ("a",)
+    disable_adapters = False
+
+
+def test_adapters_that_are_at_work_count() -> None:
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    served = serve(model, SMALL)
+
+    def weights() -> str:
+        return fingerprint(served, tokenizer).weights
+
+    plain = weights()
+    layer = model.model.layers[0].self_attn.q_proj
+    layer.__class__ = Adapted
+    seen = [plain, weights()]
+    layer.active_adapters = ("b",)
+    seen.append(weights())
+    layer.disable_adapters = True
+    seen.append(weights())
+    assert len(set(seen)) == 4
+    layer.active_adapters = ("a",)
+    assert weights() == seen[-1], "none is at work, whichever is chosen"
+
+
+def test_a_model_s_own_method_of_that_name_is_no_adapter() -> None:
+    model = tiny_model()
+    assert callable(model.active_adapters)
+    assert fingerprint(serve(model, SMALL), byte_tokenizer()) == fingerprint(serve(model, SMALL), byte_tokenizer())
