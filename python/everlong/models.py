@@ -43,13 +43,16 @@ def load(
     """Model (evaluation mode) and tokenizer.
 
     `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
-    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...). Without a `dtype` (a torch dtype or its
-    name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short prefill of it on this machine, and
-    one elsewhere its own. Raises ModelNotFoundError when the package that carries `smollm2` is missing.
+    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`). Without a
+    `dtype` (a torch dtype or its name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short
+    prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, and any with
+    "auto" its own. Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
-    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not isinstance(wanted, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16")
+    older_name = arguments.pop("torch_dtype", None)
+    dtype = older_name if dtype is None else dtype
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
+    if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16; or auto")
     arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
     source = name_or_path
     if name_or_path == DEFAULT_MODEL:
@@ -66,7 +69,7 @@ def load(
     # What a memory keeps as its model's name must load it again: from another folder, on another machine too.
     folder = pathlib.Path(name_or_path)
     model.name_or_path = str(folder.resolve()) if folder.is_dir() else name_or_path
-    if wanted is None and model.device.type == "cpu":
+    if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model):
         model = _in_fastest_dtype(model)
     return model, tokenizer
 
@@ -93,6 +96,12 @@ def embedded_file() -> pathlib.Path:
     if not files:
         raise ModelNotFoundError(f"no .gguf file beside {package.origin}; {_MISSING}")
     return files[0]
+
+
+def _is_of_one_dtype(model: Any) -> bool:
+    """Whether its weights may be cast: quantized ones are codes, and what a model keeps wider, it needs so."""
+    quantized = getattr(model, "quantization_method", None) is not None
+    return not quantized and {parameter.dtype for parameter in model.parameters()} == {model.dtype}
 
 
 def _in_fastest_dtype(model: Any) -> Any:

@@ -45,7 +45,7 @@ def test_further_arguments_are_transformers_own(folder: pathlib.Path) -> None:
         models.load(str(folder), attn_implementation="no_such_attention")
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "auto", "nn"])
+@pytest.mark.parametrize("dtype", ["fp32", "nn"])
 def test_a_dtype_that_there_is_not_is_said(folder: pathlib.Path, dtype: str) -> None:
     with pytest.raises(ValueError, match=f"dtype is '{dtype}', expected"):
         models.load(str(folder), dtype=dtype)
@@ -85,6 +85,50 @@ def test_a_16_bit_checkpoint_stays_exact_either_way(
     model, _ = models.load(str(tmp_path))
     assert model.dtype == expected
     assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=expected))
+
+
+@pytest.fixture
+def no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_prefill_seconds", lambda _: pytest.fail("the dtype was decided already"))
+
+
+@pytest.mark.usefixtures("no_race")
+def test_torch_dtype_is_the_same_as_dtype(folder: pathlib.Path) -> None:
+    assert models.load(str(folder), torch_dtype=torch.bfloat16)[0].dtype == torch.bfloat16
+    assert models.load(str(folder), dtype="float32", torch_dtype=torch.bfloat16)[0].dtype == torch.float32
+    with pytest.raises(ValueError, match="dtype is 'fp32', expected"):
+        models.load(str(folder), torch_dtype="fp32")
+
+
+@pytest.mark.usefixtures("no_race")
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_auto_is_the_dtype_of_the_checkpoint(tmp_path: pathlib.Path, name: str) -> None:
+    tiny_model().to(torch.bfloat16).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    model, _ = models.load(str(tmp_path), **{name: "auto"})
+    assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("no_race")
+def test_weights_that_a_cast_would_spoil_are_left_as_they_are(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = transformers.AutoModelForCausalLM.from_pretrained
+
+    def wider(*args: Any, **how: Any) -> Any:
+        model = load(*args, **how).to(torch.bfloat16)
+        model.model.norm.to(torch.float32)
+        return model
+
+    def quantized(*args: Any, **how: Any) -> Any:
+        model = load(*args, **how)
+        model.quantization_method = "any"
+        return model
+
+    for changed in (wider, quantized):
+        monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", changed)
+        model, _ = models.load(str(folder))
+        assert model.model.norm.weight.dtype == torch.float32
 
 
 def test_the_race_is_timed_on_the_model_itself() -> None:
