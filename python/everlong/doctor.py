@@ -135,9 +135,10 @@ def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
     ours, theirs = logits.double().cpu(), expected.double().cpu()
     own = torch.log_softmax(ours, dim=-1)
     plain = torch.log_softmax(theirs, dim=-1)
+    kl = float((plain.exp() * (plain - own)).sum(dim=-1).mean())
     return Difference(
         logit=float((ours - theirs).abs().max()),
-        kl=max(0.0, float((plain.exp() * (plain - own)).sum(dim=-1).mean())),
+        kl=0.0 if kl < 0 else kl,  # rounding; NaN stays
         agreement=float((ours.argmax(dim=-1) == theirs.argmax(dim=-1)).double().mean()),
     )
 
@@ -145,7 +146,7 @@ def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
 def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
     text = "\n\n".join(book.text for book in shipped_books())[: 12 * count]
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return torch.tensor([*start_ids(tokenizer), *ids][:count], dtype=torch.int64)
+    return torch.tensor([*start_ids(tokenizer), *ids][:count], dtype=torch.int64, device="cpu")
 
 
 @torch.no_grad()

@@ -5,7 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextlib.contextmanager
+def working(label: str, *, enabled: bool) -> Iterator[None]:
+    """A sign of life on standard error's terminal, where nothing can be counted."""
+    with Console(stderr=True).status(escape(label)) if enabled else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager
@@ -15,6 +24,6 @@ def track_tokens(total: int, label: str, *, enabled: bool) -> Iterator[Callable[
         yield None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
-    with Progress(*columns, TimeRemainingColumn(), transient=True) as bar:
+    with Progress(*columns, TimeRemainingColumn(), transient=True, console=Console(stderr=True)) as bar:
         task = bar.add_task(label, total=total)
         yield lambda tokens: bar.advance(task, tokens)

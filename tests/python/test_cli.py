@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,33 @@ def test_names_are_shown_as_they_are(saved_model: Path, tmp_path: Path) -> None:
         with track_tokens(1, name, enabled=True) as advance:
             assert advance is not None
             advance(1)
+
+
+def test_a_bar_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with track_tokens(10, "book", enabled=True) as advance:
+        assert advance is not None
+        advance(10)
+    assert capsys.readouterr().out == ""
+
+
+def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path: Path) -> None:
+    """Typed at a terminal, printed into a pipe: `everlong chat --json | jq`."""
+    terminal, typed = os.openpty()
+    command = "from everlong.cli import main; main()"
+    arguments = ["chat", "--memory", tmp_path / "m.everlong", "--model", saved_model, "--max-new-tokens", "2"]
+    os.write(terminal, b"hello\n/sources\n/quit\n")
+    run = subprocess.run(
+        [sys.executable, "-c", command, *map(str, arguments), "--json"],
+        stdin=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(typed)
+    os.close(terminal)
+    assert run.returncode == 0, run.stderr
+    said = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [list(turn) for turn in said] == [["question", "text", "recalled"], ["command", "text"]]
 
 
 def test_chat_forgets_what_was_said_by_the_name_that_it_lists(saved_model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 import transformers
 
+from everlong import doctor
+from everlong.cli.app import print_json
 from everlong.doctor import _text_ids, compare, examine
 from everlong.errors import UnsupportedModelError
 from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
@@ -66,6 +69,23 @@ def test_comparison_of_logits() -> None:
     # Half of KL((1/4, 3/4) || (1/2, 1/2)).
     assert other.kl == pytest.approx((0.25 * math.log(0.5) + 0.75 * math.log(1.5)) / 2)
     assert other.agreement == 0.5
+    unknown = compare(torch.full((2, 2), math.nan), expected)
+    assert math.isnan(unknown.kl)
+    assert math.isnan(unknown.logit)
+
+
+def test_a_codec_that_makes_numbers_of_nothing_is_found(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    restored = doctor._restored
+
+    def broken(model, tokenizer, ids, codec, *, moved):
+        return restored(model, tokenizer, ids, codec, moved=moved) * (math.nan if codec == "e4m3" else 1)
+
+    monkeypatch.setattr(doctor, "_restored", broken)
+    report = examine(tiny_model(), byte_tokenizer(), tokens=128)
+    assert [check.name for check in report.checks if check.verdict == "wrong"] == ["archive e4m3"]
+    print_json(dataclasses.asdict(report))
+    shown = json.loads(capsys.readouterr().out)
+    assert [check["difference"]["kl"] for check in shown["checks"] if check["verdict"] == "wrong"] == [None]
 
 
 def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +47,16 @@ Before = Annotated[str, typer.Option(help="Recall only what was read before that
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, default=str, allow_nan=False))
+    """JSON has no NaN and no infinity: they are null."""
+    print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def where_of(sources: list[str] | None, tags: list[str] | None, after: str, before: str) -> Where:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
+from everlong.progress import working
 
 if TYPE_CHECKING:
     from everlong.doctor import Difference, DoctorReport
@@ -30,7 +32,8 @@ def doctor(
     from everlong.models import load
 
     network, tokenizer = load(model, dtype or None)
-    report = examine(network, tokenizer, name=model, tokens=tokens)
+    with working(f"{tokens} tokens, computed in every way", enabled=sys.stderr.isatty()):
+        report = examine(network, tokenizer, name=model, tokens=tokens)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
     if not report.healthy:
         raise typer.Exit(1)

@@ -31,6 +31,7 @@ from everlong.cli.app import (
     set_config,
     where_of,
 )
+from everlong.progress import working
 
 if TYPE_CHECKING:
     from everlong.memory import Memory
@@ -91,7 +92,11 @@ def ask(
     where = where_of(source, tag, after, before)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
-    with _open(memory, host_bytes, to_write=remember) as opened, _attached(model or kept, opened, settings) as mm:
+    with (
+        _open(memory, host_bytes, to_write=remember) as opened,
+        _attached(model or kept, opened, settings) as mm,
+        working("searching and answering", enabled=sys.stderr.isatty()),
+    ):
         answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -170,7 +175,7 @@ def chat(
 
         require_matplotlib()
     with _attached(model_for(memory, model), memory, settings) as mm:
-        while (line := _next_line()) is not None:
+        while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
                     break
@@ -193,10 +198,10 @@ def _draw_timeline(mm: MemoryModel, file: Path) -> None:
         draw_timeline(mm.trace(), blocks, file)
 
 
-def _next_line() -> str | None:
+def _next_line(*, prompt: str) -> str | None:
     """The next line of standard input, stripped; None at its end. The prompt is shown to a terminal only."""
     try:
-        return input("> " if sys.stdin.isatty() else "").strip()
+        return input(prompt if sys.stdin.isatty() else "").strip()
     except (EOFError, KeyboardInterrupt):
         return None
 
