@@ -212,7 +212,7 @@ class ResidentCache(Cache):
 
     def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         """The anchor zone holds these, each rotated to its position as the model counts; what is recalled stays."""
-        where = torch.tensor(positions, dtype=torch.int64)
+        where = torch.tensor(positions, dtype=torch.int64, device="cpu")
         masters = (anchors.k, anchors.v)
         keys, values = [], []
         before = 0

@@ -56,10 +56,10 @@ def calibrate(
         quote = decode(ids[first : first + quote_tokens].tolist()).strip()
         questions.append(ask(QUOTE_QUESTION.format(quote=quote), layers))
 
-    page_of_key = torch.cat(
-        [torch.full((page.end - page.begin,), row, dtype=torch.int64) for row, page in enumerate(haystack)]
-    )
-    mass = torch.zeros(len(questions), served.layers, served.query_heads, len(haystack))
+    page_tokens = torch.tensor([page.end - page.begin for page in haystack], device="cpu")
+    page_of_key = torch.arange(len(haystack), device="cpu").repeat_interleave(page_tokens)
+    shape = (len(questions), served.layers, served.query_heads, len(haystack))
+    mass = torch.zeros(shape, dtype=torch.float32, device="cpu")
     for layer in layers:
         keys = torch.cat([torch.from_numpy(core.read_keys(page, layer)) for page in haystack], dim=1)  # [Hkv, N, D]
         for row, (ids, queries) in enumerate(questions):
@@ -68,16 +68,17 @@ def calibrate(
             mass[row, layer] = _page_mass(q, keys, weights, page_of_key, len(haystack))
 
     # Ties count against the head: scores in low precision tie massively, and a tie finds nothing.
-    right = mass[torch.arange(len(gold)), :, :, torch.tensor(gold)]  # [Q, L, Hq]
-    rank = (mass >= right[..., None]).sum(dim=-1)
+    asked, gold_page = torch.arange(len(gold), device="cpu"), torch.tensor(gold, device="cpu")
+    right = mass[asked, :, :, gold_page]  # [Q, L, Hq]
+    rank = (mass >= right[..., None]).sum(dim=-1).float()
     score = (1.0 / rank).mean(dim=0)  # [L, Hq]
     best = torch.argsort(score.flatten(), descending=True, stable=True)[:heads].tolist()
     group = served.query_heads // served.kv_heads
     chosen = tuple((i // served.query_heads, i % served.query_heads, i % served.query_heads // group) for i in best)
     together = sum(mass[:, layer, head] for layer, head, _ in chosen)
     assert isinstance(together, torch.Tensor)
-    together_right = together[torch.arange(len(gold)), torch.tensor(gold)]
-    together_rank = (together >= together_right[:, None]).sum(dim=-1)
+    together_right = together[asked, gold_page]
+    together_rank = (together >= together_right[:, None]).sum(dim=-1).float()
     return IndexProfile(
         heads=chosen,
         query_distance=query_distance,
@@ -98,4 +99,4 @@ def _page_mass(
     attention = torch.softmax(torch.bmm(grouped, keys.transpose(1, 2)) * dim**-0.5, dim=-1)
     by_token = attention.reshape(query_heads, tokens, -1)
     by_key = torch.einsum("htn,t->hn", by_token, weights)
-    return torch.zeros(query_heads, pages).index_add_(1, page_of_key, by_key)
+    return by_key.new_zeros(query_heads, pages).index_add_(1, page_of_key, by_key)

@@ -26,5 +26,5 @@ def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
 
 def control_ids(tokenizer: Any) -> dict[str, int]:
     """Ids of the control tokens that a tokenizer has."""
-    vocabulary = tokenizer.get_added_vocab()
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()  # mistral-common's tokenizers have none
     return {token: vocabulary[token] for token in (SUMMARIZE, RETRIEVE) if token in vocabulary}

@@ -24,7 +24,8 @@ Tokens = np.ndarray[Any, np.dtype[np.int32]]
 def encode(tokenizer: Any, text: str) -> torch.Tensor:
     """Ids [n] int64 of a text, without special tokens: those of `tokenizer(text, add_special_tokens=False)`."""
     if not getattr(tokenizer, "is_fast", False):
-        return torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=torch.int64)
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return torch.tensor(ids, dtype=torch.int64, device="cpu")
     return torch.from_numpy(encode_with_places(tokenizer, text)[:, 0].astype(np.int64))
 
 

@@ -72,6 +72,16 @@ class _Progress:
     cooldown_until: int
 
 
+@contextlib.contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Inside, tensors come without gradients and can be written to later, in the caller's inference mode and out of it.
+
+    A decorator, too.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
 class Frame(abc.ABC):
     """One stream of one model over one memory. Not thread-safe.
 
@@ -95,7 +105,7 @@ class Frame(abc.ABC):
         self.archived_blocks = 0
         self.on_archive: Callable[[], None] | None = None  # called after every block
         self._boundaries = TextBoundaries(tokenizer)
-        self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
+        self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
         self._noted: _Progress | None = None  # what the memory's checkpoint stands for
@@ -185,7 +195,7 @@ class Frame(abc.ABC):
     def _step(self) -> Iterator[None]:
         """Around what has to be done whole; an exception out of it breaks the frame."""
         self.require_whole()
-        with interrupts_between_steps():
+        with interrupts_between_steps(), plain_tensors():
             self._broken = True
             yield
             self._broken = False
@@ -267,12 +277,14 @@ class Frame(abc.ABC):
     ) -> torch.Tensor:
         """Put ids [n], n >= 1, at the end of the stream; return logits [1, V] of the last one, or [n, V] of all.
 
-        An empty stream begins with what the tokenizer puts before every text; `ids` are without it. What is read
+        An empty stream begins with what the tokenizer puts before every text; `ids` are without it, but for a prompt
+        that brings it (a chat template that was rendered by the caller). What is read
         (`origin` "read") without `logits` may return an empty tensor. `recall` answers the RecallActions that the
         policy raises on the way; without it they are passed over.
         """
         self.require_whole()
-        start = self._start if self.os.stream_end == 0 else self._start[:0]
+        brought = origin == "prompt" and torch.equal(ids[: len(self._start)], self._start)
+        start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         ids = torch.cat([start, ids])
         limit = chunk_tokens or self.config.chunk_tokens
         rows: list[torch.Tensor] = []
@@ -433,7 +445,8 @@ class Frame(abc.ABC):
         self.require_whole()
         saved_os, branch_os = self.os, self.os.branch()
         ids, last_id = list(self._unarchived_ids), self._last_id
-        put_back = self._remember()
+        with plain_tensors():
+            put_back = self._remember()
         try:
             self.os = branch_os
             yield

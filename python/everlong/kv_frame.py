@@ -16,7 +16,7 @@ from everlong.attach import ServedModel
 from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
-from everlong.frame import Frame, Page, Stands, identity
+from everlong.frame import Frame, Page, Stands, identity, plain_tensors
 from everlong.memory import Memory
 from everlong.packing import open_mask, packs
 from everlong.phase import PhaseTap
@@ -39,6 +39,7 @@ class KvFrame(Frame):
 
     served: ServedModel
 
+    @plain_tensors()
     def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
         require_budget(served, config)
         super().__init__(memory, config, tokenizer)
@@ -223,20 +224,13 @@ class KvFrame(Frame):
             yield batch
 
     def _start_reading(self, placements: Sequence[_core.Placement], first_slot: int) -> _Batch:
-        table = torch.zeros(len(placements), 6, dtype=torch.int64)
+        table = torch.zeros(len(placements), 6, dtype=torch.int64, device="cpu")
         offset, slot = 0, first_slot
         for row, placement in enumerate(placements):
             page_tokens = placement.page.end - placement.page.begin
-            table[row] = torch.tensor(
-                [
-                    offset,
-                    page_tokens,
-                    placement.first_token,
-                    placement.tokens,
-                    slot,
-                    placement.position + self.served.first_position,
-                ]
-            )
+            position = placement.position + self.served.first_position
+            entries = [offset, page_tokens, placement.first_token, placement.tokens, slot, position]
+            table[row] = torch.tensor(entries, device="cpu")
             offset += self._page_bytes(placement)
             slot += placement.tokens
         staged = self._transfer.stage(offset)

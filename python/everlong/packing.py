@@ -26,7 +26,7 @@ def packs(model: Any) -> bool:
 
 def open_mask(tokens: int) -> torch.Tensor:
     """[1, 1, 1, tokens]: one query that sees so many keys, its own among them. Taken as it is by every layer."""
-    return torch.ones(1, 1, 1, tokens, dtype=torch.bool)
+    return torch.ones(1, 1, 1, tokens, dtype=torch.bool, device="cpu")
 
 
 @contextlib.contextmanager

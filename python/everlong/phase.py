@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -14,19 +15,19 @@ from everlong.attach import ServedModel
 class PhaseTap:
     """Keeps cos and sin of the newest forward, exactly as the archived layers applied them; `close` takes its hook off.
 
-    A context manager, too.
+    A context manager, too. Each thread has its own newest forward: several frames may share a model, each in a thread.
     """
 
     def __init__(self, served: ServedModel) -> None:
         self._served = served
-        self._newest: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._heard = threading.local()
         self._hook = served.rotary.register_forward_hook(self._keep, with_kwargs=True)
 
     @property
     def newest(self) -> tuple[torch.Tensor, torch.Tensor]:
         """cos, sin [tokens, rotary_dim / 2] fp32."""
-        assert self._newest is not None
-        return self._newest
+        newest: tuple[torch.Tensor, torch.Tensor] = self._heard.newest
+        return newest
 
     def close(self) -> None:
         self._hook.remove()
@@ -38,7 +39,7 @@ class PhaseTap:
         called_for = kwargs.get("layer_type", args[2] if len(args) > 2 else None)
         if layer_type is None or called_for == layer_type:
             cos, sin = (x[0, :, self._served.phase_columns].float() for x in output)
-            self._newest = (cos, sin)
+            self._heard.newest = (cos, sin)
 
     def __enter__(self) -> PhaseTap:
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,19 +64,25 @@ def probe(
     """
     tokens = 5 if query_heads != 5 else 6
     device = model.get_input_embeddings().weight.device
-    ids = torch.linspace(1, config.vocab_size - 1, tokens, device=device).long()[None]
+    ids = torch.linspace(1, config.vocab_size - 1, tokens, dtype=torch.float64, device=device).long()[None]
     tapped: dict[int, torch.Size] = {}
     asked: list[bool] = []
+    own_thread = threading.get_ident()  # another one may use the model meanwhile
 
     def keep(layer: int) -> Any:
         def hook(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
-            tapped[layer] = output.shape
+            if threading.get_ident() == own_thread:
+                tapped[layer] = output.shape
 
         return hook
 
+    def hear(*call: object) -> None:
+        if threading.get_ident() == own_thread:
+            asked.append(True)
+
     caches = []
     with contextlib.ExitStack() as hooks:
-        hooks.callback(rotary.register_forward_hook(lambda *call: asked.append(True)).remove)
+        hooks.callback(rotary.register_forward_hook(hear).remove)
         for layer, module in taps.items():
             hooks.callback(module.register_forward_hook(keep(layer)).remove)
         for start in (first, first + DELTA):

@@ -65,7 +65,7 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
         before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION).find(_ANY_QUESTION))
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return Prompt(torch.tensor(ids, dtype=torch.int64), slice(0, len(ids)))
+        return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), slice(0, len(ids)))
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     # A template may trim the question; its stripped form is what can be found again.
@@ -74,7 +74,7 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     end = start + len(core)
     inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start and last > first]
     span = slice(inside[0], inside[-1] + 1) if start >= 0 and inside else slice(0, len(ids))
-    return Prompt(torch.tensor(ids, dtype=torch.int64), span)
+    return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), span)
 
 
 def _as_later_turn(tokenizer: Any, question: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
@@ -15,6 +16,7 @@ from everlong.rope import RopeTable
 class QueryTap:
     """Context manager: keeps the un-rotated q of some layers, over all forwards inside it, then takes its hooks off.
 
+    Forwards of the thread that entered it, that is: others may use the model meanwhile.
     A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its attention multiplies with.
     """
 
@@ -25,6 +27,7 @@ class QueryTap:
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> QueryTap:
+        self._thread = threading.get_ident()
         for layer in self._layers:
             module = self._served.query_module(layer)
             self._hooks.append(module.register_forward_hook(self._keeper(layer)))
@@ -41,7 +44,8 @@ class QueryTap:
         scale = self._served.score_scale(layer)
 
         def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
-            self._kept[layer].append(self._served.queries(output.detach()).float() * scale)
+            if threading.get_ident() == self._thread:
+                self._kept[layer].append(self._served.queries(output.detach()).float() * scale)
 
         return keep
 
@@ -55,7 +59,7 @@ def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Ten
     if distance == 0 or rope.rotary_dim == 0:
         return q
     rows = q.transpose(0, 1)[None].contiguous()
-    positions = torch.full((q.shape[0],), distance, dtype=torch.int64)
+    positions = torch.full((q.shape[0],), distance, dtype=torch.int64, device=q.device)
     # Keys are stored without the attention scaling m; a score of the model carries it twice.
     turned, _ = ops.rerotate_kv(rows, rows, positions, rope.inv_freq, rope.attention_scaling**2, rope.interleaved)
     return turned[0].transpose(0, 1)

@@ -49,7 +49,7 @@ class Readings:
             self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
         if source not in self._known:
             held = ((job, self._held(job, source)) for job in self._jobs)
-            nothing = (self._job, torch.zeros(0, dtype=torch.int64))
+            nothing = (self._job, torch.zeros(0, dtype=torch.int64, device="cpu"))
             earlier, self._known[source] = next((one for one in held if len(one[1]) > 0), nothing)
             if earlier is not self._job:  # it goes on as a part of this one
                 self._job[:] = sorted([*earlier, *self._job])

@@ -80,7 +80,7 @@ class RopeTable:
 
 
 # Of a layer without positions (NoPE): its keys are what they are wherever they stand.
-NO_ROPE = RopeTable(torch.zeros(0, dtype=torch.float64), 1.0, False)
+NO_ROPE = RopeTable(torch.zeros(0, dtype=torch.float64, device="cpu"), 1.0, False)
 
 
 def rope_table(config: Any, layer_type: str | None = None, frame_tokens: int | None = None) -> RopeTable:
@@ -110,7 +110,8 @@ def rope_table(config: Any, layer_type: str | None = None, frame_tokens: int | N
         own.rope_parameters = dict(parameters)
     if kind == "longrope":
         arguments["seq_len"] = frame_tokens
-    inv_freq, attention_scaling = ROPE_INIT_FUNCTIONS[kind](own, **arguments)
+    with torch.device("cpu"):  # whatever torch's default is
+        inv_freq, attention_scaling = ROPE_INIT_FUNCTIONS[kind](own, **arguments)
     return RopeTable(inv_freq.double().contiguous(), float(attention_scaling), name in INTERLEAVED_MODEL_TYPES)
 
 

@@ -39,6 +39,8 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
     than its window, CapacityError for one over its byte budget.
     """
+    if model.training:  # dropout, and checkpointed layers that keep no cache: nothing measured then says anything
+        raise UnsupportedModelError(f"{model.config.model_type}: it is in training mode; model.eval() works")
     if text_alone:
         return text_model(model, config.frame_tokens)
     try:

@@ -56,7 +56,7 @@ def splice_error(served: ServedModel) -> float:
     """
     vocabulary = served.model.get_input_embeddings().num_embeddings
     count = _ARCHIVED_TOKENS + _TAIL_TOKENS
-    ids = torch.linspace(1, vocabulary - 1, count, device=served.device).long()
+    ids = torch.linspace(1, vocabulary - 1, count, dtype=torch.float64, device=served.device).long()
     plain = _plain(served, ids, 0)
     alone = _plain(served, ids[_ARCHIVED_TOKENS:], _ARCHIVED_TOKENS)
     spliced = _behind_what_was_archived(served, ids)
@@ -91,7 +91,8 @@ def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.T
     reader = ResidentCache(served, frame_tokens=len(ids), sink_tokens=0, front_tokens=len(text))
     slot = reader.open_recalled(len(text))
     row = [0, len(text), 0, len(text), slot, _MOVED + served.first_position]
-    reader.write_pages(payload, torch.tensor([row], dtype=torch.int64), page_tokens=len(text), codec="fp32")
+    table = torch.tensor([row], dtype=torch.int64, device="cpu")
+    reader.write_pages(payload, table, page_tokens=len(text), codec="fp32")
     reader.own.restore(writer.own.snapshot())
     reader.own.turn(_MOVED)
     return _forward(served, reader, tail, _MOVED + len(text)).double()

@@ -47,7 +47,7 @@ class TextFrame(Frame):
         self._sinks += chunk[:first].tolist()
         self._rolling += chunk[first:].tolist()
         if not needed:
-            return torch.zeros(0)
+            return torch.zeros(0, device="cpu")
         try:
             return self._read(len(chunk) if keep_all else 1)
         except BaseException:
@@ -61,7 +61,7 @@ class TextFrame(Frame):
         text, seen = self.text, self._seen
         if len(text) - len(seen) < keep or text[: len(seen)] != seen:
             seen, self._cache = [], None
-        ids = torch.tensor(text[len(seen) :], dtype=torch.int64)
+        ids = torch.tensor(text[len(seen) :], dtype=torch.int64, device="cpu")
         self._seen = []  # nothing, until the cache is there again
         cache, self._cache = self._cache, None
         logits, self._cache = self.served.read(ids, cache, keep=keep, chunk_tokens=self.config.chunk_tokens)

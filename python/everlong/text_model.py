@@ -89,7 +89,7 @@ def require_window(frame_tokens: int, window: int) -> None:
 @torch.no_grad()
 def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
     name = model.config.get_text_config(decoder=True).model_type
-    ids = torch.linspace(1, model.get_input_embeddings().num_embeddings - 1, tokens).long()
+    ids = torch.linspace(1, model.get_input_embeddings().num_embeddings - 1, tokens, dtype=torch.float64).long()
     plain = model(input_ids=ids[None].to(model.device), use_cache=False).logits[0]
     out = model(input_ids=ids[None, :_FEW].to(model.device), use_cache=True)
     cache_name = next((name for name in _CACHES if getattr(out, name, None) is not None), None)

@@ -67,7 +67,7 @@ class PayloadTransfer:
             self._engine.wait(self._engine.to_host(staged, payload.data_ptr(), self._stream()))
             return staged
         if staged is None:
-            payload = torch.empty(count, dtype=torch.uint8)
+            payload = torch.empty(count, dtype=torch.uint8, device="cpu")
             encode(payload)
             return payload.numpy()
         encode(torch.from_numpy(staged.array))

@@ -108,6 +108,17 @@ def test_perplexity_and_its_baseline_see_the_same() -> None:
         torch.testing.assert_close(torch.tensor(after.token_nll), expected[201:300], atol=TOLERANCE, rtol=0)
 
 
+def test_a_prompt_that_brings_it_has_it_once() -> None:
+    """As one that the caller has rendered, with a system message."""
+    question = TEMPLATE.partition("{%")[0] + "[Be brief.][Who?]"
+    with open_model() as mm:
+        mm.generate(question, max_new_tokens=2, chat=False)
+        begun = stream(mm)
+    assert begun[0] == BEGIN
+    assert begun.count(BEGIN) == 1
+    assert begun[1:2] == byte_tokenizer()("[")["input_ids"]
+
+
 @pytest.mark.parametrize("chat", [False, True])
 def test_baselines_of_plain_transformers_begin_with_it_once(chat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = model_and_tokenizer(chat=chat)

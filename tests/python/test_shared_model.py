@@ -1,0 +1,114 @@
+"""One model, used by others while a MemoryModel uses it: in other threads, and under torch's modes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import everlong
+from test_exactness import OWN_STATE, SMALL, TOLERANCE, plain_logits, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+
+@pytest.fixture(name="disturbed")
+def a_model_that_another_thread_uses_too() -> Iterator[torch.nn.Module]:
+    """In the middle of each of its forwards another thread runs one over other tokens at other positions."""
+    model = tiny_model()
+    elsewhere = torch.arange(3, 12)[None]
+    others: list[threading.Thread] = []
+
+    def run() -> None:
+        with torch.no_grad():
+            model(input_ids=elsewhere, position_ids=elsewhere + 100)
+
+    def disturb(*_: object) -> None:
+        if threading.current_thread() not in others:
+            others.append(threading.Thread(target=run))
+            others[-1].start()
+            others[-1].join()
+
+    hook = model.model.layers[1].register_forward_hook(disturb)
+    yield model
+    hook.remove()
+    assert len(others) > 10
+
+
+def test_another_thread_s_forwards_leave_a_memory_alone(disturbed: torch.nn.Module) -> None:
+    """Its keys' positions, what calibration hears, what a question asks."""
+    texts = [random_text(64, seed=i) for i in range(80)]
+    question = "".join(texts)[1000:1040]
+
+    def read_and_ask(model: torch.nn.Module) -> tuple[object, everlong.Answer, torch.Tensor]:
+        with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+            mm.read("".join(texts))
+            answer = mm.generate(question, max_new_tokens=4)
+            return mm.profile, answer, mm.frame.cache.k.clone()
+
+    alone, beside = read_and_ask(tiny_model()), read_and_ask(disturbed)
+    assert alone[1].recalled
+    assert alone[:2] == beside[:2]
+    assert torch.equal(alone[2], beside[2])
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), *OWN_STATE])
+def test_in_and_out_of_inference_mode(kind: str, rope: str) -> None:
+    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+    text, question = random_text(1500), random_text(30, seed=2)
+
+    def ask(mm: everlong.MemoryModel) -> everlong.Answer:
+        mm.read(text)
+        mm.generate(question, max_new_tokens=3, remember=False)
+        return mm.generate(question, max_new_tokens=3)
+
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        expected = ask(mm), ask(mm)
+    with torch.inference_mode():
+        made_inside = everlong.MemoryModel(model, tokenizer, config=SMALL)
+    with made_inside as mm:
+        first = ask(mm)
+        with torch.inference_mode():
+            second = ask(mm)
+        assert (first, second) == expected
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        with torch.inference_mode():
+            first = ask(mm)
+        assert torch.is_grad_enabled()
+        assert (first, ask(mm)) == expected
+
+
+def test_a_model_in_training_mode_is_told_apart_from_one_that_does_not_work() -> None:
+    model = tiny_model().train()
+    with pytest.raises(everlong.UnsupportedModelError, match=r"training mode; model\.eval\(\) works"):
+        everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
+    with everlong.MemoryModel(model.eval(), byte_tokenizer(), config=SMALL) as mm:
+        ids = mm._encode(random_text(40))
+        assert (mm.frame.extend(ids, "read", logits=True) - plain_logits(model, ids)).abs().max() <= TOLERANCE
+
+
+@pytest.fixture
+def torch_defaults() -> Iterator[None]:
+    dtype = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("torch_defaults")
+def test_torch_s_defaults_decide_nothing() -> None:
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    text, question = "".join(random_text(64, seed=i) for i in range(80)), random_text(30, seed=2)
+
+    def ask() -> tuple[object, everlong.Answer]:
+        with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+            mm.read(text)
+            return mm.generate(question, max_new_tokens=4), mm.profile
+
+    expected = ask()
+    torch.set_default_dtype(torch.bfloat16)
+    assert ask() == expected
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device("meta")  # what is made there by mistake holds nothing
+    assert ask() == expected
