@@ -63,6 +63,8 @@ def load(
         if wanted is None:
             arguments["dtype"] = torch.float32
     tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
+    # mistral-common's own tokenizer, preferred where it is installed, shows no chat template and no place of a token.
+    tokenizer_arguments["mistral_format"] = False
     with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
