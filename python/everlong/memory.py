@@ -68,7 +68,7 @@ class VerifyReport:
 
 
 class Memory:
-    """Store and index without a model: `Memory.open(path)`. A context manager that closes it.
+    """What was archived, without a model: `Memory.open(path)`. A context manager that closes it.
 
     One process writes at a time, any number read. Threads may read beside each other and beside one that writes.
     """
