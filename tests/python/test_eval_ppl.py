@@ -77,6 +77,15 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     print_ppl(one, console)
 
 
+def test_losses_by_position_are_means_over_places_of_what_all_of_them_fill() -> None:
+    short = [float(n) for n in range(2 * ppl.BIN_TOKENS + 6)]
+    long = [10.0 * n for n in range(2 * ppl.BIN_TOKENS)] + [1e6] * (ppl.BIN_TOKENS + 5)
+    # Of 0 to 31 and of 32 to 63 the means are 15.5 and 47.5; of the other place ten times as much.
+    assert ppl._by_position([short, long]) == [5.5 * 15.5, 5.5 * 47.5]
+    assert ppl._by_position([short[:-6]]) == [15.5, 47.5]
+    assert ppl._by_position([long, short[: ppl.BIN_TOKENS - 1]]) == []
+
+
 def test_full_attention_sees_no_more_than_was_read(corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = PplConfig(places=2, places_per_book=2, prefix_tokens=500, between_tokens=200, scored_tokens=64)
     seen: list[int] = []
