@@ -210,10 +210,10 @@ class Loud(Silent):
 
 def test_settings_of_one_baseline_stay_apart(tmp_path: Path) -> None:
     config = SuiteConfig(suites=("passkey",), lengths=(6_000,), count=1)
-    report = run_suite(MODEL, config, [Loud(), Loud(times=3)], out=tmp_path, memory_config=MEMORY)
+    report = run_suite(MODEL, config, [Loud(), Loud(times=99)], out=tmp_path, memory_config=MEMORY)
     replies = report["questions"][0]["replies"]
     said = {spec: reply["reply"] for spec, reply in replies.items()}
-    assert said == {"loud": "word", "loud:times=3": "word word word"}
+    assert said == {"loud": "word", "loud:times=99": " ".join(["word"] * 99)}, "however long"
     with pytest.raises(ValueError, match="named twice: loud:times=3"):
         run_suite(MODEL, config, [Loud(times=3), Loud(times=3)], out=tmp_path, memory_config=MEMORY)
 

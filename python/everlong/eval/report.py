@@ -16,8 +16,6 @@ from everlong.eval.plan import Asked, Plan
 from everlong.eval.statistics import mean_interval
 from everlong.eval.tasks import Task
 
-_REPLY_CHARACTERS = 160  # of a reply that a report keeps
-
 
 @dataclasses.dataclass(frozen=True)
 class Score:
@@ -92,7 +90,7 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
                     baseline: {
                         "score": round(scores[baseline][asked.id], 4),
                         "covered": round(rows[baseline][asked.id]["covered"], 4),
-                        "reply": rows[baseline][asked.id]["reply"][:_REPLY_CHARACTERS],
+                        "reply": rows[baseline][asked.id]["reply"],
                     }
                     for baseline in given
                 },
