@@ -226,20 +226,33 @@ def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[st
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 
-def test_other_questions_or_numbers_in_the_same_folder_are_refused(
-    finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_numbers_in_the_same_folder_are_refused(finished: tuple[Path, dict[str, Any]]) -> None:
     halved = tiny_model()
     for parameter in halved.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
     with pytest.raises(ValueError, match=r"other settings \(dtype: 'float32' then, 'bfloat16' now\)"):
         run_suite((halved, byte_tokenizer()), CONFIG, (Silent(),), out=finished[0], memory_config=MEMORY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": "What else?"},
+        {"answers": ("another",)},
+        {"candidates": r"\w+"},
+        {"max_new_tokens": 99},
+        {"sources": ("another",)},
+    ],
+)
+def test_other_questions_in_the_same_folder_are_refused(
+    finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
     plan = suites.make_plan
 
     def reworded(*how: Any, **more: Any) -> Plan:
         made = plan(*how, **more)
         last = made.questions[-1]
-        other = dataclasses.replace(last, question=dataclasses.replace(last.question, answers=("another",)))
+        other = dataclasses.replace(last, question=dataclasses.replace(last.question, **change))
         return dataclasses.replace(made, questions=(*made.questions[:-1], other))
 
     monkeypatch.setattr(suites, "make_plan", reworded)

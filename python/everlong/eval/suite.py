@@ -50,6 +50,8 @@ QUICK_BASELINES = ("everlong", "bm25", "random", "gold")
 QUICK_LENGTH = 8_192
 
 _READING = "reading.everlong"
+# Of a Question; what is planted is compared as text.
+_DECIDING_A_REPLY = ("text", "answers", "candidates", "max_new_tokens", "sources")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +153,8 @@ def _suited(
 
 
 def _digest(questions: Sequence[Asked]) -> str:
-    """Of what is asked and what is right: other questions under the same names are another run."""
-    return digest([[asked.id, asked.question.text, *asked.question.answers] for asked in questions])
+    """Of what decides a reply and its score: other questions under the same names are another run."""
+    return digest([[asked.id, *(getattr(asked.question, name) for name in _DECIDING_A_REPLY)] for asked in questions])
 
 
 def _silent(line: str) -> None:
