@@ -1,10 +1,11 @@
 """Intervals and errors against published values and numpy."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everlong.eval.ppl import recovered_fraction
 from everlong.eval.statistics import mean_and_stderr, mean_interval, rate, wilson_interval
@@ -46,39 +47,48 @@ def test_rate_counts() -> None:
     assert rate([]).rate == 0.0
 
 
-def test_few_scores_have_wilsons_interval_of_their_mean() -> None:
+def test_scores_have_wilsons_interval_of_their_mean() -> None:
     # z^2 = 3.8415: n = 4 right of 4 gives the lower bound n / (n + z^2), all wrong its mirror image.
     assert mean_interval([1.0] * 4) == pytest.approx((4 / (4 + 3.841459), 1.0), abs=1e-6)
     assert mean_interval([0.0] * 4) == pytest.approx((0.0, 3.841459 / (4 + 3.841459)), abs=1e-6)
     # Newcombe 1998, as above, 1 of 29: the same mean of scores that are no zeros and ones has the same interval.
     assert mean_interval([1.0, *[0.0] * 28]) == pytest.approx((0.0061, 0.1718), abs=5e-5)
-    assert mean_interval([0.5, 0.5, 1.0, 0.0]) == pytest.approx(wilson_interval(2, 4))
+    assert mean_interval([0.25] * 4 + [0.0] * 25) == pytest.approx((0.0061, 0.1718), abs=5e-5)
     with pytest.raises(ValueError, match="nothing"):
         mean_interval([])
-    with pytest.raises(ValueError, match="outside"):
-        mean_interval([1.1])
+    for wrong in (1.1, -0.1, math.nan):
+        with pytest.raises(ValueError, match="outside"):
+            mean_interval([wrong])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 10, 19])
-def test_an_interval_of_few_scores_holds_their_mean_and_rises_with_it(n: int) -> None:
-    rng = np.random.default_rng(n)
-    drawn = sorted((sorted(rng.uniform(size=n).round(2)) for _ in range(50)), key=sum)
-    found = [mean_interval([float(score) for score in scores]) for scores in ([0.0] * n, *drawn, [1.0] * n)]
-    for scores, (low, high) in zip(drawn, found[1:-1], strict=True):
-        assert 0.0 <= low <= np.mean(scores) <= high <= 1.0
-    for (low, high), (next_low, next_high) in itertools.pairwise(found):
-        assert low <= next_low + 1e-12
-        assert high <= next_high + 1e-12
-    assert mean_interval([0.9, *[1.0] * (n - 1)])[0] < mean_interval([1.0] * n)[0], "one score lower, not narrower"
+SCORES = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0])
 
 
-def test_many_scores_have_the_bootstraps_interval() -> None:
-    """Against the normal approximation, which many scores come near to."""
-    scores = np.random.default_rng(0).uniform(0.2, 0.8, size=400)
-    low, high = mean_interval(scores.tolist())
-    half = 1.96 * scores.std() / math.sqrt(len(scores))
-    assert (low, high) == pytest.approx((scores.mean() - half, scores.mean() + half), abs=0.1 * half)
-    assert high - low < np.diff(wilson_interval(float(scores.sum()), len(scores)))[0], "narrower: the scores are alike"
+@given(st.lists(SCORES, min_size=1, max_size=120), st.data())
+def test_an_interval_holds_the_mean_and_rises_with_every_score(scores: list[float], data: st.DataObject) -> None:
+    low, high = mean_interval(scores)
+    assert 0.0 <= low <= math.fsum(scores) / len(scores) <= high <= 1.0
+    index = data.draw(st.integers(0, len(scores) - 1))
+    raised = [*scores[:index], data.draw(SCORES.filter(lambda score: score >= scores[index])), *scores[index + 1 :]]
+    higher = mean_interval(raised)
+    assert low <= higher[0]
+    assert high <= higher[1]
+
+
+@pytest.mark.parametrize(
+    "of_one",
+    [
+        pytest.param({0.0: 0.98, 0.25: 0.02}, id="one in fifty a little"),
+        pytest.param({0.0: 0.9, 0.25: 0.05, 1.0: 0.05}, id="few"),
+        pytest.param({0.0: 0.4, 0.5: 0.2, 1.0: 0.4}, id="half"),
+        pytest.param({1.0: 0.97, 0.5: 0.03}, id="nearly all"),
+    ],
+)
+def test_nineteen_of_twenty_intervals_hold_what_is_true(of_one: dict[float, float]) -> None:
+    draws = np.random.default_rng(0).choice(list(of_one), p=list(of_one.values()), size=(1_000, 80))
+    true = sum(score * share for score, share in of_one.items())
+    held = [low <= true <= high for low, high in map(mean_interval, draws.tolist())]
+    assert sum(held) >= 930  # of 950 expected, three standard deviations
 
 
 def test_mean_and_stderr_as_numpy() -> None:

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
@@ -42,26 +40,17 @@ def wilson_interval(right: float, n: int, z: float = 1.959963984540054) -> tuple
     return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
 
 
-# Scores below which the bootstrap is not asked.
-_FEWEST_RESAMPLED = 20
+def mean_interval(scores: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of scores in [0, 1]: Wilson's, of the mean as if it were a share of right answers.
 
-
-def mean_interval(scores: Sequence[float], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of scores in [0, 1]: Wilson's for few of them or zeros and ones, else the bootstrap's.
-
-    A bootstrap of few scores, or of scores that are all alike, hardly varies and is far too narrow. Wilson's interval
-    of their mean is not: no spread of scores in [0, 1] with that mean exceeds that of zeros and ones.
+    No scores in [0, 1] with that mean are spread further than zeros and ones. What they vary among themselves is no
+    measure: many zeros and one small score hardly do, and a bootstrap of them is narrower than that of zeros alone.
     """
     if not scores:
         raise ValueError("the interval of nothing")
-    values = np.asarray(scores, dtype=np.float64)
-    if np.any((values < 0) | (values > 1)):
+    if not all(0 <= score <= 1 for score in scores):
         raise ValueError("a score lies outside [0, 1]")
-    if len(values) < _FEWEST_RESAMPLED or set(scores) <= {0.0, 1.0} or np.ptp(values) == 0:
-        return wilson_interval(float(values.sum()), len(values))
-    picks = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    low, high = np.quantile(values[picks].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
+    return wilson_interval(math.fsum(scores), len(scores))
 
 
 def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
