@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -242,6 +243,26 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
     if name == "recent":
         left = [block.span[1] for block in reading.mm.memory.blocks() if block.span[1] <= rolling]
         assert max(end for _, end in spans) == max(left)
+
+
+@pytest.mark.parametrize("name", ["random", "recent"])
+def test_a_statement_on_two_pages_came_back_when_both_did(reading: Reading, name: str) -> None:
+    # A text so short that pages touch which are drawn of it.
+    named = asked(("text-2",))
+    baseline = baseline_of(name)
+    baseline.prepare(reading)
+    pages = sorted((page.begin, page.end) for page in baseline.pages(named))
+    spans = baseline.answer(named).recalled
+    tokens = {token for begin, end in pages for token in range(begin, end)}
+    assert sum(end - begin for begin, end in spans) == len(tokens)
+    assert {token for begin, end in spans for token in range(begin, end)} == tokens
+    seams = [end for (_, end), (begin, _) in itertools.pairwise(pages) if end == begin]
+    assert seams
+    for seam in seams:
+        assert dataclasses.replace(named, spans=((seam - 3, seam + 3),)).covered(spans) == 1.0
+    for begin, end in spans:
+        for half_outside in ((begin - 3, begin + 3), (end - 3, end + 3)):
+            assert dataclasses.replace(named, spans=(half_outside,)).covered(spans) == 0.0
 
 
 def test_random_pages_keep_to_sources_and_come_again(reading: Reading) -> None:
