@@ -319,6 +319,20 @@ def test_an_answer_ends_where_its_score_is_settled(reading: Reading, name: str) 
     assert not question.settled(shorter), "it went on after that"
 
 
+@pytest.mark.parametrize("name", ["everlong", "window", "random", "full", "bm25", "gold"])
+def test_a_models_own_penalties_on_repeating_punish_nobody(
+    reading: Reading, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    baseline = baseline_of(name)
+    baseline.prepare(reading)
+    wanted = dataclasses.replace(asked(), question=dataclasses.replace(asked().question, max_new_tokens=40))
+    expected = baseline.answer(wanted).text
+    monkeypatch.setattr(MODEL.generation_config, "repetition_penalty", 20.0)
+    monkeypatch.setattr(MODEL.generation_config, "no_repeat_ngram_size", 1)
+    monkeypatch.setattr(MODEL.generation_config, "encoder_no_repeat_ngram_size", 1)
+    assert baseline.answer(wanted).text == expected
+
+
 def test_the_registry_names_every_baseline_by_its_own_name() -> None:
     assert all(kind.name == name and dataclasses.is_dataclass(kind) for name, kind in BASELINES.items())
     assert {"window", "full", "bm25", "minilm", "random", "recent", "heads", "lexical", "gold"} <= BASELINES.keys()

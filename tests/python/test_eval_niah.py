@@ -62,7 +62,11 @@ class Network:
     name_or_path = "known-answers"
     device = torch.device("cpu")
 
-    def generate(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+    def __init__(self) -> None:
+        self.decoded: list[dict[str, Any]] = []
+
+    def generate(self, input_ids: torch.Tensor, **how: Any) -> torch.Tensor:
+        self.decoded.append(how)
         passage, _, question = TOKENIZER.decode(input_ids[0]).rpartition("\n\n")
         reply = TOKENIZER(stated_in(passage, question), add_special_tokens=False, return_tensors="pt")["input_ids"]
         return torch.cat([input_ids, reply], dim=1)
@@ -87,8 +91,11 @@ class Reader:
         self.text += text
         return ReadReport(len(text), 1, 0.5)
 
-    def generate(self, question: str, max_new_tokens: int, remember: bool = True, recall: bool = True) -> Answer:
+    def generate(
+        self, question: str, max_new_tokens: int, remember: bool = True, recall: bool = True, **how: Any
+    ) -> Answer:
         self.remembered.append(remember)
+        self.model.decoded.append(how)
         if not recall:
             return Answer(stated_in(self.text[-self.window :], question), 1, ())
         if any(word in question for word in self.forgets):
@@ -111,6 +118,15 @@ def test_a_reader_that_finds_all_scores_all() -> None:
     assert all(asked.recalled_rank == 2 for asked in report.questions)
     assert report.model == "known-answers"
     assert not any(reader.remembered)
+
+
+def test_no_way_of_asking_is_punished_for_repeating_its_prompt() -> None:
+    reader = Reader()
+    report = evaluate(reader)
+    gold = len({asked.question for asked in report.questions})
+    assert len(reader.model.decoded) == 2 * len(report.questions) + gold
+    for how in reader.model.decoded:
+        assert (how["repetition_penalty"], how["no_repeat_ngram_size"]) == (1.0, 0)
 
 
 def test_the_window_alone_finds_what_is_in_it() -> None:

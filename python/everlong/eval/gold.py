@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from everlong.eval.decoding import UNPUNISHED
 from everlong.packing import packed
 from everlong.prompt import with_start
 
@@ -29,7 +30,10 @@ def answer_from_passage(
 
 @torch.inference_mode()
 def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any = None, **generation: Any) -> str:
-    """Greedy answer to `ids`, of which a `cache` holds the first ones; further arguments are those of `generate`."""
+    """Greedy, UNPUNISHED answer to `ids`, of which a `cache` holds the first ones.
+
+    Further arguments are those of `generate`.
+    """
     rows = torch.tensor([list(ids)], device=model.device)
     with packed(model):
         output = model.generate(
@@ -38,7 +42,7 @@ def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any =
             past_key_values=cache,
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-            **generation,
+            **{**UNPUNISHED, **generation},
         )
     answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer

@@ -20,6 +20,7 @@ from rich.table import Table
 from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.eval.answers import AnswerFile, deciding, digest
+from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.forks import keep_fork
 from everlong.eval.gold import answer_from_passage
@@ -384,11 +385,10 @@ def _ask(
 ) -> Asked:
     fact = needle.fact
     span = (needle.begin + shift, needle.end + shift)
-    window_reply = None
-    if with_window:
-        window_reply = mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, recall=False, remember=False).text
+    generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
     started = time.monotonic()
-    answer = mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, remember=False)
+    answer = mm.generate(fact.question, **generation)
     seconds = time.monotonic() - started
     groups = tuple((recall.span[0], recall.span[1]) for recall in answer.recalled)
     holding = [rank for rank, (first, last) in enumerate(groups, 1) if first <= span[0] and span[1] <= last]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
+from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.eval.stopping import Settled
@@ -82,7 +83,8 @@ class Baseline(abc.ABC):
 
 def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
     """What every baseline gives `generate` for one answer."""
-    return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": [Settled(question, tokenizer)]}
+    stops = [Settled(question, tokenizer)]
+    return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": stops, **UNPUNISHED}
 
 
 def group_tokens(config: MemoryConfig) -> int:
