@@ -5,9 +5,21 @@ import pathlib
 import tarfile
 
 import pytest
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from everlong import data
-from everlong.data import Book, all_books, books_in, gather_books, shipped_books
+from everlong.data import (
+    Book,
+    TooFewTokensError,
+    all_books,
+    books_in,
+    gather_books,
+    make_of_enough,
+    shipped_books,
+)
+from everlong.eval import niah, suite
+from tiny_models import tiny_model
 
 
 def test_shipped_books_are_whole_and_licensed() -> None:
@@ -62,6 +74,70 @@ def test_more_books_come_from_the_corpus_only_when_needed(tmp_path: pathlib.Path
         gather_books(have + 1)
     with pytest.raises(ValueError, match="adds too little"):
         gather_books(have + 10_000_000, tmp_path)
+
+
+def test_a_corpus_that_has_the_shipped_books_is_searched_for_others(tmp_path: pathlib.Path) -> None:
+    shipped = shipped_books()
+    have = sum(len(book.text) for book in shipped)
+    (tmp_path / f"{shipped[0].name}.txt").write_text("word " * 10_000, encoding="utf-8")
+    (tmp_path / "zoo.txt").write_text("zebra " * 10_000, encoding="utf-8")
+    assert [book.name for book in gather_books(have + 50_000, tmp_path)[len(shipped) :]] == ["zoo"]
+
+
+def test_books_are_added_only_where_they_come_to_too_few_tokens(tmp_path: pathlib.Path) -> None:
+    """Of words here, ten characters each."""
+    for number in range(8):
+        (tmp_path / f"book-{number}.txt").write_text("abcdefghi " * 100, encoding="utf-8")
+    own = [Book("own", "abcdefghi " * 100)]
+    made: list[int] = []
+
+    def words(wanted: int, corpus: pathlib.Path | None = tmp_path) -> list[str]:
+        def make(books: list[Book]) -> list[str]:
+            found = sum(len(book.text.split()) for book in books)
+            made.append(found)
+            if found < wanted:
+                raise TooFewTokensError(found, wanted)
+            return [book.name for book in books]
+
+        made.clear()
+        return make_of_enough(own, corpus, make)
+
+    assert words(100) == ["own"]
+    assert made == [100]
+    assert words(250) == ["own", "book-0", "book-1"]
+    assert words(900) == ["own", *(f"book-{number}" for number in range(8))]
+    for wanted, corpus in ((901, tmp_path), (101, None)):
+        with pytest.raises(TooFewTokensError, match=f"come to .* tokens, the haystack needs {wanted}"):
+            words(wanted, corpus)
+
+
+class PlannedError(Exception):
+    """Ends a run once it is planned."""
+
+
+def test_evaluations_open_a_corpus_for_a_tokenizer_of_long_tokens(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paragraph = "incomprehensibility notwithstanding " * 5 + "\n\n"  # 18 characters a token
+    for number in range(6):
+        (tmp_path / f"book-{number}.txt").write_text(paragraph * 80, encoding="utf-8")
+    monkeypatch.setattr(data, "shipped_books", lambda: [Book("own", paragraph * 80)])
+    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model = (tiny_model(), transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>"))
+
+    def planned(network: object, memory: object, tokens: int, *_: object) -> None:
+        raise PlannedError(tokens)
+
+    monkeypatch.setattr(niah, "check_room", planned)
+    monkeypatch.setattr(suite, "check_room", planned)
+    with pytest.raises(PlannedError) as tokens:
+        niah.run_niah(model, niah.NiahConfig(tokens=3_000, facts_per_kind=1), corpus=tmp_path)
+    assert tokens.value.args[0] == pytest.approx(3_000, rel=0.02)
+    config = suite.SuiteConfig(suites=("passkey",), lengths=(3_000,), count=1)
+    with pytest.raises(PlannedError) as tokens:
+        suite.run_suite(model, config, ("window",), out=tmp_path / "out", corpus=tmp_path)
+    assert tokens.value.args[0] == pytest.approx(3_000, rel=0.02)
 
 
 def test_a_corpus_that_is_not_there_or_not_whole_is_said(tmp_path: pathlib.Path) -> None:

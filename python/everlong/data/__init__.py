@@ -7,10 +7,13 @@ import lzma
 import pathlib
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 # The shipped books come to about 295,000 tokens of SmolLM2's tokenizer; English prose has about 4 characters a token.
 CHARACTERS_PER_TOKEN = 4.0
+
+T = TypeVar("T")
 
 _SHIPPED = pathlib.Path(__file__).parent / "books"
 
@@ -21,6 +24,15 @@ class Book:
 
     name: str  # "author--title", as the file is called
     text: str
+
+
+class TooFewTokensError(ValueError):
+    """Books come to fewer tokens than are wanted of them."""
+
+    def __init__(self, found: int, wanted: int) -> None:
+        super().__init__(f"the books come to {found:,} tokens, the haystack needs {wanted:,}")
+        self.found = found
+        self.wanted = wanted
 
 
 def shipped_books() -> list[Book]:
@@ -38,7 +50,7 @@ def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
     """
     books: list[Book] = []
     found = 0
-    for book in _folder_books(corpus) if corpus.is_dir() else _archive_books(corpus):
+    for book in _books_of(corpus):
         books.append(book)
         found += len(book.text)
         if characters is not None and found >= characters:
@@ -69,8 +81,9 @@ def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Bo
 
     Raises ValueError when both together are too short; the message says what is needed.
     """
-    books = all_books(corpus, characters)
-    have = sum(len(book.text) for book in books)
+    # What is missing may be among the corpus' own copies of the shipped books.
+    books = _with_more(all_books(corpus, characters), corpus, characters)
+    have = _characters(books)
     if have < characters:
         place = f"{corpus} adds too little" if corpus is not None else "name more with --corpus"
         raise ValueError(
@@ -78,6 +91,46 @@ def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Bo
             f"(books shipped with everlong included): {place}; a corpus is a folder of .txt files or a .tar.xz of them"
         )
     return books
+
+
+def make_of_enough(books: list[Book], corpus: pathlib.Path | None, make: Callable[[list[Book]], T]) -> T:
+    """What `make` makes of the books; where it raises TooFewTokensError, of as many more of `corpus` as it takes.
+
+    How many characters are in a token only `make` finds out. What was enough is never added to: whoever draws from the
+    books would draw others. Raises what `make` does where the corpus has no more.
+    """
+    while True:
+        try:
+            return make(books)
+        except TooFewTokensError as error:
+            have = _characters(books)
+            more = _with_more(books, corpus, max(have + 1, have * error.wanted // max(error.found, 1)))
+            if len(more) == len(books):
+                raise
+            books = more
+
+
+def _with_more(books: list[Book], corpus: pathlib.Path | None, characters: int) -> list[Book]:
+    """The books and, behind them, others of `corpus`, to the one that makes `characters` of them all."""
+    have, names = _characters(books), {book.name for book in books}
+    if corpus is None or have >= characters:
+        return books
+    more: list[Book] = []
+    for book in _books_of(corpus):
+        if book.name not in names:
+            more.append(book)
+            have += len(book.text)
+            if have >= characters:
+                break
+    return books + more
+
+
+def _characters(books: list[Book]) -> int:
+    return sum(len(book.text) for book in books)
+
+
+def _books_of(corpus: pathlib.Path) -> Iterator[Book]:
+    return _folder_books(corpus) if corpus.is_dir() else _archive_books(corpus)
 
 
 def _folder_books(folder: pathlib.Path) -> Iterator[Book]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from typing_extensions import TypeVar
 
 from everlong import _core
-from everlong.data import Book
+from everlong.data import Book, TooFewTokensError
 from everlong.encoding import encode, encode_with_places
 from everlong.eval.facts import Fact
 from everlong.prompt import start_ids
@@ -110,7 +110,7 @@ def build_haystack(
 
     A fact stands in a paragraph of its own at the seam nearest to its position: a paragraph's end, or a sentence's in a
     long paragraph. Parts end where a book ends and at the seams nearest to the `lengths`, ascending. The tokenizer is a
-    fast one (it gives offsets). Raises ValueError when the books are too short or positions lie outside.
+    fast one (it gives offsets). TooFewTokensError where the books are too short, ValueError for positions outside.
     """
     if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= 0:
         raise ValueError(f"lengths {list(lengths)} are not ascending")
@@ -157,7 +157,7 @@ def _seams(books: Sequence[Book], tokenizer: Any, tokens: int) -> list[_Seam]:
         seams.append(_Seam(number, len(book.text.rstrip()), before, False))
         if before >= tokens:
             return seams
-    raise ValueError(f"the books come to {before:,} tokens, the haystack needs {tokens:,}")
+    raise TooFewTokensError(before, tokens)
 
 
 def _breaks(text: str) -> list[tuple[int, bool]]:

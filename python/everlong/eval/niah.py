@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.config import require_choice
-from everlong.data import CHARACTERS_PER_TOKEN, gather_books
+from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
@@ -152,7 +152,7 @@ def run_niah(
     config = config if config is not None else NiahConfig()
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model)
-    haystack = plan_haystack(books, tokenizer, config)
+    haystack = make_of_enough(books, corpus, lambda books: plan_haystack(books, tokenizer, config))
     check_room(network, memory_config, haystack.tokens, None if keep is None else keep / _READING)
     if keep is None:
         with MemoryModel(network, tokenizer, None, memory_config) as mm:

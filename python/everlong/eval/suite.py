@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from everlong.config import MemoryConfig
-from everlong.data import CHARACTERS_PER_TOKEN, gather_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, make_of_enough
 from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
@@ -105,9 +105,12 @@ def run_suite(
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model)
     rivals = _suited(rivals, network, tokenizer, memory_config, say, named=named)
-    plan = make_plan(
-        tasks, config.lengths, config.count, books, tokenizer, gold_tokens=config.gold_tokens, seed=config.seed
-    )
+
+    def plan_of(books: list[Book]) -> Plan:
+        gold, seed = config.gold_tokens, config.seed
+        return make_plan(tasks, config.lengths, config.count, books, tokenizer, gold_tokens=gold, seed=seed)
+
+    plan = make_of_enough(books, corpus, plan_of)
     settings = {
         "model": name,
         "suites": list(config.suites),
