@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/index/vector_kernel.h"
 #include "everlong/kv/element.h"
@@ -223,7 +224,8 @@ TEST(FlatIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
 }
 
 TEST(FlatIndex, ASavedIndexAnswersTheSameAndADamagedOneIsRefused) {
-  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "everlong_flat_index_test";
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "index";
   std::mt19937_64 random(3);
   for (const VectorStorage storage : kStorages) {
     const auto index = MakeFlatIndex({20, Metric::kInnerProduct, storage});

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/index/heads_index.h"
 #include "index_heads_case.h"
@@ -295,13 +296,7 @@ TEST(HeadsIndex, BytesAreThoseOfTheKeys) {
   EXPECT_LE(index.bytes(), needed + needed / 2);
 }
 
-class HeadsIndexKeysTest : public testing::TestWithParam<KeyStorage> {
- protected:
-  // A file of this test's own.
-  [[nodiscard]] static std::filesystem::path File() {
-    return std::filesystem::path(testing::TempDir()) / ("everlong heads " + std::string(NameOf(GetParam())));
-  }
-};
+class HeadsIndexKeysTest : public testing::TestWithParam<KeyStorage> {};
 
 TEST_P(HeadsIndexKeysTest, MassIsTheDefinitionOverWhatIsKept) {
   uint32_t seed = 60;
@@ -361,10 +356,12 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
   const HeadsIndex index = made.Build(kCoarseFrom, GetParam());
   std::vector<int32_t> every(40);
   std::iota(every.begin(), every.end(), 0);
-  ASSERT_TRUE(index.Save(File(), every).ok());
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "heads";
+  ASSERT_TRUE(index.Save(file, every).ok());
   const std::vector<uint8_t> kept(40, 1);
   const HeadsOptions options{kCoarseFrom, GetParam()};
-  auto loaded = HeadsIndex::Load(File(), made.heads, made.dim, kept, options);
+  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, kept, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_EQ(loaded->options().keys, GetParam());
   EXPECT_EQ(loaded->bytes(), index.bytes());
@@ -378,7 +375,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
     some[page] = 1;
     filter.Set(static_cast<int32_t>(page), true);
   }
-  const auto fewer = HeadsIndex::Load(File(), made.heads, made.dim, some, options);
+  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, some, options);
   ASSERT_TRUE(fewer.ok()) << fewer.status().ToString();
   const auto of_some = fewer->Mass(made.q, made.weights, PageFilter(20, true));
   const auto of_all = index.Mass(made.q, made.weights, filter);
@@ -386,10 +383,9 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
 
   for (const KeyStorage other : kKeyStorages) {
     if (other == GetParam()) continue;
-    const auto refused = HeadsIndex::Load(File(), made.heads, made.dim, kept, {kCoarseFrom, other});
+    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, kept, {kCoarseFrom, other});
     EXPECT_EQ(refused.status().code(), StatusCode::kCorrupt);
   }
-  std::filesystem::remove(File());
 }
 
 TEST_P(HeadsIndexKeysTest, BytesFollowTheKind) {

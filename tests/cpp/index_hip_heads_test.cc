@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/index/heads_index.h"
 #include "index_heads_case.h"
 #include "index_hip_host.h"
@@ -156,7 +157,8 @@ TEST_P(HipHeadsTest, KeysGoThereOnceAsTheyCome) {
 
 TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
   const Case made = MakeCase({.heads = kGroupedHeads, .dim = 13, .pages = 40, .page_tokens = 70, .question = 4}, 67);
-  const auto file = std::filesystem::path(testing::TempDir()) / ("everlong device " + std::string(NameOf(GetParam())));
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "heads";
   std::vector<int32_t> every(40);
   std::iota(every.begin(), every.end(), 0);
   ASSERT_TRUE(made.Build(OnHost()).Save(file, every).ok());
@@ -180,7 +182,6 @@ TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
   EXPECT_EQ(device().scans, 1);
   EXPECT_EQ(loaded->options().device_bytes, kEnough);
   EXPECT_EQ(loaded->options().device.get(), &device());
-  std::filesystem::remove(file);
 }
 
 TEST_P(HipHeadsTest, NothingToScoreAsksNothingOfTheDevice) {

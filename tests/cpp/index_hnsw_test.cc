@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
 
 namespace everlong::index {
@@ -137,9 +138,9 @@ TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
 }
 
 TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
-  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "everlong_hnsw_index_test";
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "index";
   const std::filesystem::path beside = file.string() + ".writing";
-  std::filesystem::remove_all(beside);
   std::mt19937_64 random(3);
   Pair pair = MakePair(Metric::kCosine);
   pair.Add(random, Ids(0, 400));
@@ -185,7 +186,8 @@ TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
 
 // What a memory forgets must not lie in its folder: neither the vector nor its id.
 TEST(HnswIndex, AFileHoldsNothingOfWhatWasRemoved) {
-  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "everlong_hnsw_removed_test";
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "index";
   std::mt19937_64 random(5);
   constexpr int64_t kFirst = 0x1122334455667000;
   Pair pair = MakePair(Metric::kL2);
@@ -219,7 +221,6 @@ TEST(HnswIndex, AFileHoldsNothingOfWhatWasRemoved) {
   ASSERT_TRUE(pair.graph->Save(file).ok());
   EXPECT_EQ(LoadHnswIndex(file).value()->size(), 0);
   EXPECT_FALSE(holds(0));
-  std::filesystem::remove(file);
 }
 
 TEST(HnswIndex, SearchesRunBesideAWriter) {
