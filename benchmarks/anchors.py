@@ -37,8 +37,9 @@ ZONES: dict[str, dict[str, int]] = {
 }
 
 
-def config_of(zone: str) -> everlong.MemoryConfig:
-    return dataclasses.replace(everlong.MemoryConfig(), **ZONES[zone])  # type: ignore[arg-type]  # all are int
+def config_of(zone: str, model: Any) -> everlong.MemoryConfig:
+    fitting = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
+    return dataclasses.replace(fitting, **ZONES[zone])  # type: ignore[arg-type]  # all are int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def perplexities(
         ids = books[place % len(books)]
         first = random.Random(f"{seed} {place}").randint(prefix, len(ids) - scored)
         for zone in zones:
-            with everlong.MemoryModel(model, tokenizer, None, config_of(zone)) as mm:
+            with everlong.MemoryModel(model, tokenizer, None, config_of(zone, model)) as mm:
                 for begin in range(first - prefix, first, TOPIC_TOKENS):
                     mm.read(tokenizer.decode(ids[begin : min(begin + TOPIC_TOKENS, first)]))
                 nll[zone].append(mm.perplexity(tokenizer.decode(ids[first : first + scored]), policy="window").nll)
@@ -94,7 +95,7 @@ def answers(model: Any, tokenizer: Any, zones: list[str], tokens: int, facts: in
     haystack = plan_haystack(gather_books(int(tokens * CHARACTERS_PER_TOKEN)), tokenizer, config)
     out = []
     for zone in zones:
-        with everlong.MemoryModel(model, tokenizer, None, config_of(zone)) as mm:
+        with everlong.MemoryModel(model, tokenizer, None, config_of(zone, model)) as mm:
             for part in haystack.parts:
                 mm.read(part.text, source=part.source)
             right = 0

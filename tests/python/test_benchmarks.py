@@ -14,11 +14,13 @@ import torch
 
 import everlong
 from everlong import ops
+from everlong.data import Book
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 ROOT = Path(__file__).parents[2]
 CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
 LAYERS, KV_HEADS, DIM, PAGE = 3, 2, 16, CONFIG.page_tokens  # of tiny_model
+NUMBERS = "".join(f"The number of {number:04d} is {number * 7919 % 10_000:04d}. " for number in range(300))
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +38,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(name="folder")
 def a_memory(tmp_path: Path) -> Path:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", CONFIG) as mm:
-        mm.read("".join(f"The number of {number:04d} is {number * 7919 % 10_000:04d}. " for number in range(300)))
+        mm.read(NUMBERS)
         mm.calibrate()
     return tmp_path / "m"
 
@@ -96,6 +98,17 @@ def test_a_memory_is_asked_by_its_heads(folder: Path, monkeypatch: pytest.Monkey
             best = two_levels.rank(asked.core, asked.pages, *question).best
             there.append(np.isin(begins[np.argsort(-mass)[: two_levels.BEST]], list(best)).mean())
         assert np.mean(there) > 0.95
+
+
+def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    import anchors
+
+    monkeypatch.setattr(anchors, "shipped_books", lambda: [Book("numbers", NUMBERS)])
+    zones = ["off", "8 anchors of 32"]
+    scored = anchors.perplexities(tiny_model(), byte_tokenizer(), zones, range(1), 1536, 64, 0)
+    assert [each.zone for each in scored] == zones
+    assert scored[0].perplexity > 1
+    assert scored[0].perplexity != scored[1].perplexity
 
 
 def test_every_method_ranks_a_question(folder: Path) -> None:
