@@ -100,6 +100,14 @@ def test_a_memory_is_asked_by_its_heads(folder: Path, monkeypatch: pytest.Monkey
         assert np.mean(there) > 0.95
 
 
+def test_however_many_questions_are_wanted_each_is_asked_once() -> None:
+    import two_levels
+
+    assert len(two_levels.questions_of(98)) == 98
+    every = two_levels.questions_of(10_000)
+    assert len(set(every)) == len(every) > len(two_levels.questions_of(200))
+
+
 def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     import anchors
 
