@@ -10,17 +10,17 @@ new one, whose pages the system must first provide ("to new"). Seconds are the m
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
+import itertools
 import json
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from memcpy import memcpy
 from rich.console import Console
 from rich.table import Table
 
@@ -240,16 +240,8 @@ class Memcpy:
             return
         count = torch.get_num_threads()
         bounds = [self.source.numel() * i // count for i in range(count + 1)]
-
-        def copy(first: int, end: int) -> None:  # ctypes lets other threads run meanwhile
-            ctypes.memmove(target.data_ptr() + first, self.source.data_ptr() + first, end - first)
-
-        others = [threading.Thread(target=copy, args=bounds[i : i + 2]) for i in range(1, count)]
-        for thread in others:
-            thread.start()
-        copy(*bounds[:2])
-        for thread in others:
-            thread.join()
+        to, source = target.data_ptr(), self.source.data_ptr()
+        memcpy([(to + first, source + first, end - first) for first, end in itertools.pairwise(bounds)])
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> float:

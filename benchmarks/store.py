@@ -4,15 +4,16 @@
 
 A memory of SmolLM2's geometry (30 layers, 3 KV heads of 64, e4m3) is written block by block, read from RAM and read
 from disk, every checksum checked on the way in. The anchors move the same bytes in pieces of the same size: memcpy for
-the RAM tier; for the disk, one file of the same size, written and fsynced once, read in order as `dd` does, and at
-random with 32 threads, through the same page cache, which is emptied before every reading. Medians of alternating
-rounds. `--tokens 1000000` shows what a million tokens cost to reopen.
+the RAM tier, with as many threads; for the disk, one file of the same size, written and fsynced once, read in order as
+`dd` does, and at random with 32 threads, through the same page cache, which is emptied before every reading. Medians of
+alternating rounds, every other one in reverse. `--tokens 1000000` shows what a million tokens cost to reopen.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from memcpy import memcpy
 
 from everlong import _core
 from everlong.machine import processor
@@ -63,6 +65,15 @@ def gigabytes_per_second(count: int, run: Callable[[], object]) -> float:
     return count / (time.perf_counter() - started) / 1e9
 
 
+def medians(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Of what every run returns; every other round goes through them backwards, so that none is always the first."""
+    figures: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds):
+        for name in list(runs)[:: -1 if turn % 2 else 1]:
+            figures[name].append(runs[name]())
+    return {name: statistics.median(values) for name, values in figures.items()}
+
+
 class Benchmark:
     def __init__(self, folder: Path, tokens: int, rounds: int) -> None:
         self.folder, self.tokens, self.rounds = folder, tokens // BLOCK_TOKENS * BLOCK_TOKENS, rounds
@@ -91,39 +102,49 @@ class Benchmark:
         memory.flush()
 
     def append(self) -> dict[str, float]:
-        """Write the memory, and the same bytes as one file."""
-        memory = _core.Memory.create(self.memory_folder, manifest(), host_bytes=0)
+        """Write the memory, and the same bytes as one file. What the last round wrote stays."""
         payload_bytes = self.tokens // BLOCK_TOKENS * self.block_bytes
-        ours = gigabytes_per_second(payload_bytes, lambda: self.write(memory, 0, self.tokens))
-        stats = memory.stats()
-        memory.close()
+        folder, plain = Path(self.memory_folder), self.folder / "anchor.raw"
 
-        def plain() -> None:
-            with open(self.folder / "anchor.raw", "wb", buffering=0) as file:
+        def ours() -> float:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.sync()  # that a file went is not what is timed
+            with contextlib.closing(_core.Memory.create(self.memory_folder, manifest(), host_bytes=0)) as memory:
+                return gigabytes_per_second(payload_bytes, lambda: self.write(memory, 0, self.tokens))
+
+        def write_plain() -> None:
+            with open(plain, "wb", buffering=0) as file:
                 for _ in range(self.tokens // BLOCK_TOKENS):
                     file.write(self.payload.data)
                 os.fsync(file.fileno())
 
-        anchor = gigabytes_per_second(payload_bytes, plain)
-        catalog = sum(path.stat().st_size for path in Path(self.memory_folder).glob("catalog.sqlite*"))
-        return {
-            "append": ours,
-            "append_anchor": anchor,
+        def anchor() -> float:
+            plain.unlink(missing_ok=True)
+            os.sync()
+            return gigabytes_per_second(payload_bytes, write_plain)
+
+        figures = medians({"append": ours, "append_anchor": anchor}, self.rounds)
+        with contextlib.closing(_core.Memory.open(self.memory_folder, read_only=True)) as memory:
+            stats = memory.stats()
+        catalog = sum(path.stat().st_size for path in folder.glob("catalog.sqlite*"))
+        return figures | {
             "payload_bytes": stats.payload_bytes,
             "disk_bytes": stats.disk_bytes,
             "catalog_share": catalog / stats.payload_bytes,
         }
 
     def reopen(self) -> dict[str, float]:
-        started = time.perf_counter()
-        memory = _core.Memory.open(self.memory_folder)
-        seconds = time.perf_counter() - started
-        assert memory.stream_end(0) == self.tokens
-        memory.close()
-        return {"reopen_seconds": seconds}
+        def seconds() -> float:
+            started = time.perf_counter()
+            with contextlib.closing(_core.Memory.open(self.memory_folder)) as memory:
+                taken = time.perf_counter() - started
+                assert memory.stream_end(0) == self.tokens
+                return taken
+
+        return medians({"reopen_seconds": seconds}, self.rounds)
 
     def read_ram(self) -> dict[str, float]:
-        """Pages that are in the RAM tier, against memcpy of pieces of a page between two places in RAM."""
+        """Pages that are in the RAM tier, against memcpy of as many bytes, page by page, in the same order."""
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=2 << 30)
         pages = memory.pages()[: (1 << 30) // self.page_bytes]
         count = len(pages) * self.page_bytes
@@ -133,18 +154,17 @@ class Benchmark:
         order = list(range(len(pages)))
         random.Random(3).shuffle(order)
         shuffled = [pages[i] for i in order]
-
-        def memcpy() -> None:
-            for at, i in enumerate(order):
-                begin, there = i * self.page_bytes, at * self.page_bytes
-                out[there : there + self.page_bytes] = source[begin : begin + self.page_bytes]
-
-        ours, anchor = [], []
-        for _ in range(self.rounds):
-            anchor.append(gigabytes_per_second(count, memcpy))
-            ours.append(gigabytes_per_second(count, lambda: memory.read_pages(shuffled, out)))
+        to, begin = out.ctypes.data, source.ctypes.data
+        pieces = [
+            (to + at * self.page_bytes, begin + i * self.page_bytes, self.page_bytes) for at, i in enumerate(order)
+        ]
+        runs: dict[str, Callable[[], float]] = {
+            "ram_anchor": lambda: gigabytes_per_second(count, lambda: memcpy(pieces)),
+            "ram": lambda: gigabytes_per_second(count, lambda: memory.read_pages(shuffled, out)),
+        }
+        figures = medians(runs, self.rounds)
         memory.close()
-        return {"ram": statistics.median(ours), "ram_anchor": statistics.median(anchor)}
+        return figures
 
     def read_disk(self) -> dict[str, float]:
         """All pages in order and some at random, from disk, against the plain file."""
@@ -182,20 +202,21 @@ class Benchmark:
 
             list(pool.map(some, range(QUEUE_DEPTH)))
 
-        figures: dict[str, list[float]] = {name: [] for name in ("disk", "disk_anchor", "random", "random_anchor")}
+        def from_disk(count: int, run: Callable[[], object]) -> float:
+            drop_from_page_cache(self.folder)
+            return gigabytes_per_second(count * self.page_bytes, run)
+
         with concurrent.futures.ThreadPoolExecutor(QUEUE_DEPTH) as pool:
-            for _ in range(self.rounds):
-                for name, pieces, run in (
-                    ("disk_anchor", pages, dd),
-                    ("disk", pages, lambda: read(in_order)),
-                    ("random_anchor", chosen, lambda: read_at_random(pool)),
-                    ("random", chosen, lambda: read(at_random)),
-                ):
-                    drop_from_page_cache(self.folder)
-                    figures[name].append(gigabytes_per_second(len(pieces) * self.page_bytes, run))
+            runs: dict[str, Callable[[], float]] = {
+                "disk_anchor": lambda: from_disk(len(pages), dd),
+                "disk": lambda: from_disk(len(pages), lambda: read(in_order)),
+                "random_anchor": lambda: from_disk(len(chosen), lambda: read_at_random(pool)),
+                "random": lambda: from_disk(len(chosen), lambda: read(at_random)),
+            }
+            figures = medians(runs, self.rounds)
         os.close(anchor)
         memory.close()
-        return {name: statistics.median(values) for name, values in figures.items()}
+        return figures
 
 
 def print_table(result: dict[str, Any]) -> None:

@@ -119,6 +119,34 @@ def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) 
     assert scored[0].perplexity != scored[1].perplexity
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_memcpy_copies_every_piece_on_all_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import memcpy
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    source, target = np.arange(30, dtype=np.uint8), np.zeros(30, dtype=np.uint8)
+    order = np.random.default_rng(0).permutation(10)
+    pieces = [(target.ctypes.data + 3 * at, source.ctypes.data + 3 * i, 3) for at, i in enumerate(order.tolist())]
+    memcpy.memcpy(pieces)
+    assert target.tolist() == source.reshape(10, 3)[order].ravel().tolist()
+
+
+def test_a_store_and_its_anchors_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import store
+
+    monkeypatch.setattr(store.os, "sync", lambda: None)
+    benchmark = store.Benchmark(tmp_path, 1_500, rounds=2)
+    assert benchmark.tokens == 1_024
+    figures = {}
+    for measure in (benchmark.append, benchmark.reopen, benchmark.read_ram, benchmark.read_disk):
+        figures |= measure()
+    assert all(value > 0 for value in figures.values())
+    assert figures["payload_bytes"] == (tmp_path / "anchor.raw").stat().st_size == 2 * benchmark.block_bytes
+    ran: list[str] = []
+    store.medians({name: lambda name=name: ran.append(name) or float(len(ran)) for name in "ab"}, 3)
+    assert ran == ["a", "b", "b", "a", "a", "b"]
+
+
 def test_every_method_ranks_a_question(folder: Path) -> None:
     import index_recall
 
