@@ -10,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import everlong
 from everlong import _core
 from everlong.embedding import (
     TOKENS_A_VECTOR,
     EncoderNotFoundError,
+    MeanPoolEncoder,
     PageEmbedder,
     encoder_name,
     load_encoder,
@@ -24,6 +28,7 @@ from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 DIMENSION = 24
+WORDS = [f"word{number}" for number in range(50)]  # what a tiny encoder knows
 CONFIG = dataclasses.replace(SMALL, index=("embedding",))
 
 
@@ -238,6 +243,62 @@ def test_a_missing_encoder_says_how_to_get_it(monkeypatch) -> None:
         load_encoder()
     with pytest.raises(EncoderNotFoundError, match="embedding"):
         load_encoder("some/model")
+
+
+@pytest.fixture(name="saved_encoder", scope="module")
+def a_saved_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT as the default encoder's package has it: a folder with tokenizer and model."""
+    folder = tmp_path_factory.mktemp("encoders") / "tiny"
+    vocabulary = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS))}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        initializer_range=0.5,  # the usual 0.02 makes all vectors nearly one
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def pooled(folder: Path, texts: list[str]) -> np.ndarray:
+    """Unit vectors of texts, each alone and so without padding: the mean over its 256 first tokens, in fp64."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64).eval()
+    vectors = []
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        ids = ids if len(ids) <= 256 else [*ids[:255], ids[-1]]  # what ends a text stays
+        with torch.inference_mode():
+            mean = model(torch.tensor([ids])).last_hidden_state[0].mean(0).numpy()
+        vectors.append(mean / np.linalg.norm(mean))
+    return np.stack(vectors)
+
+
+def test_the_mean_over_a_text_s_tokens_is_its_vector(saved_encoder: Path) -> None:
+    """Whatever stands beside it: more texts than a batch has, of all lengths, in any order, and one of no words."""
+    rng = np.random.default_rng(0)
+    lengths = [0, 300, *rng.integers(3, 40, 70)]
+    texts = [" ".join(rng.choice(WORDS, length)) for length in rng.permutation(lengths)]
+    encoder = MeanPoolEncoder(saved_encoder)
+    expected = pooled(saved_encoder, texts)
+    np.testing.assert_allclose(encoder.encode(texts).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(torch.cat([encoder.encode([text]) for text in texts]).numpy(), expected, atol=1e-5)
+    # A vector in another's place would be seen.
+    assert (expected @ expected.T - 2 * np.eye(len(texts))).max() < 1 - 1e-4
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.name == "tiny"
 
 
 def test_the_default_encoder_knows_what_is_alike() -> None:
