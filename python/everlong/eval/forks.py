@@ -1,4 +1,7 @@
-"""Forks of a memory that is being read, one a length: each is there whole or not at all."""
+"""Forks of a memory that is being read, one a length: each is there whole or not at all.
+
+In their folder stand the profiles of the run, too: what one fork's calibration finds serves the longer ones.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import pathlib
 import shutil
 
 from everlong.memory import Memory
+
+PROFILES = "profiles"
 
 
 def keep_fork(memory: Memory, folder: pathlib.Path) -> None:

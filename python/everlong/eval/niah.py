@@ -22,11 +22,12 @@ from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
-from everlong.eval.forks import keep_fork
+from everlong.eval.forks import PROFILES, keep_fork
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds_text
 from everlong.eval.room import check_room
 from everlong.eval.statistics import rate
+from everlong.profile import profiles_in
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -155,13 +156,14 @@ def run_niah(
     haystack = make_of_enough(books, corpus, lambda books: plan_haystack(books, tokenizer, config))
     check_room(network, memory_config, haystack.tokens, None if keep is None else keep / _READING)
     if keep is None:
-        with MemoryModel(network, tokenizer, None, memory_config) as mm:
+        with profiles_in(None), MemoryModel(network, tokenizer, None, memory_config) as mm:
             return ask_haystack(mm, haystack, config, name=name, log=log, progress=progress)
 
     def open_memory(folder: pathlib.Path) -> MemoryModel:
         return MemoryModel(network, tokenizer, folder, memory_config)
 
-    return ask_kept(open_memory, haystack, config, keep, name=name, log=log, progress=progress)
+    with profiles_in(keep / PROFILES):
+        return ask_kept(open_memory, haystack, config, keep, name=name, log=log, progress=progress)
 
 
 def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> Haystack:

@@ -19,7 +19,7 @@ from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, make_of_enou
 from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile, deciding, digest
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
-from everlong.eval.forks import keep_fork
+from everlong.eval.forks import PROFILES, keep_fork
 from everlong.eval.haystack import Part, holds_text
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
@@ -28,6 +28,7 @@ from everlong.eval.room import check_room
 from everlong.eval.tasks import tasks_of
 from everlong.memory import Memory
 from everlong.model import MemoryModel
+from everlong.profile import profiles_in
 from everlong.serve import default_config
 
 Log = Callable[[str], None]
@@ -124,10 +125,11 @@ def run_suite(
     }
     check_room(network, memory_config, plan.tokens, out / _READING)
     answers = AnswerFile(out / "answers.jsonl", settings)
-    _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
-    for length in config.lengths:
-        questions = [asked for asked in plan.questions if asked.length == length]
-        _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
+    with profiles_in(out / PROFILES):
+        _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
+        for length in config.lengths:
+            questions = [asked for asked in plan.questions if asked.length == length]
+            _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
     return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
 
 
