@@ -4,8 +4,8 @@
 
 The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
 token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Memories of
-all sizes are open at once and take turns, so that a machine that gets faster or slower does so for each. Medians over
-tokens.
+all sizes are open at once and take turns, upwards and downwards, so that a machine that gets faster or slower does so
+for each. Medians over tokens.
 """
 
 from __future__ import annotations
@@ -77,8 +77,11 @@ def main() -> None:
         ids = book_ids(mm, 3 * mm.config.frame_tokens)
         ours: list[list[float]] = [[] for _ in memories]
         anchor: list[list[float]] = [[] for _ in memories]
+        turns = list(range(len(memories)))
         for _ in range(options.rounds):
-            for number, (_, mm) in enumerate(memories):
+            turns.reverse()
+            for number in turns:
+                mm = memories[number][1]
                 length = resident_tokens(mm)
                 ours[number] += frame_seconds(mm, ids[: options.tokens])
                 anchor[number] += anchor_seconds(model, ids[: length + options.tokens], length)
