@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from everlong.cli import evidence
-from everlong.eval import suite
+from everlong.eval import niah, suite
 from everlong.eval.answers import AnswerFile
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -32,6 +33,7 @@ def dtypes_that_a_model_was_loaded_in(monkeypatch: pytest.MonkeyPatch) -> list[s
 
     monkeypatch.setattr("everlong.models.load", load)
     monkeypatch.setattr(suite, "run_suite", run)
+    monkeypatch.setattr(niah, "run_niah", run)
     return dtypes
 
 
@@ -50,6 +52,20 @@ def run_in(folder: Path) -> None:
         corpus=None,
         as_json=False,
     )
+
+
+def test_a_needle_goes_on_in_the_dtype_that_it_began_in(tmp_path: Path, asked_for: list[str | None]) -> None:
+    command = get_command(evidence.eval_app)
+
+    def ask(*keep: str) -> None:
+        with pytest.raises(GivenError):
+            command(["niah", "--tokens", "1000", *keep], standalone_mode=False)
+
+    ask()
+    ask("--keep", str(tmp_path))
+    AnswerFile(tmp_path / "reading.jsonl", {"dtype": "float32"})
+    ask("--keep", str(tmp_path))
+    assert asked_for == [None, None, "float32"]
 
 
 @pytest.mark.usefixtures("asked_for")

@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall
 from everlong.data import Book
+from everlong.eval.answers import settings_of
 from everlong.eval.haystack import Haystack
 from everlong.eval.niah import (
     NiahConfig,
@@ -61,6 +63,7 @@ class Network:
 
     name_or_path = "known-answers"
     device = torch.device("cpu")
+    dtype = torch.float16
 
     def __init__(self) -> None:
         self.decoded: list[dict[str, Any]] = []
@@ -196,6 +199,7 @@ def test_json_has_the_keys_and_reads_back() -> None:
     read_back = json.loads(json.dumps(report.to_dict()))
     assert set(KEYS) <= set(read_back)
     assert read_back["config"]["tokens"] == CONFIG.tokens
+    assert read_back["config"]["dtype"] == "float16"
     assert read_back["config"]["memory"]["groups"] == 2
     assert read_back["config"]["memory"].keys() == MemoryConfig().to_dict().keys()
     assert len(read_back["questions"]) == len(report.questions)
@@ -278,6 +282,42 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
     other = plan_haystack(books(), TOKENIZER, dataclasses.replace(config, seed=4))
     with pytest.raises(ValueError, match="another haystack"):
         ask(tmp_path, other)
+
+
+def in_bf16() -> Any:
+    model = tiny_model()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    return model
+
+
+def test_a_reading_does_not_go_on_in_another_dtype(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = NiahConfig(tokens=3_000, lengths=(1_500, 3_000), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
+    haystack = plan_haystack(books(), TOKENIZER, config)
+
+    kept = tmp_path / "kept"
+
+    def ask(model: Any) -> NiahReport:
+        return ask_kept(lambda folder: MemoryModel(model, TOKENIZER, folder, TINY_MEMORY), haystack, config, kept)
+
+    def no_fork(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("everlong.eval.niah.keep_fork", no_fork)
+        with pytest.raises(KeyboardInterrupt):
+            ask(in_bf16())
+    with pytest.raises(ValueError, match=r"kept began in bfloat16, this model is in float32: name a new folder"):
+        ask(tiny_model())
+    assert ask(in_bf16()).config["dtype"] == "bfloat16"
+    assert ask(tiny_model()).config["dtype"] == "float32", "nothing is read"
+    # Of a run before dtypes were kept.
+    (kept / "reading.jsonl").unlink()
+    assert ask(in_bf16()).seconds["read"] == 0.0
+    (kept / "reading.jsonl").write_text('{"settings": {"dty')
+    shutil.rmtree(kept / f"{haystack.tokens}.everlong")
+    assert ask(tiny_model()).config["dtype"] == "float32"
+    assert settings_of(kept / "reading.jsonl") == {"dtype": "float32"}
 
 
 def test_a_fork_that_was_cut_short_is_made_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

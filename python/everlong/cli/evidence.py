@@ -82,7 +82,8 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
-    from everlong.eval.niah import NiahConfig, print_niah, run_niah
+    from everlong.eval.answers import settings_of
+    from everlong.eval.niah import READ_AS, NiahConfig, print_niah, run_niah
     from everlong.eval.settings import parse_lengths
 
     stops = parse_lengths(lengths) if lengths else ()
@@ -92,7 +93,8 @@ def eval_niah(
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
-    network, memory_config = load_configured(model, settings)
+    kept = settings_of(keep / READ_AS).get("dtype") if keep is not None else None
+    network, memory_config = load_configured(model, settings, dtype=kept)
     report = run_niah(
         network,
         config,

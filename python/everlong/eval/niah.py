@@ -19,7 +19,7 @@ from rich.table import Table
 
 from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
-from everlong.eval.answers import AnswerFile, deciding, digest
+from everlong.eval.answers import AnswerFile, deciding, digest, settings_of
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.forks import PROFILES, keep_fork
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Log = Callable[[str], None]
 
 _READING = "reading.everlong"
+READ_AS = "reading.jsonl"  # in a folder of kept memories: what its reading goes on with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,7 @@ class NiahReport:
     by_length: dict[str, Share]
     by_depth: dict[str, Share]  # at every length; keyed by the middle of the bin, 0 to 1
     by_kind: dict[str, Share]
-    config: dict[str, Any]  # of NiahConfig; under "memory" that of the memory
+    config: dict[str, Any]  # of NiahConfig, with the model's dtype; under "memory" that of the memory
     model: str
     tokens: int
     questions: tuple[Asked, ...]
@@ -144,7 +145,8 @@ def run_niah(
 
     The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
     With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
-    earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another.
+    earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another,
+    or when a reading would go on in another dtype.
     CapacityError when disk or RAM are too small for the longest.
     """
     from everlong.model import MemoryModel
@@ -216,6 +218,8 @@ def ask_haystack(
     progress: bool = False,
 ) -> NiahReport:
     """Read the parts in turn and ask at every checkpoint. Nothing asked or answered enters the memory."""
+    from everlong.models import dtype_name
+
     say = log if log is not None else _silent
     started = time.monotonic()
     asking = _Asking(haystack, config, say)
@@ -229,7 +233,8 @@ def ask_haystack(
         asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     name = name or str(getattr(mm.model, "name_or_path", ""))
-    return summarise(asking.asked, config, name, haystack.tokens, seconds, mm.config.to_dict())
+    dtype = dtype_name(mm.model.dtype)
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, mm.config.to_dict(), dtype)
 
 
 def ask_kept(
@@ -257,6 +262,7 @@ def ask_kept(
         keep.mkdir(parents=True, exist_ok=True)
         with open_memory(keep / _READING) as mm:
             _check_same_text(mm, haystack, keep)
+            _check_same_dtype(keep, dtype_name(mm.model.dtype))
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
                 for part in haystack.parts[:parts]:
                     if part.end > mm.stream_tokens:
@@ -265,15 +271,16 @@ def ask_kept(
                     keep_fork(mm.memory, folder)
     asking = _Asking(haystack, config, say, [part.begin for part in haystack.parts])
     memory: dict[str, Any] = {}
+    dtype = ""
     for number, folder in enumerate(folders):
         with open_memory(folder) as mm:
             _check_same_text(mm, haystack, folder)
             if not number:
-                memory = mm.config.to_dict()
-                asking.keep(keep, name, dtype_name(mm.model.dtype), memory)
+                memory, dtype = mm.config.to_dict(), dtype_name(mm.model.dtype)
+                asking.keep(keep, name, dtype, memory)
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
-    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory)
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory, dtype)
 
 
 def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) -> None:
@@ -283,6 +290,15 @@ def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) 
         raise ValueError(f"{folder} was read from another haystack (seed, lengths, kinds, books): name a new folder")
     if tokens > haystack.tokens:
         raise ValueError(f"{folder} holds {tokens:,} tokens, the haystack has {haystack.tokens:,}: name a new folder")
+
+
+def _check_same_dtype(keep: pathlib.Path, dtype: str) -> None:
+    """Keep the dtype of what is about to be read; ValueError where reading began in another."""
+    began = settings_of(keep / READ_AS).get("dtype")
+    if began is None:
+        AnswerFile(keep / READ_AS, {"dtype": dtype})
+    elif began != dtype:
+        raise ValueError(f"reading into {keep} began in {began}, this model is in {dtype}: name a new folder")
 
 
 def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
@@ -423,6 +439,7 @@ def summarise(
     tokens: int,
     seconds: dict[str, float],
     memory: Mapping[str, Any] | None = None,
+    dtype: str = "",
 ) -> NiahReport:
     """The report of some questions, asked of a memory with these settings. Raises ValueError when there is none."""
     if not asked:
@@ -445,7 +462,7 @@ def summarise(
         by_length=_shares(asked, lambda one: one.length, str),
         by_depth=_shares(asked, lambda one: one.depth_bin, lambda number: f"{(number + 0.5) / config.depths:.3g}"),
         by_kind=_shares(asked, lambda one: config.kinds.index(one.kind), lambda number: config.kinds[number]),
-        config={**dataclasses.asdict(config), "memory": dict(memory or {})},
+        config={**dataclasses.asdict(config), "dtype": dtype, "memory": dict(memory or {})},
         model=model,
         tokens=tokens,
         questions=tuple(asked),
