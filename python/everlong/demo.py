@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books
+from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.heatmap import draw_heat_map
@@ -24,6 +25,7 @@ from everlong.eval.pictures import require_matplotlib
 from everlong.eval.room import check_room
 from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
+from everlong.profile import profiles_in
 
 if TYPE_CHECKING:
     from everlong.model import MemoryModel
@@ -71,6 +73,7 @@ class Pace:
         return dataclasses.replace(config, tokens=min(config.tokens, allowed))
 
 
+@profiles_in(None)
 def run_demo(
     tokens: int | None = None,
     minutes: float | None = None,
@@ -165,9 +168,10 @@ def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, fl
     """All three ways, and of that with the memory."""
     started = time.monotonic()
     answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
-    mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, recall=False, remember=False)
+    generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    mm.generate(fact.question, recall=False, **generation)
     recalling = time.monotonic()
-    mm.generate(fact.question, max_new_tokens=fact.max_new_tokens, remember=False)
+    mm.generate(fact.question, **generation)
     return time.monotonic() - started, time.monotonic() - recalling
 
 
@@ -226,7 +230,7 @@ def verdict(report: NiahReport) -> str:
 
 def show_free_question(mm: MemoryModel, question: str, console: Console) -> None:
     """Answer a question about the books, and cite what came back."""
-    answer = mm.generate(question, max_new_tokens=48, remember=False)
+    answer = mm.generate(question, max_new_tokens=48, remember=False, **UNPUNISHED)
     console.print(f"\nQ: {question}\nA: {' '.join(answer.text.split())}", markup=False)
     for recall in answer.recalled:
         line = " ".join(recall.passage.split())[:80]

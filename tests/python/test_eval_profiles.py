@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong import MemoryModel
+from everlong import MemoryModel, demo
 from everlong import profile as profiles
-from everlong.cli import evidence
 from everlong.eval.niah import NiahConfig, run_niah
 from everlong.eval.suite import SuiteConfig, run_suite
 from everlong.fingerprint import Fingerprint
@@ -91,15 +90,12 @@ def test_a_needle_that_keeps_nothing_leaves_nothing(used: list[Any]) -> None:
 def test_so_does_the_demo(tmp_path: Path, prints: Fingerprint, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    class Report:
-        def to_dict(self) -> dict[str, Any]:
-            return {}
-
-    def run(**_: Any) -> Report:
+    def load(_: str) -> None:
         seen.append(profiles.load_model_profile(prints, heads=len(HEADS), query_distance=WINDOW // 4))
         profiles.save_model_profile(prints, dataclasses.replace(OF_THE_MACHINE, seed=1))
-        return Report()
+        raise InterruptedError
 
-    monkeypatch.setattr("everlong.demo.run_demo", run)
-    evidence.demo(tokens=1, minutes=None, out=tmp_path / "demo", corpus=None, as_json=True)
+    monkeypatch.setattr(demo, "load", load)
+    with pytest.raises(InterruptedError):
+        demo.run_demo(tokens=1_000, out=tmp_path / "demo")
     assert seen == [None]

@@ -52,10 +52,8 @@ def demo(
 ) -> None:
     """A real model reads books that it cannot hold, and answers from them."""
     from everlong.demo import run_demo
-    from everlong.profile import profiles_in
 
-    with profiles_in(None):
-        report = run_demo(tokens=tokens, minutes=minutes, out=out, corpus=corpus, console=Console(quiet=as_json))
+    report = run_demo(tokens=tokens, minutes=minutes, out=out, corpus=corpus, console=Console(quiet=as_json))
     if as_json:
         print_json(report.to_dict())
 
