@@ -13,6 +13,7 @@ the layers with full attention. The others keep transformers' own cache layers b
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ class ResidentLayer(CacheLayerMixin):
 
     def __init__(self, cache: ResidentCache, layer: int) -> None:
         super().__init__()
-        self._cache = cache
+        # Weak: the buffers of a closed MemoryModel go at once, and wait for no garbage collection.
+        self._cache: ResidentCache = weakref.proxy(cache)
         self._k = cache.k[layer]
         self._v = cache.v[layer]
         self.is_initialized = True

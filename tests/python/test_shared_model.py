@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -77,6 +79,22 @@ def test_in_and_out_of_inference_mode(kind: str, rope: str) -> None:
             first = ask(mm)
         assert torch.is_grad_enabled()
         assert (first, ask(mm)) == expected
+
+
+def test_a_closed_memory_model_leaves_no_buffers_behind() -> None:
+    model = tiny_model()
+    gc.disable()  # which would find them in the end
+    try:
+        with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+            mm.read(random_text(1500))
+            mm.generate(random_text(30, seed=2), max_new_tokens=3)
+            mm.perplexity(random_text(40, seed=3))
+            "".join(mm.stream("who?", max_new_tokens=3, remember=False))
+        buffers = [weakref.ref(tensor) for tensor in (mm.frame.cache.k, mm.frame.cache.v)]
+        del mm
+        assert [buffer() for buffer in buffers] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_model_in_training_mode_is_told_apart_from_one_that_does_not_work() -> None:
