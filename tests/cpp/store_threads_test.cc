@@ -13,7 +13,7 @@
 
 namespace {
 
-bool g_no_threads = false;
+std::atomic<int> g_threads_left = -1;         // so many may yet be started; -1: any number
 const char* g_removed_before_lock = nullptr;  // once
 
 }  // namespace
@@ -21,7 +21,8 @@ const char* g_removed_before_lock = nullptr;  // once
 // These take the place of the C library's in this program.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                               void* argument) noexcept {
-  if (g_no_threads) return EAGAIN;
+  if (g_threads_left == 0) return EAGAIN;
+  if (g_threads_left > 0) --g_threads_left;
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static auto* const create = reinterpret_cast<Create*>(::dlsym(RTLD_NEXT, "pthread_create"));
   return create(thread, attributes, start, argument);
@@ -153,9 +154,9 @@ using StoreWithoutThreads = StoreFolderTest;
 TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
   const auto store = Create();
   const TestBlock block(1, 20);
-  g_no_threads = true;
+  g_threads_left = 0;
   const Status refused = store->Submit(block.Draft()).status();
-  g_no_threads = false;
+  g_threads_left = -1;
   EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused.ToString();
   std::vector<int64_t> lost;
   ASSERT_OK(store->Flush(&lost));
@@ -164,6 +165,23 @@ TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
   ASSERT_EQ(store->Submit(block.Draft()).value(), 1);
   ASSERT_OK(store->Flush(nullptr));
   ExpectStored(*store, block, 1);
+}
+
+TEST_F(StoreWithoutThreads, PagesAreReadByWhoWaitsForThem) {
+  const TestBlock block(1, 60);
+  ASSERT_EQ(Create()->Append(block.Draft()).value(), 1);
+  for (const int threads : {0, 1}) {
+    const auto store = Open(false, {.host_bytes = 0});
+    for (int round = 0; round < 2; ++round) {
+      g_threads_left = threads;
+      std::vector<std::byte> bytes;
+      const Status read = ReadBlock(*store, block, 1, bytes);
+      g_threads_left = -1;
+      EXPECT_OK(read);
+      EXPECT_TRUE(bytes == block.payload);
+    }
+    ExpectStored(*store, block, 1);  // with all of them
+  }
 }
 
 using StoreLock = StoreFolderTest;

@@ -1,5 +1,6 @@
 #include "read_threads.h"
 
+#include <system_error>
 #include <utility>
 
 namespace everlong::store {
@@ -31,7 +32,12 @@ ReadThreads::~ReadThreads() {
 
 void ReadThreads::Start(std::shared_ptr<ReadJob> job) {
   const std::scoped_lock lock(mutex_);
-  while (threads_.size() < kReadThreads) threads_.emplace_back([this] { Work(); });
+  try {
+    while (threads_.size() < kReadThreads) threads_.emplace_back([this] { Work(); });
+  } catch (const std::system_error&) {
+    // Those that started do, and without any whoever waits for the job does all of it.
+    if (threads_.empty()) return;
+  }
   const size_t wanted = job->size();
   jobs_.push_back(std::move(job));
   if (wanted >= kReadThreads) {

@@ -37,7 +37,8 @@ class ReadJob {
 
 inline constexpr int kReadThreads = 32;
 
-// Thread-safe. The threads are started by the first job. The destructor finishes what was begun.
+// Thread-safe. The threads are started by the first job; those that the system refuses are tried again by the next.
+// The destructor finishes what was begun.
 class ReadThreads {
  public:
   ReadThreads() = default;
