@@ -21,7 +21,7 @@ std::vector<std::byte> PartOf(int64_t block) {
 TEST(StoreHostTier, KeepsItsBudgetAndGivesBackWhatItWasGiven) {
   HostTier tier(10 * kPartBytes);
   for (int64_t block = 1; block <= 100; ++block) {
-    tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+    tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
     EXPECT_LE(tier.bytes(), 10 * kPartBytes);
   }
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
@@ -31,7 +31,7 @@ TEST(StoreHostTier, KeepsItsBudgetAndGivesBackWhatItWasGiven) {
       EXPECT_TRUE(std::equal(found.get(), found.get() + kPartBytes, PartOf(block).begin()));
     }
   }
-  tier.Insert(200, 0, 0, 11 * kPartBytes, std::vector<std::byte>(11 * kPartBytes));  // never fits
+  tier.Insert(200, 0, 0, 11 * kPartBytes, std::vector<std::byte>(11 * kPartBytes), tier.erasures());  // never fits
   EXPECT_EQ(tier.Find(200, 0, 0, 1)[0], nullptr);
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
 }
@@ -40,7 +40,7 @@ TEST(StoreHostTier, AScanDoesNotPushOutWhatIsInUse) {
   HostTier tier(100 * kPartBytes);
   const auto use = [&tier](int64_t block) {
     const bool there = tier.Find(block, 0, 0, 1)[0] != nullptr;
-    if (!there) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+    if (!there) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
     return there;
   };
   for (int round = 0; round < 3; ++round) {
@@ -55,12 +55,12 @@ TEST(StoreHostTier, AScanDoesNotPushOutWhatIsInUse) {
 TEST(StoreHostTier, ForgetsBlocks) {
   HostTier tier(100 * kPartBytes);
   std::vector<std::byte> page(3 * kPartBytes, std::byte{1});
-  for (int64_t block = 1; block <= 3; ++block) tier.Insert(block, 0, 0, kPartBytes, page);
+  for (int64_t block = 1; block <= 3; ++block) tier.Insert(block, 0, 0, kPartBytes, page, tier.erasures());
   tier.Erase(std::vector<int64_t>{1, 3});
   EXPECT_EQ(tier.bytes(), 3 * kPartBytes);
   EXPECT_EQ(tier.Find(1, 0, 0, 3)[0], nullptr);
   EXPECT_NE(tier.Find(2, 0, 0, 3)[2], nullptr);
-  for (int64_t block = 10; block < 500; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+  for (int64_t block = 10; block < 500; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
   EXPECT_LE(tier.bytes(), 100 * kPartBytes);
 }
 
@@ -68,7 +68,7 @@ TEST(StoreHostTier, ForgetsBlocks) {
 TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
   HostTier tier(10 * kPartBytes);
   const std::vector<std::byte> part(kPartBytes);
-  const auto insert = [&](int64_t block) { tier.Insert(block, 0, 0, kPartBytes, part); };
+  const auto insert = [&](int64_t block) { tier.Insert(block, 0, 0, kPartBytes, part, tier.erasures()); };
   const auto has = [&](int64_t block) { return tier.Find(block, 0, 0, 1)[0] != nullptr; };
   for (int64_t block = 1; block <= 10; ++block) insert(block);
   EXPECT_TRUE(has(1));
@@ -85,7 +85,7 @@ TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
 
 TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {
   HostTier tier(100 * kPartBytes);
-  for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block));
+  for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
   for (int64_t block = 91; block <= 100; ++block) static_cast<void>(tier.Find(block, 0, 0, 1));  // in use
   const HostTier::Bytes held = tier.Find(100, 0, 0, 1)[0];
   tier.SetBudget(20 * kPartBytes);
@@ -93,11 +93,11 @@ TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {
   for (int64_t block = 91; block <= 100; ++block) EXPECT_NE(tier.Find(block, 0, 0, 1)[0], nullptr) << block;
   tier.SetBudget(0);
   EXPECT_EQ(tier.bytes(), 0);
-  tier.Insert(1, 0, 0, kPartBytes, PartOf(1));
+  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
   EXPECT_EQ(tier.bytes(), 0);
   EXPECT_TRUE(std::equal(held.get(), held.get() + kPartBytes, PartOf(100).begin()));
   tier.SetBudget(kPartBytes);
-  tier.Insert(1, 0, 0, kPartBytes, PartOf(1));
+  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
   EXPECT_NE(tier.Find(1, 0, 0, 1)[0], nullptr);
 }
 
@@ -280,6 +280,19 @@ TEST_F(StoreTiers, WhatIsForgottenBeforeItIsReadIsNotFound) {
   ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
   const Status status = pending->Wait();
   EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.ToString();
+}
+
+// Its bytes lie in the file still, and must not come into RAM when nothing takes them out any more.
+TEST_F(StoreTiers, WhatIsForgottenWhileItIsReadIsNotKeptInRam) {
+  const TestBlock block(1, 48);
+  ASSERT_OK(Create()->Append(block.Draft()).status());
+  const auto store = Open();
+  std::vector<std::byte> out(static_cast<size_t>(block.page_bytes[0]));
+  const PageRead read{1, 0, 0, kLayers, out};
+  const auto pending = store->StartReadPages({&read, 1});  // one read: whoever waits does it
+  ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
+  ASSERT_OK(pending->Wait());
+  EXPECT_EQ(store->Stats()->host_bytes, 0);
 }
 
 class StoreQueue : public StoreFolderTest {};

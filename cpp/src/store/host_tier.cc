@@ -32,8 +32,8 @@ std::vector<HostTier::Bytes> HostTier::Find(int64_t block, int32_t page, int32_t
   return found;
 }
 
-void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes,
-                      std::span<const std::byte> parts) {
+void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+                      int64_t erasures) {
   if (part_bytes > budget_) return;
   const auto size = static_cast<size_t>(part_bytes);
   std::vector<Bytes> copies;
@@ -45,7 +45,7 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
   }
   Evicted evicted;
   const std::scoped_lock lock(mutex_);
-  if (part_bytes > budget_) return;
+  if (part_bytes > budget_ || erasures != erasures_) return;
   for (size_t i = 0; i < copies.size(); ++i) {
     const Key key{block, page, first + static_cast<int32_t>(i)};
     if (entries_.contains(key)) continue;
@@ -115,6 +115,7 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
   const std::unordered_set<int64_t> gone(blocks.begin(), blocks.end());
   Evicted evicted;
   const std::scoped_lock lock(mutex_);
+  ++erasures_;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     if (!gone.contains(entry->first.block)) {
       ++entry;
@@ -132,6 +133,11 @@ void HostTier::SetBudget(int64_t budget) {
   const std::scoped_lock lock(mutex_);
   budget_ = budget;
   EvictFor(0, evicted);
+}
+
+int64_t HostTier::erasures() const {
+  const std::scoped_lock lock(mutex_);
+  return erasures_;
 }
 
 int64_t HostTier::bytes() const {

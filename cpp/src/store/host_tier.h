@@ -30,9 +30,12 @@ class HostTier {
 
   // Parts [first, first + count) of a page: null where one is not here.
   [[nodiscard]] std::vector<Bytes> Find(int64_t block, int32_t page, int32_t first, int32_t count);
-  // Takes parts of `part_bytes` each, the first being part `first`. What is here already stays as it is.
-  void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts);
+  // Takes parts of `part_bytes` each, the first being part `first`. What is here already stays as it is. `erasures`
+  // from before it was known that the block is not forgotten: nothing is taken if there was another one since.
+  void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+              int64_t erasures);
   void Erase(std::span<const int64_t> blocks);
+  [[nodiscard]] int64_t erasures() const;  // so far
   // What is over a smaller budget goes at once, and back to the system.
   void SetBudget(int64_t budget);
   [[nodiscard]] int64_t bytes() const;
@@ -71,6 +74,7 @@ class HostTier {
   std::unordered_set<Key, Hash> is_ghost_;
   int64_t bytes_ = 0;
   int64_t small_bytes_ = 0;
+  int64_t erasures_ = 0;
 };
 
 }  // namespace everlong::store

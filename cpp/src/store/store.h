@@ -92,12 +92,14 @@ class Store final : public MemoryStore {
   // No id below `next` is given from now on.
   Status ReserveIdsBelow(int64_t next);
 
-  // Parts of one page, CRC checked, into `out`; what is read goes into the RAM tier.
-  [[nodiscard]] Status ReadParts(const PageRead& read, const PageRow& row) const;
+  // Parts of one page, CRC checked, into `out`; what is read goes into the RAM tier, unless a block was forgotten since
+  // its `erasures`, which are those from before the row was looked up.
+  [[nodiscard]] Status ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const;
 
  private:
   friend class PageReads;
 
+  [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Under write_mutex_: the prefix of the blocks that could be stored.

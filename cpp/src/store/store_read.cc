@@ -69,8 +69,12 @@ class PageReads final : public PendingReads, public ReadJob {
     PageRead read;
     std::shared_ptr<const PageRow> row;
   };
-  PageReads(const Store& store, std::vector<Miss> misses)
-      : ReadJob(misses.size()), store_(store), misses_(std::move(misses)), failures_(misses_.size()) {}
+  PageReads(const Store& store, std::vector<Miss> misses, int64_t erasures)
+      : ReadJob(misses.size()),
+        store_(store),
+        misses_(std::move(misses)),
+        erasures_(erasures),
+        failures_(misses_.size()) {}
 
   Status Wait() override {
     const std::scoped_lock answering(answer_mutex_);  // one finds the answer, who else waits gets the same
@@ -84,7 +88,7 @@ class PageReads final : public PendingReads, public ReadJob {
   }
 
  protected:
-  void Run(size_t i) override { failures_[i] = store_.ReadParts(misses_[i].read, *misses_[i].row); }
+  void Run(size_t i) override { failures_[i] = store_.ReadParts(misses_[i].read, *misses_[i].row, erasures_); }
 
  private:
   // Somebody may have forgotten the block, or a writer beside this reader put another file in its segment's place,
@@ -92,14 +96,16 @@ class PageReads final : public PendingReads, public ReadJob {
   Status Again(const Miss& miss) const {
     if (store_.rooms_.files != nullptr) store_.rooms_.files->Reopen();
     store_.rooms_.catalog->DropKnownRows();
+    const int64_t erasures = store_.Erasures();
     const PageKey key{miss.read.block, miss.read.page};
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));
     EVERLONG_RETURN_IF_ERROR(ValidateRead(miss.read, *rows[0]));
-    return store_.ReadParts(miss.read, *rows[0]);
+    return store_.ReadParts(miss.read, *rows[0], erasures);
   }
 
   const Store& store_;
   const std::vector<Miss> misses_;
+  const int64_t erasures_;  // of the RAM tier, before the rows were looked up
   std::vector<Status> failures_;
   std::mutex answer_mutex_;
   std::optional<Status> answer_;
@@ -130,6 +136,7 @@ std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> re
       newest = std::max(newest, read.block);
     }
     if (queue_) queue_->WaitFor(newest);
+    const int64_t erasures = Erasures();
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
     for (size_t i = 0; i < reads.size(); ++i) EVERLONG_RETURN_IF_ERROR(ValidateRead(reads[i], *rows[i]));
 
@@ -155,7 +162,7 @@ std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> re
         bytes += rows[i]->part_bytes;
       }
     }
-    auto job = std::make_shared<PageReads>(*this, std::move(misses));
+    auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
     // The disk begins before RAM is copied. One read is done by whoever waits for it.
     if (rooms_.files != nullptr && job->size() > 1) threads_.Start(job);
     if (!copies.empty()) {
@@ -175,7 +182,7 @@ std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> re
 
 Status Store::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }
 
-Status Store::ReadParts(const PageRead& read, const PageRow& row) const {
+Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts) + read.first_part * row.part_bytes};
   if (const Status status = rooms_.segments->Read(spot, read.out); !status.ok()) {
@@ -191,7 +198,7 @@ Status Store::ReadParts(const PageRead& read, const PageRow& row) const {
                         std::to_string(spot.offset + static_cast<int64_t>(i * part_bytes)) +
                         "; other blocks are readable");
   }
-  if (tier_) tier_->Insert(read.block, read.page, read.first_part, row.part_bytes, read.out);
+  if (tier_) tier_->Insert(read.block, read.page, read.first_part, row.part_bytes, read.out, erasures);
   return OkStatus();
 }
 
