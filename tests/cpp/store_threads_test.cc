@@ -1,13 +1,18 @@
 // Threads beside each other; worth most under ThreadSanitizer.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "store_fixture.h"
 
@@ -15,6 +20,7 @@ namespace {
 
 std::atomic<int> g_threads_left = -1;         // so many may yet be started; -1: any number
 const char* g_removed_before_lock = nullptr;  // once
+std::atomic<bool> g_segments_wait = false;    // new ones, until it is false
 
 }  // namespace
 
@@ -26,6 +32,17 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static auto* const create = reinterpret_cast<Create*>(::dlsym(RTLD_NEXT, "pthread_create"));
   return create(thread, attributes, start, argument);
+}
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  if ((flags & O_CREAT) != 0 && std::string_view(path).ends_with(".kvseg")) g_segments_wait.wait(true);
+  using Open = int(const char*, int, ...);
+  static auto* const next = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "open"));
+  return next(path, flags, mode);
 }
 
 extern "C" int flock(int fd, int operation) noexcept {
@@ -146,6 +163,31 @@ TEST_P(StoreThreads, AppendersTakeTurns) {
     TestBlock block(static_cast<uint64_t>(blocks[i].stream), 20);
     block.stream = blocks[i].stream;
     ExpectStored(store, block, blocks[i].id);
+  }
+}
+
+// A block that is appended may be committed before one that was submitted and has a smaller id; who then reads it under
+// the lock that the other's commit wants must not wait for that.
+TEST_F(StoreFolderTest, AnExportWaitsForNothingThatWaitsForIt) {
+  const auto store = Create({.segment_bytes = 1});
+  const TestBlock block(1, 20);
+  const auto later = [](const auto& call) {
+    std::thread thread(call);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits for the lock now, most likely
+    return thread;
+  };
+  const auto append = [&] { EXPECT_OK(store->Append(block.Draft()).status()); };
+  for (int round = 0; round < 5; ++round) {
+    g_segments_wait = true;
+    std::thread holder = later(append);
+    std::thread appender = later(append);
+    std::thread exporter = later([&] { EXPECT_OK(store->Export(root_ / std::to_string(round))); });
+    EXPECT_OK(store->Submit(block.Draft()).status());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    g_segments_wait = false;
+    g_segments_wait.notify_all();
+    for (std::thread* const thread : {&holder, &appender, &exporter}) thread->join();
+    EXPECT_OK(store->Flush(nullptr));
   }
 }
 

@@ -363,7 +363,7 @@ Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
     reads.push_back({info.id, page, 0, parts, std::span(payload).subspan(at, bytes)});
     at += bytes;
   }
-  EVERLONG_RETURN_IF_ERROR(ReadPages(reads));
+  EVERLONG_RETURN_IF_ERROR(StartReadCommitted(reads)->Wait());
   BlockDraft draft;
   draft.stream = info.stream;
   draft.span = info.span;
@@ -407,7 +407,7 @@ Status Store::Export(const std::filesystem::path& file) {
       EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kBlock, EncodeBlock(*block)));
       if (info.pages > 0) EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kKv, block->draft().payload));
       for (const PayloadKind kind : kTensorKinds) {
-        const Result<std::vector<Tensor>> tensors = Tensors(info.id, kind);
+        const Result<std::vector<Tensor>> tensors = CommittedTensors(info.id, kind);
         if (tensors.status().code() == StatusCode::kNotFound) continue;
         EVERLONG_RETURN_IF_ERROR(tensors.status());
         EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> encoded, EncodeTensors(ViewsOf(*tensors)));

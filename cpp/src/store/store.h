@@ -85,7 +85,7 @@ class Store final : public MemoryStore {
               const std::function<void(const std::filesystem::path& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;
 
-  // The whole of a block, as it could be appended.
+  // The whole of a committed block, as it could be appended.
   [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
   // What a crash left of own files that were being replaced goes.
   Status RemoveLeftovers() { return own_files_.RemoveLeftovers(); }
@@ -99,6 +99,10 @@ class Store final : public MemoryStore {
  private:
   friend class PageReads;
 
+  // Of committed blocks alone. They wait for nothing that is queued, so that a holder of write_mutex_, for which the
+  // queue waits, may call them.
+  [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
+  [[nodiscard]] Result<std::vector<Tensor>> CommittedTensors(int64_t block, PayloadKind kind) const;
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);

@@ -127,15 +127,17 @@ class WaitingReads final : public PendingReads {
 }  // namespace
 
 std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> reads) const {
+  int64_t newest = 0;
+  for (const PageRead& read : reads) newest = std::max(newest, read.block);
+  if (queue_) queue_->WaitFor(newest);
+  return StartReadCommitted(reads);
+}
+
+std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead> reads) const {
   const auto start = [&]() -> Result<std::shared_ptr<PageReads>> {
     std::vector<PageKey> keys;
     keys.reserve(reads.size());
-    int64_t newest = 0;
-    for (const PageRead& read : reads) {
-      keys.push_back({read.block, read.page});
-      newest = std::max(newest, read.block);
-    }
-    if (queue_) queue_->WaitFor(newest);
+    for (const PageRead& read : reads) keys.push_back({read.block, read.page});
     const int64_t erasures = Erasures();
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
     for (size_t i = 0; i < reads.size(); ++i) EVERLONG_RETURN_IF_ERROR(ValidateRead(reads[i], *rows[i]));
@@ -231,6 +233,10 @@ Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, cons
 
 Result<std::vector<Tensor>> Store::Tensors(int64_t block, PayloadKind kind) const {
   if (queue_) queue_->WaitFor(block);
+  return CommittedTensors(block, kind);
+}
+
+Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block, PayloadKind kind) const {
   const auto read = [&]() -> Result<std::vector<Tensor>> {
     EVERLONG_ASSIGN_OR_RETURN(const PageRow row, rooms_.catalog->FindRecord(block, kind));
     const std::string name = "block " + std::to_string(block) + " kind " + std::to_string(static_cast<uint32_t>(kind));
