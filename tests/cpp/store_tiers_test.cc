@@ -64,7 +64,7 @@ TEST(StoreHostTier, ForgetsBlocks) {
   EXPECT_LE(tier.bytes(), 100 * kPartBytes);
 }
 
-// A block that comes anew stands in the small queue; its place in the main one is that of the block it was.
+// A block that comes anew stands in the small queue, also where it had a place in the main one.
 TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
   HostTier tier(10 * kPartBytes);
   const std::vector<std::byte> part(kPartBytes);
@@ -81,6 +81,16 @@ TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
   EXPECT_TRUE(has(1));
   EXPECT_FALSE(has(3));
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
+}
+
+TEST(StoreHostTier, WhatWasErasedLeavesNoPlaceInTheQueue) {
+  HostTier tier(10 * kPartBytes);
+  for (int64_t block = 1; block <= 10; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
+  tier.Erase(std::vector<int64_t>{1});
+  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
+  tier.Insert(11, 0, 0, kPartBytes, PartOf(11), tier.erasures());  // the oldest goes: it is 2 now
+  EXPECT_NE(tier.Find(1, 0, 0, 1)[0], nullptr);
+  EXPECT_EQ(tier.Find(2, 0, 0, 1)[0], nullptr);
 }
 
 TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "everlong/base/check.h"
+
 namespace everlong::store {
 namespace {
 
@@ -72,7 +74,7 @@ void HostTier::EvictFromSmall(Evicted& evicted) {
   const Key key = small_.front();
   small_.pop_front();
   const auto entry = entries_.find(key);
-  if (entry == entries_.end() || entry->second.in_main) return;
+  EVERLONG_CHECK(entry != entries_.end() && !entry->second.in_main);
   small_bytes_ -= entry->second.size;
   if (entry->second.uses > 0) {
     entry->second.uses = 0;
@@ -91,7 +93,7 @@ void HostTier::EvictFromMain(Evicted& evicted) {
   const Key key = main_.front();
   main_.pop_front();
   const auto entry = entries_.find(key);
-  if (entry == entries_.end() || !entry->second.in_main) return;  // it was erased, and may have come anew since
+  EVERLONG_CHECK(entry != entries_.end() && entry->second.in_main);
   if (entry->second.uses > 0) {
     --entry->second.uses;
     main_.push_back(key);
@@ -125,6 +127,11 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
     if (!entry->second.in_main) small_bytes_ -= entry->second.size;
     evicted.push_back(std::move(entry->second.bytes));
     entry = entries_.erase(entry);
+  }
+  if (evicted.empty()) return;
+  // Their places too: no eviction might ever come to them, and one that comes anew would have the place that it had.
+  for (std::deque<Key>* const queue : {&small_, &main_}) {
+    std::erase_if(*queue, [&gone](const Key& key) { return gone.contains(key.block); });
   }
 }
 

@@ -67,7 +67,7 @@ class HostTier {
   std::atomic<int64_t> budget_;  // changed under the lock
   mutable std::mutex mutex_;
   std::unordered_map<Key, Entry, Hash> entries_;
-  // Oldest first; a key that is no entry any more is passed over.
+  // Oldest first; every entry stands once in one of them.
   std::deque<Key> small_;
   std::deque<Key> main_;
   std::deque<Key> ghosts_;  // evicted from the small queue lately
