@@ -182,10 +182,12 @@ class FlatIndex final : public VectorIndex {
     if (HasScale(index->options_.storage)) index->scales_.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->ids_)));
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->scales_)));
-    if (reader.left() != count * index->row_bytes_) return reader.Truncated();
+    if (reader.left() % index->row_bytes_ != 0 || reader.left() / index->row_bytes_ != count) return reader.Truncated();
     index->rows_.resize(count * index->row_bytes_);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->rows_)));
-    for (size_t row = 0; row < count; ++row) index->rows_of_.emplace(index->ids_[row], static_cast<int32_t>(row));
+    for (size_t row = 0; row < count; ++row) {
+      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": ids that no index has");
+    }
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
 

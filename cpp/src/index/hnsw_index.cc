@@ -197,7 +197,16 @@ class HnswIndex final : public VectorIndex {
       return corrupt("header out of range");
     }
     const auto count = static_cast<size_t>(header.count);
-    auto index = std::make_unique<HnswIndex>(options, std::max(count, kFirstCapacity));
+    // Nothing is allocated for more than the file has, but the room of an empty index.
+    const size_t least_row = static_cast<size_t>(PaddedWidth(options.dimension)) * sizeof(float) +
+                             2 * static_cast<size_t>(options.links) * sizeof(hnswlib::tableint);
+    if (count > reader.left() / least_row) return reader.Truncated();
+    std::unique_ptr<HnswIndex> index;
+    try {
+      index = std::make_unique<HnswIndex>(options, std::max(count, kFirstCapacity));
+    } catch (const std::exception& error) {  // out of memory
+      return CapacityError(Quoted(file) + ": " + error.what());
+    }
     auto& graph = index->graph_;
     if (count > reader.left() / graph.size_data_per_element_) return reader.Truncated();
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<int>(graph.element_levels_).first(count)));

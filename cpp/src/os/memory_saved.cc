@@ -1,6 +1,7 @@
 // The indexes of a memory in its folder's index/: saved, taken up again, given up where they do not fit.
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "memory_state.h"
@@ -66,9 +67,19 @@ std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vec
     Say(kHeadsFile, CorruptError("it lacks blocks of this memory"));
     return std::nullopt;
   }
+  // Of a block that is forgotten nobody else knows how long it was: no index holds more tokens than it has bytes.
+  std::error_code error;
+  const SavedIndex saved = *Saved(kHeadsFile);
+  const std::uintmax_t bytes = std::filesystem::file_size(saved.file(), error);
+  std::uintmax_t left = error ? 0 : bytes;
   std::vector<uint8_t> kept;  // by page
   for (size_t i = 0; i < coverage->blocks.size(); ++i) {
     const CoveredBlock& block = coverage->blocks[i];
+    if (std::cmp_greater(block.end - block.begin, left)) {
+      Say(kHeadsFile, CorruptError("its list says more than it holds"));
+      return std::nullopt;
+    }
+    left -= static_cast<std::uintmax_t>(block.end - block.begin);
     kept.insert(kept.end(), static_cast<size_t>(layout.PageCount(block.end - block.begin)), coverage->kept[i]);
   }
   Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept, options);

@@ -78,11 +78,11 @@ Result<index::Ranking> Memory::State::RankBlocks(const index::VectorIndex& block
 
 Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std::span<const float> query, int32_t count,
                                                 const index::PageFilter& filter) const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
-                            vectors.Search(query, count, [&](int64_t id, int32_t page) {
-                              const auto block = blocks.find(id);
-                              return block != blocks.end() && filter.Allows(block->second.first + page);
-                            }));
+  EVERLONG_ASSIGN_OR_RETURN(
+      const std::vector<PageVectors::Found> found, vectors.Search(query, count, [&](int64_t id, int32_t page) {
+        const auto block = blocks.find(id);
+        return block != blocks.end() && page < block->second.count && filter.Allows(block->second.first + page);
+      }));
   index::Ranking ranking;
   ranking.part = index::kFoundByEmbedding;
   for (const PageVectors::Found& page : found) {

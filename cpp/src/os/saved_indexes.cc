@@ -4,6 +4,7 @@
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include "everlong/index/index_file.h"
 
@@ -39,7 +40,8 @@ Result<std::optional<SavedIndex::List>> SavedIndex::ReadList() const {
   if (header.settings_bytes > reader.left()) return reader.Truncated();
   List list{std::string(header.settings_bytes, '\0'), header.checksum, {}};
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.settings)));
-  if (header.blocks < 0 || static_cast<uint64_t>(header.blocks) * sizeof(CoveredBlock) != reader.left()) {
+  if (reader.left() % sizeof(CoveredBlock) != 0 ||
+      !std::cmp_equal(header.blocks, reader.left() / sizeof(CoveredBlock))) {
     return reader.Truncated();
   }
   list.blocks.resize(static_cast<size_t>(header.blocks));
@@ -62,7 +64,8 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   std::ptrdiff_t known = 0;
   for (const CoveredBlock& block : coverage.blocks) {
     const auto found = here.find(block.id);
-    if (block.id <= last || (found != here.end() && *found->second != block)) {
+    if (block.id <= last || block.begin < 0 || block.end <= block.begin ||
+        (found != here.end() && *found->second != block)) {
       return CorruptError(index::Quoted(list_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
     last = block.id;

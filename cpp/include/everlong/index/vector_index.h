@@ -96,6 +96,7 @@ struct HnswOptions {
   int32_t exact_below = 10'000;   // so many allowed vectors or fewer are all scored
 };
 std::unique_ptr<VectorIndex> MakeHnswIndex(const HnswOptions& options);
+// As LoadFlatIndex, and kCapacity when there is no memory for it.
 Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const std::filesystem::path& file);
 
 }  // namespace everlong::index
