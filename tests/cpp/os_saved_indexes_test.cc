@@ -107,5 +107,36 @@ TEST(OsSavedIndexesTest, AListWithNumbersThatCannotBeIsNotUsed) {
   }
 }
 
+// The writer beside a reader saves its indexes anew between two looks of the reader.
+TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
+  const TemporaryFolder folder;
+  const TemporaryFolder other;
+  const std::vector<Block> blocks = MakeSaved(folder.path(), 1);
+  MakeSaved(other.path(), -1);
+  const Question question = QuestionFor(blocks[3], 0, 2);
+  const auto search = [&](const Memory& memory) {
+    SearchRequest request = question.Request();
+    request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+    return memory.Search(request).value();
+  };
+  const auto memory = Memory::Open(folder.path(), true).value();
+  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory->TakeMessages().empty());
+  const SearchResult expected = search(*memory);
+  const std::string heads = Read(folder.path() / "index" / "heads");
+  for (const int opening : {1, 2, 3}) {
+    std::ofstream(folder.path() / "index" / "heads", std::ios::binary | std::ios::trunc) << heads;
+    const std::string newer = (folder.path() / "newer").string();
+    std::filesystem::copy_file(other.path() / "index" / "heads", newer);
+    g_at_opening = opening;
+    g_other_heads = newer.c_str();
+    const auto reader = Memory::Open(folder.path(), true).value();
+    ASSERT_TRUE(reader->SetRetrievalHeads(kHeads).ok());
+    ASSERT_EQ(g_other_heads, nullptr);
+    EXPECT_EQ(reader->TakeMessages().size(), 1U) << opening;
+    ExpectSame(search(*reader), expected);
+  }
+}
+
 }  // namespace
 }  // namespace everlong::os

@@ -21,6 +21,13 @@ std::string HeadsSettings(const std::vector<index::RetrievalHead>& heads, int32_
   return settings;
 }
 
+// What was loaded, if it was the index that `coverage` is about.
+template <class T>
+Result<T> Covered(Result<T> loaded, const SavedIndex& saved, const Coverage& coverage) {
+  if (loaded.ok()) EVERLONG_RETURN_IF_ERROR(saved.CheckIs(coverage.checksum));
+  return loaded;
+}
+
 }  // namespace
 
 std::vector<CoveredBlock> Memory::State::CoveredBlocks() const {
@@ -82,7 +89,8 @@ std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vec
     left -= static_cast<std::uintmax_t>(block.end - block.begin);
     kept.insert(kept.end(), static_cast<size_t>(layout.PageCount(block.end - block.begin)), coverage->kept[i]);
   }
-  Result<HeadsIndex> loaded = HeadsIndex::Load(Saved(kHeadsFile)->file(), of, layout.head_dim, kept, options);
+  Result<HeadsIndex> loaded =
+      Covered(HeadsIndex::Load(saved.file(), of, layout.head_dim, kept, options), saved, *coverage);
   if (!loaded.ok()) {
     Say(kHeadsFile, loaded.status());
     return std::nullopt;
@@ -97,8 +105,10 @@ std::unique_ptr<index::VectorIndex> Memory::State::LoadBlockIndex(IndexKind kind
   const int32_t dimension = layout.kv_heads * layout.head_dim;
   const std::optional<Coverage> coverage = CoverageOf(name, std::to_string(dimension));
   if (!coverage) return nullptr;
-  const std::filesystem::path file = Saved(name)->file();
-  auto loaded = kind == IndexKind::kHnsw ? index::LoadHnswIndex(file) : index::LoadFlatIndex(file);
+  const SavedIndex saved = *Saved(name);
+  auto loaded =
+      Covered(kind == IndexKind::kHnsw ? index::LoadHnswIndex(saved.file()) : index::LoadFlatIndex(saved.file()), saved,
+              *coverage);
   if (loaded.ok() && (*loaded)->dimension() != dimension) loaded = CorruptError("it holds vectors of another size");
   if (!loaded.ok()) {
     Say(name, loaded.status());
@@ -112,8 +122,10 @@ std::unique_ptr<index::VectorIndex> Memory::State::LoadBlockIndex(IndexKind kind
 
 PageVectors Memory::State::LoadPageVectors(const PageVectorOptions& options) {
   PageVectors none(options);
-  if (!CoverageOf(kPageVectorsFile, none.Settings())) return none;
-  Result<PageVectors> loaded = PageVectors::Load(options, Saved(kPageVectorsFile)->file());
+  const std::optional<Coverage> coverage = CoverageOf(kPageVectorsFile, none.Settings());
+  if (!coverage) return none;
+  const SavedIndex saved = *Saved(kPageVectorsFile);
+  Result<PageVectors> loaded = Covered(PageVectors::Load(options, saved.file()), saved, *coverage);
   if (!loaded.ok()) {
     Say(kPageVectorsFile, loaded.status());
     return none;

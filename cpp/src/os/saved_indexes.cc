@@ -53,10 +53,10 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
                                                  std::span<const CoveredBlock> blocks) const {
   EVERLONG_ASSIGN_OR_RETURN(std::optional<List> list, ReadList());
   if (!list || list->settings != settings) return std::optional<Coverage>();
-  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
-  if (checksum != list->checksum) return CorruptError(index::Quoted(file_) + " is not the one that its list names");
+  EVERLONG_RETURN_IF_ERROR(CheckIs(list->checksum));
 
   Coverage coverage;
+  coverage.checksum = list->checksum;
   coverage.blocks = std::move(list->blocks);
   std::unordered_map<int64_t, const CoveredBlock*> here;
   for (const CoveredBlock& block : blocks) here.emplace(block.id, &block);
@@ -75,6 +75,12 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   coverage.gaps =
       std::ranges::count_if(blocks, [last](const CoveredBlock& block) { return block.id <= last; }) != known;
   return std::optional(std::move(coverage));
+}
+
+Status SavedIndex::CheckIs(uint32_t checksum) const {
+  EVERLONG_ASSIGN_OR_RETURN(const uint32_t found, index::ChecksumOf(file_));
+  if (found == checksum) return OkStatus();
+  return CorruptError(index::Quoted(file_) + " is not the one that its list names");
 }
 
 bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {

@@ -29,6 +29,7 @@ struct Coverage {
   std::vector<CoveredBlock> blocks;
   std::vector<uint8_t> kept;  // [blocks]
   bool gaps = false;          // older blocks of the memory are missing among them
+  uint32_t checksum = 0;      // of the index, for SavedIndex::CheckIs
 };
 
 // One saved index: FOLDER/NAME beside FOLDER/NAME.blocks.
@@ -52,6 +53,10 @@ class SavedIndex {
   // lacks is the caller's to add. kCorrupt, kNotFound and kIoError for what is there and cannot be used.
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;
+
+  // kCorrupt unless the file is the one with this checksum. Its writer may put another in its place at any time: asked
+  // after the file was read, it says whether that one was read.
+  [[nodiscard]] Status CheckIs(uint32_t checksum) const;
 
   // Whether both files are here, belong together and cover no block but those: nothing of one that was forgotten.
   [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
