@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_file_limit.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
 
@@ -149,9 +150,16 @@ TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
   const std::vector<float> queries = RandomVectors(random, 10);
   const auto before = pair.graph->Search(queries, 5, {}).value();
 
-  // A save that fails half way leaves the file that was there.
+  // A save that fails half way leaves the file that was there, and nothing beside it.
   std::filesystem::create_directory(beside);
-  EXPECT_EQ(pair.graph->Save(file).code(), StatusCode::kIoError);
+  {
+    const FileLimit limit(4096);
+    EXPECT_EQ(pair.graph->Save(file).code(), StatusCode::kIoError);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(file.parent_path())) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_FALSE(name.starts_with(file.filename().string() + ".") && entry.path() != beside) << name;
+  }
   std::filesystem::remove_all(beside);
   auto loaded = LoadHnswIndex(file);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();

@@ -1,4 +1,4 @@
-// Files of indexes: what a right checksum does not show.
+// Files of indexes: what a right checksum does not show, several writers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "everlong/base/crc32c.h"
@@ -74,6 +75,25 @@ TEST_F(SavedIndexTest, AGraphLargerThanItsFileIsRefused) {
   corrupt(kMagic, INT32_MAX);              // dimension
   corrupt(kMagic + 32, int64_t{1} << 30);  // count
   corrupt(kMagic + 32, INT64_MAX);
+}
+
+TEST_F(SavedIndexTest, SeveralMayWriteOneFile) {
+  std::vector<std::jthread> writers;
+  for (const int64_t id : {1, 2}) {
+    writers.emplace_back([this, id] {
+      const auto index = MakeFlatIndex({1000, Metric::kL2, VectorStorage::kFp32});
+      ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, std::vector<float>(1000, static_cast<float>(id))).ok());
+      for (int i = 0; i < 50; ++i) {
+        const Status saved = index->Save(file_);
+        EXPECT_TRUE(saved.ok()) << saved.ToString();
+        const auto loaded = LoadFlatIndex(file_);
+        ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+        EXPECT_EQ((*loaded)->size(), 1);
+      }
+    });
+  }
+  writers.clear();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "something is left";
 }
 
 }  // namespace

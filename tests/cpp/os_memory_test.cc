@@ -623,7 +623,8 @@ TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
   ASSERT_TRUE(filled.memory->SaveIndexes().ok());
   const std::filesystem::path index = folder.path() / "index";
-  for (const char* const name : {"heads.writing", "heads.blocks.writing", "embedding.writing"}) {
+  for (const char* const name :
+       {"heads.writing", "heads.12.3.writing", "heads.blocks.12.4.writing", "embedding.1.0.writing"}) {
     std::ofstream(index / name) << "forgotten";
   }
   ASSERT_TRUE(filled.memory->Compact().ok());

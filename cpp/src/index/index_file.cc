@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "everlong/base/crc32c.h"
 
@@ -24,9 +26,22 @@ Status SystemError(std::string_view action, const std::filesystem::path& path) {
 
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+constexpr std::string_view kUnfinished = ".writing";
+
+std::filesystem::path TemporaryOf(const std::filesystem::path& file) {
+  static std::atomic<uint64_t> next = 0;
+  std::string name = file.string();
+  name.append(".").append(std::to_string(getpid())).append(".").append(std::to_string(next++)).append(kUnfinished);
+  return name;
+}
+
+std::filesystem::path FolderOf(const std::filesystem::path& file) {
+  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+}
+
 // Makes the name of `file` durable.
 Status SyncFolderOf(const std::filesystem::path& file) {
-  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const std::filesystem::path folder = FolderOf(file);
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError("could not open", folder);
   const bool synced = fsync(fd) == 0;
@@ -43,7 +58,17 @@ std::string Quoted(const std::filesystem::path& file) {
   return quoted;
 }
 
-std::filesystem::path TemporaryOf(std::filesystem::path file) { return file += ".writing"; }
+void RemoveUnfinished(const std::filesystem::path& file) {
+  const std::string begin = file.filename().string() + ".";
+  std::error_code error;
+  std::vector<std::filesystem::path> unfinished;
+  std::filesystem::directory_iterator entry(FolderOf(file), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(begin) && name.ends_with(kUnfinished)) unfinished.push_back(entry->path());
+  }
+  for (const std::filesystem::path& path : unfinished) std::filesystem::remove(path, error);
+}
 
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);

@@ -108,10 +108,7 @@ void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
 }
 
 void SavedIndex::RemoveUnfinished() const {
-  std::error_code ignored;
-  for (const std::filesystem::path& file : {file_, list_}) {
-    std::filesystem::remove(index::TemporaryOf(file), ignored);
-  }
+  for (const std::filesystem::path& file : {file_, list_}) index::RemoveUnfinished(file);
 }
 
 void SavedIndex::Remove() const {

@@ -17,14 +17,14 @@ namespace everlong::index {
 // 'FILE', for messages.
 std::string Quoted(const std::filesystem::path& file);
 
-// The name under which a file is written until it is whole.
-std::filesystem::path TemporaryOf(std::filesystem::path file);
+// Removes what a crash left of files that were written to become `file`. Nobody writes one now.
+void RemoveUnfinished(const std::filesystem::path& file);
 
 // The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
 
-// Written beside `file` under another name, then durable and renamed in Commit: the file is the old one or the new one.
-// What is not committed is removed.
+// Written beside `file` under a name of its own (FILE.PROCESS.NUMBER.writing), then durable and renamed in Commit: the
+// file is the old one or a new one, also where several write it at once. What is not committed is removed.
 class IndexFileWriter {
  public:
   static Result<IndexFileWriter> Create(const std::filesystem::path& file, std::string_view magic);
