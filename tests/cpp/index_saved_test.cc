@@ -1,4 +1,4 @@
-// Files of indexes: what a right checksum does not show, several writers.
+// Files of indexes: what a right checksum does not show, several writers, what a loaded index answers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "everlong/base/crc32c.h"
 #include "everlong/index/vector_index.h"
+#include "index_heads_case.h"
 
 namespace everlong::index {
 namespace {
@@ -94,6 +96,27 @@ TEST_F(SavedIndexTest, SeveralMayWriteOneFile) {
   }
   writers.clear();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "something is left";
+}
+
+// Two levels choose by axes that are learned from the pages of an index when it has enough of them.
+TEST_F(SavedIndexTest, HeadsOfTwoLevelsAnswerAsTheyDid) {
+  const Case made = MakeCase(
+      {.heads = {{0, 0, 0}}, .dim = 16, .pages = 1000, .page_tokens = 4, .question = 3, .sharpness = 3.0F}, 40);
+  const HeadsIndex index = made.Build(100);
+  std::vector<int32_t> every(1000);
+  std::iota(every.begin(), every.end(), 0);
+  ASSERT_TRUE(index.Save(file_, every).ok());
+  HeadsOptions options;
+  options.coarse_from = 100;
+  const auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, std::vector<uint8_t>(1000, 1), options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const auto before = index.Search(made.q, made.weights, 1000, made.filter).value();
+  const auto after = loaded->Search(made.q, made.weights, 1000, made.filter).value();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t rank = 0; rank < before.size(); ++rank) {
+    EXPECT_EQ(after[rank].page, before[rank].page);
+    EXPECT_EQ(after[rank].score, before[rank].score);
+  }
 }
 
 }  // namespace

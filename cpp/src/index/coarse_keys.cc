@@ -100,17 +100,17 @@ std::vector<double> Eigenvectors(std::vector<double> a, size_t n) {
 CoarseKeys::CoarseKeys(int32_t key_heads, int32_t head_dim)
     : key_heads_(key_heads), head_dim_(head_dim), tiles_(key_heads, DimsOf(head_dim)) {}
 
-void CoarseKeys::Learn(const KeyTiles& keys, std::span<const int32_t> sinks) {
+void CoarseKeys::Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int32_t pages) {
   EVERLONG_CHECK(!learned());
   const auto dim = static_cast<size_t>(head_dim_);
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
   axes_.resize(static_cast<size_t>(key_heads_) * dim * dims);
-  const int32_t step = std::max(1, keys.pages() / kSamplePages);
+  const int32_t step = std::max(1, pages / kSamplePages);
   ParallelFor(0, key_heads_, 1, [&](int64_t first, int64_t last) {
     std::vector<float> page_keys;
     for (auto key_head = static_cast<int32_t>(first); key_head < last; ++key_head) {
       Covariance covariance(head_dim_);
-      for (int32_t page = 0; page < keys.pages(); page += step) {
+      for (int32_t page = 0; page < pages; page += step) {
         page_keys.resize(static_cast<size_t>(keys.tokens(page)) * dim);
         keys.Decode(page, key_head, page_keys);
         covariance.Add(std::span(page_keys).subspan(static_cast<size_t>(sinks[static_cast<size_t>(page)]) * dim));

@@ -102,7 +102,8 @@ void HeadsIndex::FollowKeys() {
 void HeadsIndex::FollowCoarse() {
   if (key_heads_.empty() || pages() < coarse_from_) return;
   if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) return;
-  if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_);
+  // From the pages that were there when it first could, so that an index that is loaded answers as the open one did.
+  if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
   coarse_.Follow(keys_);
 }
 

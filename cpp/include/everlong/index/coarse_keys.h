@@ -25,8 +25,8 @@ class CoarseKeys {
     return head_dim < 4 ? 2 : (head_dim * 3 / 8 + 1) / 2 * 2;
   }
 
-  // Finds the axes from pages spread over all of `keys`, without their first sinks [pages] tokens. Once.
-  void Learn(const KeyTiles& keys, std::span<const int32_t> sinks);
+  // Finds the axes from pages spread over the first `pages` of `keys`, without their first sinks [pages] tokens. Once.
+  void Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int32_t pages);
   [[nodiscard]] bool learned() const { return !axes_.empty(); }
   // Takes in the pages of `keys` that are not here yet. After Learn.
   void Follow(const KeyTiles& keys);
