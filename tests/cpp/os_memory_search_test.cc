@@ -243,7 +243,8 @@ TEST(OsMemorySearchTest, NothingComesBackOfAStreamThatIsWhollyInTheFrame) {
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
   int others = 0;
   for (const Block& block : filled.blocks) {
-    SearchRequest request = QuestionFor(block, block.span.size() - 1, 2.0F).Request();
+    const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
+    SearchRequest request = question.Request();
     request.stream = 1;
     request.resident_from = 3;  // where rolling begins behind the sinks while nothing has left
     request.max_groups = 100;
