@@ -27,11 +27,15 @@ bool Refused() {
 }  // namespace
 
 // These take the place of the library's in this program.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
+  return Refused() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
+}
 void* operator new(std::size_t bytes) {
-  void* const memory = Refused() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
+  void* const memory = operator new(bytes, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+void operator delete(void* memory, const std::nothrow_t& /*unused*/) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
