@@ -12,50 +12,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
-import statistics
 import tempfile
-import time
-from typing import Any
 
 import torch
-import transformers
-from grown_memory import book_ids, grow, read_seed
 
 import everlong
-from everlong.kv_frame import KvFrame
+from everlong.bench.decoding import measure
+from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
-
-
-def resident_tokens(mm: everlong.MemoryModel) -> int:
-    """What a token attends to."""
-    assert isinstance(mm.frame, KvFrame)
-    return mm.frame.cache.length
-
-
-def frame_seconds(mm: everlong.MemoryModel, ids: torch.Tensor) -> list[float]:
-    """Seconds a token for ids [n], fed one by one and forgotten again."""
-    seconds = []
-    with mm.frame.branch():
-        for token in ids:
-            started = time.perf_counter()
-            mm.frame.extend(token[None], "generated")
-            seconds.append(time.perf_counter() - started)
-    return seconds
-
-
-@torch.no_grad()  # as transformers' generate
-def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
-    """The same behind a DynamicCache that holds the first `length` of ids already."""
-    cache = transformers.DynamicCache(config=model.config)
-    model(input_ids=ids[None, :length], past_key_values=cache, use_cache=True, logits_to_keep=1)
-    seconds = []
-    for token in ids[length:]:
-        started = time.perf_counter()
-        model(input_ids=token[None, None], past_key_values=cache, use_cache=True, logits_to_keep=1)
-        seconds.append(time.perf_counter() - started)
-    return seconds
 
 
 def main() -> None:
@@ -75,26 +42,7 @@ def main() -> None:
             read_seed(mm)
             memories.append((grow(mm, size), mm))
         ids = book_ids(mm, 3 * mm.config.frame_tokens)
-        ours: list[list[float]] = [[] for _ in memories]
-        anchor: list[list[float]] = [[] for _ in memories]
-        turns = list(range(len(memories)))
-        for _ in range(options.rounds):
-            turns.reverse()
-            for number in turns:
-                mm = memories[number][1]
-                length = resident_tokens(mm)
-                ours[number] += frame_seconds(mm, ids[: options.tokens])
-                anchor[number] += anchor_seconds(model, ids[: length + options.tokens], length)
-        rows = [
-            {
-                "memory_tokens": held,
-                "frame_tokens": resident_tokens(mm),
-                "everlong_tokens_per_second": 1 / statistics.median(mine),
-                "anchor_tokens_per_second": 1 / statistics.median(theirs),
-                "ratio": statistics.median(theirs) / statistics.median(mine),
-            }
-            for (held, mm), mine, theirs in zip(memories, ours, anchor, strict=True)
-        ]
+        rows = [dataclasses.asdict(row) for row in measure(memories, ids, options.tokens, options.rounds)]
     if options.json:
         print(json.dumps({"cpu": processor(), "torch": torch.__version__, "rows": rows}, indent=2))
         return

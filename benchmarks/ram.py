@@ -18,10 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from grown_memory import SEED_TOKENS, grow, read_seed
-from read import Peak, anonymous_bytes
-
 import everlong
+from everlong.bench.grown_memory import SEED_TOKENS, grow, read_seed
+from everlong.bench.reading import Peak, anonymous_bytes
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.kv_frame import KvFrame
 from everlong.machine import processor

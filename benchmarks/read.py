@@ -14,63 +14,26 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import tempfile
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
-import transformers
 
 import everlong
+from everlong.bench.reading import (
+    Peak,
+    anchor_seconds,
+    anonymous_bytes,
+    chunk_tokens,
+    measure,
+    prefilled,
+    span_tokens,
+    warm_up_tokens,
+)
 from everlong.data import shipped_books
 from everlong.kv_frame import KvFrame
 from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, dtype_name, load
-
-
-def anonymous_bytes() -> int:
-    """What this process holds in RAM that is no file's; Linux only."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError("/proc/self/status has no RssAnon")
-
-
-class Peak:
-    """The most that anonymous_bytes() was while the context was open, looked at every few milliseconds."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._stop = threading.Event()
-        self._watch = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.005):
-            self.bytes = max(self.bytes, anonymous_bytes())
-
-    def __enter__(self) -> Peak:
-        self._watch.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._watch.join()
-
-
-def anchor_seconds(model: Any, ids: torch.Tensor, span: int, chunk: int) -> float:
-    """Seconds to prefill ids [n] in chunks, each over `span` earlier tokens."""
-    cache = transformers.DynamicCache(config=model.config)
-    with torch.inference_mode():
-        model(input_ids=ids[None, :span], past_key_values=cache, use_cache=True, logits_to_keep=1)
-        started = time.perf_counter()
-        for first in range(0, len(ids) - chunk + 1, chunk):
-            piece = ids[None, first : first + chunk]
-            model(input_ids=piece, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache.crop(-chunk)
-    return time.perf_counter() - started
 
 
 def main() -> None:
@@ -85,34 +48,22 @@ def main() -> None:
     model, tokenizer = load(options.model)
     window = model.config.get_text_config().max_position_embeddings
     config = dataclasses.replace(everlong.MemoryConfig.fitting(window), host_bytes=options.host_bytes)
-    chunk = config.chunk_tokens
-    # Rolling holds M right after an eviction and is read over in between; the anchor sees what it holds then.
-    span = config.sink_tokens + config.rolling_tokens
+    chunk, span, warm_up = chunk_tokens(config), span_tokens(config), warm_up_tokens(config)
     per_round = options.tokens // chunk * chunk
     ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
-    needed = span + 2 * chunk + per_round * options.rounds
+    needed = warm_up + per_round * options.rounds
     if len(ids) < needed:
         raise SystemExit(f"{needed} tokens are needed, the book has {len(ids)}: fewer --rounds or --tokens")
 
-    ours, anchor = [], []
-    anchor_seconds(model, ids[: span + 2 * chunk], span, chunk)
-    before = anonymous_bytes()
+    cache = prefilled(model, ids[:span])
+    anchor_seconds(model, cache, ids[span:warm_up], chunk)
+    before, peak = anonymous_bytes(), Peak()
     with (
         tempfile.TemporaryDirectory() as folder,
         everlong.MemoryModel(model, tokenizer, Path(folder) / "memory.everlong", config) as mm,
     ):
-        peak = 0
-        mm.frame.extend(ids[: span + 2 * chunk], "read")
-        at = span + 2 * chunk
-        for _ in range(options.rounds):
-            piece = ids[at : at + per_round]
-            started = time.perf_counter()
-            with Peak() as seen:
-                mm.frame.extend(piece, "read")
-            ours.append(per_round / (time.perf_counter() - started))
-            peak = max(peak, seen.bytes)
-            anchor.append(per_round / anchor_seconds(model, piece, span, chunk))
-            at += per_round
+        mm.frame.extend(ids[:warm_up], "read")
+        reading = measure(mm, cache, ids[warm_up:needed], options.rounds, peak)
         assert isinstance(mm.frame, KvFrame)
         frame, stats = mm.frame.bytes.total, mm.memory.stats()
     result = {
@@ -121,16 +72,16 @@ def main() -> None:
         "dtype": dtype_name(model.dtype),
         "chunk_tokens": chunk,
         "span_tokens": span,
-        "everlong_tokens_per_second": statistics.median(ours),
-        "anchor_tokens_per_second": statistics.median(anchor),
-        "grown_bytes": peak - before,
+        "everlong_tokens_per_second": reading.everlong_tokens_per_second,
+        "anchor_tokens_per_second": reading.anchor_tokens_per_second,
+        "grown_bytes": peak.bytes - before,
         "frame_bytes": frame,
         "host_bytes": options.host_bytes,
         "payload_bytes": stats.payload_bytes,
         "payload_in_ram": stats.host_bytes,
         "index_bytes": stats.index_bytes,
+        "ratio": reading.ratio,
     }
-    result["ratio"] = result["everlong_tokens_per_second"] / result["anchor_tokens_per_second"]
     result["grown_ratio"] = result["grown_bytes"] / (frame + options.host_bytes)
     if options.json:
         print(json.dumps(result, indent=2))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,13 +45,26 @@ def a_memory(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-def test_a_question_s_cost_is_measured(folder: Path) -> None:
-    import recall
-
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
-        cost = recall.measure(mm, mm.memory.stats().tokens, rounds=1)
-    assert cost.restored_tokens > 0
-    assert cost.scanned_bytes > 0
+@pytest.mark.parametrize(
+    ("script", "options", "keys"),
+    [
+        ("read", "--tokens 512 --rounds 2", {"span_tokens", "everlong_tokens_per_second", "ratio", "grown_ratio"}),
+        ("decode", "--sizes 9000 10000 --tokens 2 --rounds 2", {"cpu", "torch", "rows"}),
+        ("recall", "--sizes 9000 --rounds 1", {"cpu", "threads", "costs"}),
+        ("ram", "--sizes 9000", {"cpu", "frame_bytes", "host_bytes", "sizes"}),
+    ],
+)
+def test_a_script_prints_what_the_package_measures(
+    script: str, options: str, keys: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(script)
+    monkeypatch.setattr(module, "load", lambda _: (tiny_model(), byte_tokenizer()))
+    monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
+    module.main()
+    assert keys <= set(json.loads(capsys.readouterr().out))
+    monkeypatch.setattr(sys, "argv", [script, *options.split()])
+    module.main()
+    assert len(capsys.readouterr().out.splitlines()) >= 3
 
 
 def exact_masses(asked: Any) -> np.ndarray[Any, Any]:
@@ -178,12 +193,3 @@ def test_groups_of_a_ranking_are_those_of_the_index(folder: Path) -> None:
             expected = index_recall.groups_of(pages, [page for _, page in scored], [score for score, _ in scored])
             found = core.search(**asked, max_groups=4, neighbours=1, token_budget=1 << 40).groups
             assert [(group.begin, group.end) for group in found] == expected
-
-
-def test_tokens_are_timed_over_frame_and_cache(folder: Path) -> None:
-    import decode
-
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
-        assert decode.resident_tokens(mm) > 0
-        ids = torch.arange(20) % 200
-        assert len(decode.frame_seconds(mm, ids[:4])) == len(decode.anchor_seconds(mm.model, ids, 16)) == 4

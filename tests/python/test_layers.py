@@ -66,7 +66,7 @@ PYTHON_LAYERS = (
     {"models"},
     {"model"},
     {"doctor", "pipeline", "eval"},
-    {"demo"},
+    {"demo", "bench"},
     {"cli"},
     {"__init__", "__main__"},
 )

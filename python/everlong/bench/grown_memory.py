@@ -10,23 +10,27 @@ import time
 import numpy as np
 import torch
 
-import everlong
 from everlong.data import shipped_books
+from everlong.model import MemoryModel
 
 SEED_TOKENS = 8192
 _STREAM = 1  # where the copies go; the model's own stream is 0
+_COPY = "copy"  # their source
 
 
-def read_seed(mm: everlong.MemoryModel, tokens: int = SEED_TOKENS) -> None:
+def read_seed(mm: MemoryModel, tokens: int = SEED_TOKENS) -> None:
     """Read the first tokens of the shipped books, block by block, and calibrate on them."""
     mm.read(mm.tokenizer.decode(_book_ids(mm, tokens)), source="book")
     mm.calibrate()
 
 
-def grow(mm: everlong.MemoryModel, tokens: int) -> int:
-    """Add copies of the seed's blocks, each with the next tokens of the books, until the memory holds `tokens`."""
+def grow(mm: MemoryModel, tokens: int) -> int:
+    """Add copies of what was read, block by block, each with the next tokens of the books, until it holds `tokens`.
+
+    Returns how many it holds: whole blocks, or more than `tokens` where it did already.
+    """
     core = mm.memory.core
-    whole = [block for block in mm.memory.blocks(source="book") if block.span[0] > 0][:-1]
+    whole = [block for block in mm.memory.blocks() if block.source != _COPY and block.span[0] > 0][:-1]
     payloads = []
     for block in whole:
         pages = core.pages_of(0, *block.span)
@@ -44,7 +48,7 @@ def grow(mm: everlong.MemoryModel, tokens: int) -> int:
             begin=at,
             end=at + length,
             sink_tokens=0,
-            source="copy",
+            source=_COPY,
             created_at=time.time(),
             tags=[],
             token_ids=ids[first : first + length],
@@ -54,7 +58,7 @@ def grow(mm: everlong.MemoryModel, tokens: int) -> int:
     return have
 
 
-def _book_ids(mm: everlong.MemoryModel, tokens: int) -> list[int]:
+def _book_ids(mm: MemoryModel, tokens: int) -> list[int]:
     ids: list[int] = []
     for book in shipped_books():
         ids += mm.tokenizer(book.text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -63,6 +67,6 @@ def _book_ids(mm: everlong.MemoryModel, tokens: int) -> list[int]:
     return ids[:tokens]
 
 
-def book_ids(mm: everlong.MemoryModel, tokens: int) -> torch.Tensor:
-    """Token ids [tokens] of the shipped books from their beginning."""
+def book_ids(mm: MemoryModel, tokens: int) -> torch.Tensor:
+    """Token ids [tokens] of the shipped books from their beginning; fewer where they have no more."""
     return torch.tensor(_book_ids(mm, tokens))

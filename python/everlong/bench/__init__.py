@@ -1,0 +1,107 @@
+"""What a memory costs: reading, decoding and asking, each beside transformers alone in the same run."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everlong.bench import asking, decoding, reading
+from everlong.bench.grown_memory import book_ids, grow
+from everlong.errors import UnsupportedModelError
+from everlong.eval.room import check_room
+from everlong.kv_frame import KvFrame
+from everlong.machine import processor
+from everlong.model import MemoryModel
+from everlong.models import dtype_name
+from everlong.profile import profiles_in
+
+# So few that the defaults take about a minute on two cores for a model of 135M parameters.
+_READ_ROUNDS = 4
+_DECODED_TOKENS, _DECODE_ROUNDS = 16, 2
+_ASK_ROUNDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchReport:
+    """What a memory costs with one model on one machine; only figures of one report compare."""
+
+    model: str
+    processor: str
+    threads: int  # that torch may use
+    torch: str
+    dtype: str
+    reading: reading.Reading
+    decoding: tuple[decoding.Decoding, ...]  # by size, ascending
+    asking: tuple[asking.Cost, ...]  # the same sizes; a question of `question_tokens`
+    question_tokens: int
+    frame_bytes: int  # on the device at most, while reading too
+    disk_token_bytes: float  # a token of the largest memory, all of its files
+
+
+def run_bench(
+    model: Any, tokenizer: Any, *, name: str = "", tokens: int = 4096, sizes: Sequence[int] = (10_000, 100_000)
+) -> BenchReport:
+    """Read about `tokens` tokens of the shipped books, grow what was read to each of `sizes`, decode and ask there.
+
+    `tokens` is rounded to whole chunks in rounds of one length. The memory, of the default config, lies in a temporary
+    folder; the model's weights and hooks are left as they were, and so is what the machine knows of its heads.
+
+    Raises UnsupportedModelError for a model whose keys and values cannot be spliced, also where text alone works;
+    ValueError for fewer than one token or size, or more than the books have; CapacityError for sizes that do not fit.
+    """
+    if tokens < 1 or not sizes or min(sizes) < 1:
+        raise ValueError(f"tokens is {tokens}, sizes are {list(sizes)}: expected at least 1, and at least one size")
+    with tempfile.TemporaryDirectory(prefix="everlong-") as folder, profiles_in(None):
+        place = Path(folder) / "grown.everlong"
+        try:
+            check_room(model, None, max(*sizes, tokens), place, "smaller --sizes")
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"bench measures memories of keys and values: {error}") from None
+        with MemoryModel(model, tokenizer, place) as mm:
+            return _measured(mm, name, tokens, sorted(set(sizes)))
+
+
+def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> BenchReport:
+    """In a new memory, which it fills."""
+    assert isinstance(mm.frame, KvFrame)
+    chunk, span = reading.chunk_tokens(mm.config), reading.span_tokens(mm.config)
+    warm_up = reading.warm_up_tokens(mm.config)
+    rounds = max(1, min(_READ_ROUNDS, tokens // chunk))
+    timed = rounds * max(chunk, tokens // rounds // chunk * chunk)
+    ids = book_ids(mm, warm_up + timed)
+    if len(ids) < warm_up + timed:
+        raise ValueError(f"{warm_up + timed:,} tokens are needed, the shipped books have {len(ids):,}: fewer --tokens")
+
+    cache = reading.prefilled(mm.model, ids[:span])
+    reading.anchor_seconds(mm.model, cache, ids[span:warm_up], chunk)
+    mm.frame.extend(ids[:warm_up], "read")
+    mm.frame.checkpoint()
+    mm.calibrate()  # before the timed rounds, whose keys of these heads are indexed then
+    read = reading.measure(mm, cache, ids[warm_up:], rounds)
+    mm.frame.checkpoint()
+
+    decoded, asked = [], []
+    for size in sizes:
+        held = grow(mm, size)
+        asked.append(asking.measure(mm, held, _ASK_ROUNDS))
+        some = ids[: decoding.resident_tokens(mm) + _DECODED_TOKENS]
+        decoded += decoding.measure([(held, mm)], some, _DECODED_TOKENS, _DECODE_ROUNDS)
+    stats = mm.memory.stats()
+    return BenchReport(
+        model=name or str(getattr(mm.model, "name_or_path", "")) or mm.model.config.model_type,
+        processor=processor(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        dtype=dtype_name(mm.model.dtype),
+        reading=read,
+        decoding=tuple(decoded),
+        asking=tuple(asked),
+        question_tokens=asking.QUESTION_TOKENS,
+        frame_bytes=mm.frame.bytes.total,
+        disk_token_bytes=stats.disk_bytes / stats.tokens,
+    )

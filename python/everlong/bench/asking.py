@@ -1,0 +1,85 @@
+"""What a question costs beyond its own forwards: search and restore, by how much the memory holds.
+
+Search: attention mass of the retrieval heads over every archived token, BM25 over every page, their fusion, groups.
+Restore: the groups' pages read from the memory (on disk, through the page cache), decoded, rotated and written into the
+frame. The anchors of the same run: a plain read of as many bytes as the search scans, and the forwards: of the
+question, which any way of answering pays, and of the best group, which `recall_mode="auto"` (the default) reads again
+instead of restoring it. Medians.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from everlong.attach import ServedModel
+from everlong.bench.clock import now
+from everlong.model import MemoryModel
+from everlong.recall import Tapped, query_layers, search, tap_question
+
+QUESTION_TOKENS = 16
+_ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    tokens: int  # the memory holds
+    search_ms: float
+    restore_ms: float
+    restored_tokens: int
+    scanned_bytes: int
+    plain_read_ms: float  # of scanned_bytes, summed by torch
+    question_ms: float  # its forward, of which there are two
+    again_ms: float  # what the best group's forward takes longer than its restoring
+
+
+def median_ms(work: Callable[[], object], rounds: int, device: torch.device) -> float:
+    """Of as many calls."""
+    seconds = []
+    for _ in range(rounds):
+        started = now(device)
+        work()
+        seconds.append(now(device) - started)
+    return 1e3 * statistics.median(seconds)
+
+
+def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
+    """Of one question to a calibrated memory that holds `tokens`."""
+    frame, profile, device = mm.frame, mm.profile, mm.model.device
+    assert profile is not None
+    assert isinstance(frame.served, ServedModel)
+    # A question in the words of the middle of the book, so that pages share words with it.
+    core = mm.memory.core
+    begin = min(_ASKED_OF, core.stream_end(0) // 2)
+    ids = torch.from_numpy(core.token_ids(0, begin, begin + QUESTION_TOKENS).astype(np.int64))
+    layers = sorted(query_layers(frame.served, profile, mm.config))
+    queries = tap_question(frame, ids, slice(0, len(ids)), layers)
+    question = median_ms(lambda: tap_question(frame, ids, slice(0, len(ids)), layers), rounds, device)
+    tapped = Tapped(ids.numpy().astype(np.int32), queries, profile)
+    found = search(frame, tapped, mm.config)
+    recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
+    with frame.branch():
+        frame.begin_prompt(None)
+        as_configured = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
+        frame.config = dataclasses.replace(mm.config, recall_mode="kv")
+        restore = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
+        frame.config = mm.config
+        restored = frame.os.recalled_tokens
+    kept_heads = len({(layer, kv_head) for layer, _, kv_head in profile.heads})
+    number_bytes = 2 if mm.config.heads_keys == "bf16" else 1
+    scanned = tokens * kept_heads * frame.served.head_dim * number_bytes
+    plain = torch.ones(scanned // 8, dtype=torch.int64)
+    return Cost(
+        tokens=tokens,
+        search_ms=median_ms(lambda: search(frame, tapped, mm.config), rounds, device),
+        restore_ms=restore,
+        restored_tokens=restored,
+        scanned_bytes=scanned,
+        plain_read_ms=median_ms(plain.sum, rounds, device),
+        question_ms=question,
+        again_ms=as_configured - restore,
+    )

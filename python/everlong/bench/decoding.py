@@ -1,0 +1,86 @@
+"""Decoding over a frame against transformers' own decoding, by how much the memory holds.
+
+The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
+token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+
+from everlong.bench.clock import now
+from everlong.kv_frame import KvFrame
+from everlong.model import MemoryModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """Medians over tokens."""
+
+    memory_tokens: int
+    frame_tokens: int  # that a token attends to, everlong's and the anchor's
+    everlong_tokens_per_second: float
+    anchor_tokens_per_second: float
+    ratio: float  # everlong's over the anchor's
+
+
+def resident_tokens(mm: MemoryModel) -> int:
+    """What a token attends to."""
+    assert isinstance(mm.frame, KvFrame)
+    return mm.frame.cache.length
+
+
+def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:
+    """Seconds a token for ids [n], fed one by one and forgotten again."""
+    device = mm.model.device
+    seconds = []
+    with mm.frame.branch():
+        for token in ids:
+            started = now(device)
+            mm.frame.extend(token[None], "generated")
+            seconds.append(now(device) - started)
+    return seconds
+
+
+@torch.no_grad()  # as transformers' generate
+def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
+    """The same behind a DynamicCache that holds the first `length` of ids already."""
+    ids = ids.to(model.device)
+    cache = transformers.DynamicCache(config=model.config)
+    model(input_ids=ids[None, :length], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    seconds = []
+    for token in ids[length:]:
+        started = now(model.device)
+        model(input_ids=token[None, None], past_key_values=cache, use_cache=True, logits_to_keep=1)
+        seconds.append(now(model.device) - started)
+    return seconds
+
+
+def measure(memories: Sequence[tuple[int, MemoryModel]], ids: torch.Tensor, tokens: int, rounds: int) -> list[Decoding]:
+    """A row for each memory of one model, given with how many tokens it holds: rounds of `tokens` tokens.
+
+    They take turns, upwards and downwards, so that a machine that gets faster or slower does so for each. ids [n] are
+    at least `tokens` more than any frame attends to.
+    """
+    ours: list[list[float]] = [[] for _ in memories]
+    anchor: list[list[float]] = [[] for _ in memories]
+    turns = list(range(len(memories)))
+    for _ in range(rounds):
+        turns.reverse()
+        for number in turns:
+            mm = memories[number][1]
+            length = resident_tokens(mm)
+            ours[number] += frame_seconds(mm, ids[:tokens])
+            anchor[number] += anchor_seconds(mm.model, ids[: length + tokens], length)
+    return [
+        Decoding(held, resident_tokens(mm), 1 / mine, 1 / theirs, theirs / mine)
+        for (held, mm), mine, theirs in zip(
+            memories, map(statistics.median, ours), map(statistics.median, anchor), strict=True
+        )
+    ]
