@@ -74,10 +74,7 @@ class _Progress:
 
 @contextlib.contextmanager
 def plain_tensors() -> Iterator[None]:
-    """Inside, tensors come without gradients and can be written to later, in the caller's inference mode and out of it.
-
-    A decorator, too.
-    """
+    """Inside, tensors come without gradients and can be written to later, in inference mode and out of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 

@@ -16,7 +16,7 @@ from everlong.attach import ServedModel
 from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
 from everlong.config import MemoryConfig
-from everlong.frame import Frame, Page, Stands, identity, plain_tensors
+from everlong.frame import Frame, Page, Stands, identity
 from everlong.memory import Memory
 from everlong.packing import open_mask, packs
 from everlong.phase import PhaseTap
@@ -39,7 +39,7 @@ class KvFrame(Frame):
 
     served: ServedModel
 
-    @plain_tensors()
+    @torch.inference_mode(False)  # whose buffers could be written in that mode alone
     def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
         require_budget(served, config)
         super().__init__(memory, config, tokenizer)
