@@ -4,8 +4,8 @@
 
 The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
 token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Memories of
-all sizes are open at once and take turns, upwards and downwards, so that a machine that gets faster or slower does so
-for each. Medians over tokens.
+all sizes are made first, then opened at once, and take turns, upwards and downwards, so that a machine that gets faster
+or slower does so for each, and no frame's buffers lie where RAM was emptier. Medians over tokens.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ def main() -> None:
     model, tokenizer = load(options.model)
     with contextlib.ExitStack() as open_memories:
         folder = open_memories.enter_context(tempfile.TemporaryDirectory())
-        memories = []
+        held = {}
         for size in sorted(options.sizes):
+            with everlong.MemoryModel(model, tokenizer, f"{folder}/{size}.everlong") as mm:
+                read_seed(mm)
+                held[size] = grow(mm, size)
+        memories = []
+        for size, tokens in held.items():
             mm = open_memories.enter_context(everlong.MemoryModel(model, tokenizer, f"{folder}/{size}.everlong"))
-            read_seed(mm)
-            memories.append((grow(mm, size), mm))
+            memories.append((tokens, mm))
         ids = book_ids(mm, 3 * mm.config.frame_tokens)
         rows = [dataclasses.asdict(row) for row in measure(memories, ids, options.tokens, options.rounds)]
     if options.json:
