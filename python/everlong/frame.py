@@ -73,7 +73,7 @@ class _Progress:
 
 
 @contextlib.contextmanager
-def plain_tensors() -> Iterator[None]:
+def _plain_tensors() -> Iterator[None]:
     """Inside, tensors come without gradients and can be written to later, in inference mode and out of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
@@ -192,7 +192,7 @@ class Frame(abc.ABC):
     def _step(self) -> Iterator[None]:
         """Around what has to be done whole; an exception out of it breaks the frame."""
         self.require_whole()
-        with interrupts_between_steps(), plain_tensors():
+        with interrupts_between_steps(), _plain_tensors():
             self._broken = True
             yield
             self._broken = False
@@ -442,7 +442,7 @@ class Frame(abc.ABC):
         self.require_whole()
         saved_os, branch_os = self.os, self.os.branch()
         ids, last_id = list(self._unarchived_ids), self._last_id
-        with plain_tensors():
+        with _plain_tensors():
             put_back = self._remember()
         try:
             self.os = branch_os
