@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/store/memory_store.h"
 
 #define ASSERT_OK(expression) ASSERT_TRUE(::everlong::store::IsOk(expression))
@@ -142,18 +143,6 @@ inline void ExpectStored(const MemoryStore& store, const TestBlock& block, int64
 // A folder name of its own for every test, removed with all that is in it.
 class StoreFolderTest : public testing::Test {
  protected:
-  StoreFolderTest() {
-    std::string pattern = (std::filesystem::path(testing::TempDir()) / "everlong-store-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    folder_ = root_ / "a memory?.everlong";  // a name that a careless URI would cut at the question mark
-  }
-  ~StoreFolderTest() override {
-    std::error_code error;
-    std::filesystem::remove_all(root_, error);
-    EXPECT_FALSE(error) << error.message();
-  }
-
   [[nodiscard]] std::unique_ptr<MemoryStore> Create(const StoreOptions& options = {}) const {
     auto store = MemoryStore::Create(folder_, TestManifest(), options);
     EXPECT_OK(store.status());
@@ -165,8 +154,10 @@ class StoreFolderTest : public testing::Test {
     return store.ok() ? std::move(store).value() : nullptr;
   }
 
-  std::filesystem::path root_;
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  const std::filesystem::path root_ = temporary_.path();
+  // A name that a careless URI would cut at the question mark.
+  const std::filesystem::path folder_ = root_ / "a memory?.everlong";
 };
 
 inline std::string ReadFile(const std::filesystem::path& path) {
