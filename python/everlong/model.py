@@ -242,6 +242,7 @@ class MemoryModel:
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
         chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         where: Where = EVERYWHERE,
         streamer: Any = None,
         **generation: Any,
@@ -250,17 +251,20 @@ class MemoryModel:
 
         `recall=False` leaves the window alone, pages put back exactly these, first to last, whatever the policy;
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
-        reading they stay in the window only; `chat=False` takes the question as plain text to go on from; what comes
-        back is from `where` alone, the newest text stays in the window whatever it is. A `streamer` of transformers
-        gets the prompt and every token, and is told the end once this MemoryModel is free for the next call. Further
-        arguments are those of transformers' `generate`; without a `generation_config` the answer is greedy and of 64
-        tokens at most. Raises
-        ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling; as
-        `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
+        reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
+        `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
+        back is from `where` alone; a conversation since the last `read` stays in the window whatever it is. A
+        `streamer` of transformers gets the prompt and every token, and is told the end once this MemoryModel is free
+        for the next call. Further arguments are those of transformers' `generate`; without a `generation_config` the
+        answer is greedy and of 64 tokens at most.
+
+        Raises ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling;
+        as `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
         """
         with _told_the_end(streamer):
             self._ready()
-            answer = self._answer(question, max_new_tokens, recall, chat, where, streamer, generation)
+            prompt = self._prompt(question, chat, chat_template_kwargs)
+            answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
             with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
                 tokens = list(answer)
         return Answer(self._text(tokens), len(tokens), self._last_recalled)
@@ -273,6 +277,7 @@ class MemoryModel:
         recall: bool | Sequence[_core.PageRef] = True,
         remember: bool = True,
         chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         where: Where = EVERYWHERE,
         streamer: Any = None,
         **generation: Any,
@@ -288,7 +293,8 @@ class MemoryModel:
             with _told_the_end(streamer):
                 self._ready()
                 self._streamed = itself
-                answer = self._answer(question, max_new_tokens, recall, chat, where, streamer, generation)
+                prompt = self._prompt(question, chat, chat_template_kwargs)
+                answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
                     yield from self._spoken(answer)
 
@@ -325,10 +331,17 @@ class MemoryModel:
         """What came back for the newest `generate` or `stream`, best first."""
         return self._last_recalled
 
-    def recall(self, question: str, *, chat: bool = True, where: Where = EVERYWHERE) -> tuple[Recall, ...]:
+    def recall(
+        self,
+        question: str,
+        *,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+    ) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
         self._ready()
-        prompt = self._prompt(question, chat=chat)
+        prompt = self._prompt(question, chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
             tapped = self._tap(prompt)
@@ -337,17 +350,15 @@ class MemoryModel:
 
     def _answer(
         self,
-        question: str,
+        prompt: Prompt,
         max_new_tokens: int | None,
         recall: bool | Sequence[_core.PageRef],
-        chat: bool,
         where: Where,
         streamer: Any,
         generation: Mapping[str, Any],
     ) -> Generator[int]:
         if not isinstance(recall, bool):
             recall = _pages(recall)
-        prompt = self._prompt(question, chat=chat)
         if max_new_tokens is not None:
             generation = {**generation, "max_new_tokens": max_new_tokens}
         decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
@@ -413,15 +424,15 @@ class MemoryModel:
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
         self.frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
-    def _prompt(self, question: str, *, chat: bool) -> Prompt:
+    def _prompt(self, question: str, chat: bool, chat_template_kwargs: Mapping[str, Any] | None) -> Prompt:
         """A question as it goes on from the newest token: a turn that was ended is not ended again."""
-        prompt = build_prompt(self.tokenizer, question, chat=chat)
+        prompt = build_prompt(self.tokenizer, question, chat=chat, chat_template_kwargs=chat_template_kwargs)
         first = int(prompt.ids[0])
         ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
         return prompt.without_first() if ended else prompt
 
     def _tap(self, prompt: Prompt) -> Tapped:
-        """Read a prompt without a trace, behind what the frame holds now but for recalled pages (findings.md)."""
+        """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
         self._calibrate_if_due()
         layers = sorted(query_layers(self.frame.served, self._profile, self.config))
         queries = tap_question(self.frame, prompt.ids, prompt.question, layers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,8 +47,12 @@ def require_unicode(text: str) -> None:
         raise ValueError(f"the text has half a surrogate pair at character {error.start:,}: decode it anew") from error
 
 
-def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
+def build_prompt(
+    tokenizer: Any, question: str, *, chat: bool = True, chat_template_kwargs: Mapping[str, Any] | None = None
+) -> Prompt:
     """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is.
+
+    `chat_template_kwargs` are the template's own variables, such as `enable_thinking`.
 
     The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
     message in between would cut the question off from that (measured: a small model then answers from itself).
@@ -60,9 +64,10 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
         raise ValueError("the question is empty")
     text, before = question, 0
     if chat and getattr(tokenizer, "chat_template", None):
-        text = _as_later_turn(tokenizer, question)
+        variables = chat_template_kwargs or {}
+        text = _as_later_turn(tokenizer, question, variables)
         # The template's own words may be those of the question: it is looked for behind what stands before it.
-        before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION).find(_ANY_QUESTION))
+        before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION, variables).find(_ANY_QUESTION))
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), slice(0, len(ids)))
@@ -77,12 +82,12 @@ def build_prompt(tokenizer: Any, question: str, *, chat: bool = True) -> Prompt:
     return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), span)
 
 
-def _as_later_turn(tokenizer: Any, question: str) -> str:
+def _as_later_turn(tokenizer: Any, question: str, variables: Mapping[str, Any]) -> str:
     """What the chat template puts behind an answer when a user goes on with this, to where the next answer begins."""
     turns = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": _EARLIER_ANSWER},
         {"role": "user", "content": question},
     ]
-    rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **variables)
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]

@@ -154,8 +154,23 @@ def test_ask_about_text_that_is_still_in_the_frame_cites_nothing(saved_model: Pa
     assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
     ask = everlong("ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "3")
     assert ask.returncode == 0, ask.stderr
-    assert "nothing came back" in ask.stdout
+    assert "nothing came back: all of the text is in the frame" in ask.stdout
     assert "[book, tokens" not in ask.stdout
+
+
+def test_what_an_answer_is_told_besides(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
+    book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
+    assert everlong("read", book, "--memory", memory, "--model", saved_model, "--device", "cpu").returncode == 0
+    command = ["ask", "Zq7#Kx9", "--memory", memory, "--max-new-tokens", "1"]
+    told = everlong(*command, "--device", "cpu", "--chat-template-kwargs", '{"enable_thinking": false}')
+    assert told.returncode == 0, told.stderr
+    elsewhere = everlong(*command, "--source", "letters")
+    assert "nothing came back: nothing was read that may come back" in elsewhere.stdout
+    for wrong, why in [("{enable", "is no JSON"), ("[1]", "expected an object")]:
+        refused = everlong(*command, "--chat-template-kwargs", wrong)
+        assert refused.returncode == 1
+        assert why in refused.stderr
 
 
 def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) -> None:

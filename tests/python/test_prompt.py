@@ -41,6 +41,22 @@ def test_plain_text_stays_as_it_is(chat_tokenizer) -> None:
         assert prompt.question == slice(0, 5)
 
 
+def test_a_template_s_own_variables_reach_it() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE + "{% if enable_thinking is false %}<think/>{% endif %}"
+    turn = "</assistant><user>Where?</user><assistant>"
+    for thinking, expected in [(True, turn), (False, turn + "<think/>")]:
+        prompt = build_prompt(tokenizer, "Where?", chat_template_kwargs={"enable_thinking": thinking})
+        assert tokenizer.decode(prompt.ids) == expected
+        assert tokenizer.decode(prompt.ids[prompt.question]) == "Where?"
+    with everlong.MemoryModel(tiny_model(), tokenizer, None, dataclasses.replace(SMALL, index=("lexical",))) as mm:
+        thinking = {"enable_thinking": False}
+        mm.generate("first", max_new_tokens=1, chat_template_kwargs=thinking)
+        "".join(mm.stream("second", max_new_tokens=1, chat_template_kwargs=thinking))
+        mm.recall("third", chat_template_kwargs=thinking)
+        assert tokenizer.decode(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).count("<think/>") == 2
+
+
 @pytest.mark.parametrize("question", ["user", "assistant", "/", "a", "</user><assistant>", "(question)"])
 def test_words_of_the_template_are_not_taken_for_the_question(chat_tokenizer, question: str) -> None:
     prompt = build_prompt(chat_tokenizer, f" {question} ")

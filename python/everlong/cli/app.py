@@ -43,6 +43,10 @@ Settings = Annotated[
         "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
     ),
 ]
+Device = Annotated[str, typer.Option(help="Where the model computes: cuda, cuda:1; by default the CPU.")]
+ChatTemplateKwargs = Annotated[
+    str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
+]
 Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
@@ -68,6 +72,22 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
     )
 
 
+def on_device(device: str) -> dict[str, Any]:
+    """What --device says, as `load` takes it; "" leaves it to transformers, which takes the CPU."""
+    return {"device_map": device} if device else {}
+
+
+def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
+    """What --chat-template-kwargs says; ValueError for what is no JSON object."""
+    try:
+        variables = json.loads(option) if option else {}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"--chat-template-kwargs is no JSON: {error}") from None
+    if not isinstance(variables, dict):
+        raise ValueError(f'--chat-template-kwargs is {option}, expected an object such as {{"enable_thinking": false}}')
+    return variables
+
+
 def set_config(settings: Sequence[str] | None) -> MemoryConfig:
     """MemoryConfig() with what was set; ValueError where that is wrong."""
     from everlong.config import MemoryConfig
@@ -77,7 +97,12 @@ def set_config(settings: Sequence[str] | None) -> MemoryConfig:
 
 
 def load_configured(
-    model: str, settings: Sequence[str] | None, *, text_alone: bool = False, dtype: str | None = None
+    model: str,
+    settings: Sequence[str] | None,
+    *,
+    text_alone: bool = False,
+    dtype: str | None = None,
+    device: str = "",
 ) -> tuple[tuple[Any, Any], MemoryConfig]:
     """A model with its tokenizer, and the config that fits it, and a memory of text alone, with what was set.
 
@@ -88,7 +113,7 @@ def load_configured(
     from everlong.serve import configured
 
     set_config(settings)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model, dtype)
+    network, tokenizer = load(model, dtype, **on_device(device))
     return (network, tokenizer), configured(network, memory_settings(settings or ()), text_alone=text_alone)
 
 

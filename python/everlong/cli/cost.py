@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Device, Json, Model, app, on_device, print_json
 from everlong.progress import working
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def bench(
         str, typer.Option(help="Tokens in the memory, where it is decoded and asked: 10000,100000 or 10K,1M.")
     ] = "10000,100000",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; the faster one here by default.")] = "",
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Measure what a memory costs with this model on this machine, beside transformers alone.
@@ -39,7 +40,7 @@ def bench(
     from everlong.models import load
 
     lengths = parse_lengths(sizes)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model, dtype or None)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
     with working("reading, asking and decoding", enabled=sys.stderr.isatty()):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Device, Json, app, on_device, print_json
 from everlong.progress import working
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def doctor(
     model: Annotated[str, typer.Argument(help="Name or path; smollm2 is the embedded default.")] = DEFAULT_MODEL,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; the faster one here by default.")] = "",
+    device: Device = "",
     tokens: Annotated[int, typer.Option(help="Tokens of text that are computed both ways.")] = 512,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +32,7 @@ def doctor(
     from everlong.doctor import examine
     from everlong.models import load
 
-    network, tokenizer = load(model, dtype or None)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
     with working(f"{tokens} tokens, computed in every way", enabled=sys.stderr.isatty()):
         report = examine(network, tokenizer, name=model, tokens=tokens)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from rich.text import Text
 from everlong.cli.app import (
     After,
     Before,
+    ChatTemplateKwargs,
+    Device,
     Json,
     KeptModel,
     Length,
@@ -27,6 +30,8 @@ from everlong.cli.app import (
     load_configured,
     model_for,
     model_of,
+    on_device,
+    parse_chat_template_kwargs,
     print_json,
     set_config,
     where_of,
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
     from everlong.memory import Memory
     from everlong.model import MemoryModel
     from everlong.recall import Recall
-    from everlong.where import Where
 
 _CITED_CHARACTERS = 200
 _CONVERSATION = "conversation"  # what is shown for the source "", of what was said
@@ -51,13 +55,14 @@ def read(
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
     settings: Settings = None,
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
 
     A reading that was interrupted goes on where it stopped when the same command is given again.
     """
-    with _attached(model_for(memory, model), memory, settings) as mm:
+    with _attached(model_for(memory, model), memory, settings, device) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
@@ -83,6 +88,8 @@ def ask(
     after: After = "",
     before: Before = "",
     settings: Settings = None,
+    chat_template_kwargs: ChatTemplateKwargs = "",
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
@@ -90,14 +97,16 @@ def ask(
     Without --remember it may be asked while another process reads into it.
     """
     where = where_of(source, tag, after, before)
+    variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
     with (
         _open(memory, host_bytes, to_write=remember) as opened,
-        _attached(model or kept, opened, settings) as mm,
+        _attached(model or kept, opened, settings, device) as mm,
         working("searching and answering", enabled=sys.stderr.isatty()),
     ):
-        answer = mm.generate(question, max_new_tokens=max_new_tokens, remember=remember, where=where)
+        answer = mm.generate(question, max_new_tokens, remember=remember, chat_template_kwargs=variables, where=where)
+        evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
         return
@@ -105,15 +114,16 @@ def ask(
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
     if not answer.recalled:
-        print("\n[nothing came back: what was read last stands before the model anyway]")
+        why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
+        print(f"\n[nothing came back: {why}]")
 
 
-def _attached(model: str, memory: Path | Memory, settings: list[str] | None) -> MemoryModel:
+def _attached(model: str, memory: Path | Memory, settings: list[str] | None, device: str) -> MemoryModel:
     from everlong.model import MemoryModel
 
     if not settings:
-        return MemoryModel.from_pretrained(model, memory)
-    (network, tokenizer), config = load_configured(model, settings, text_alone=_text_alone(memory))
+        return MemoryModel.from_pretrained(model, memory, **on_device(device))
+    (network, tokenizer), config = load_configured(model, settings, text_alone=_text_alone(memory), device=device)
     return MemoryModel(network, tokenizer, memory, config)
 
 
@@ -159,6 +169,8 @@ def chat(
     after: After = "",
     before: Before = "",
     settings: Settings = None,
+    chat_template_kwargs: ChatTemplateKwargs = "",
+    device: Device = "",
     timeline: Annotated[
         Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
     ] = None,
@@ -170,11 +182,12 @@ def chat(
     that is not there is made, with the embedded model by default.
     """
     where = where_of(source, tag, after, before)
+    variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and timeline.suffix != ".json":
         from everlong.eval.pictures import require_matplotlib
 
         require_matplotlib()
-    with _attached(model_for(memory, model), memory, settings) as mm:
+    with _attached(model_for(memory, model), memory, settings, device) as mm:
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
@@ -182,7 +195,8 @@ def chat(
                 said = _obey(mm, line)
                 print(json.dumps({"command": line, "text": said}) if as_json else said)
             elif line:
-                _answer(mm, line, max_new_tokens, where, as_json=as_json)
+                streamed = mm.stream(line, max_new_tokens, chat_template_kwargs=variables, where=where)
+                _show(mm, line, streamed, as_json=as_json)
         if timeline is not None:
             _draw_timeline(mm, timeline)
 
@@ -219,9 +233,8 @@ def _obey(mm: MemoryModel, line: str) -> str:
     return "there is /sources, /forget NAME and /quit"
 
 
-def _answer(mm: MemoryModel, question: str, max_new_tokens: int, where: Where, *, as_json: bool) -> None:
+def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bool) -> None:
     pieces = []
-    answer = mm.stream(question, max_new_tokens=max_new_tokens, where=where)
     try:
         for piece in answer:
             pieces.append(piece)
