@@ -17,8 +17,8 @@ from pathlib import Path
 MINIMUM_TORCH = (2, 11)  # the oldest torch whose stable ABI has all that the ops use; CMake builds against it too
 
 _REBUILD = (
-    "Build everlong with the Python and the torch that are to use it: `pip install --no-build-isolation everlong` "
-    "(in a checkout: `make setup`)."
+    "Build everlong with the Python and the torch that are to use it, in a checkout of it: "
+    "`pip install --no-build-isolation .`, or `make setup`."
 )
 
 

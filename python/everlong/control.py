@@ -1,4 +1,4 @@
-"""Control tokens by which a model speaks to the Memory OS (both designs, 2.1 "Signal interception").
+"""Control tokens by which a model speaks to the Memory OS.
 
 They are added on request; without them the same signals go through `MemoryModel.signal`.
 """

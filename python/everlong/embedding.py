@@ -80,7 +80,7 @@ def load_encoder(name_or_path: str = DEFAULT_ENCODER) -> Encoder:
         encoder.name = DEFAULT_ENCODER
         return encoder
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise EncoderNotFoundError(f'the encoder {name_or_path!r} needs: pip install "everlong[embedding]"')
+        raise EncoderNotFoundError(f'the encoder {name_or_path!r} needs: pip install "sentence-transformers>=5"')
     sentence_transformers = importlib.import_module("sentence_transformers")
     loaded: Encoder = sentence_transformers.SentenceTransformer(name_or_path)
     return loaded

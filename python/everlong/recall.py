@@ -157,7 +157,7 @@ def mean_query(served: ServedModel, queries: dict[int, torch.Tensor]) -> np.ndar
 def tap_question(
     frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int]
 ) -> dict[int, torch.Tensor]:
-    """Read a prompt once without a trace, as findings.md has it, and keep q [T, Hq, D] of its question tokens."""
+    """Read a prompt once without a trace and keep q [T, Hq, D] of its question tokens."""
     if not layers or not isinstance(frame.served, ServedModel):
         return {}
     # What is decided on the way says nothing of what the question is answered from.

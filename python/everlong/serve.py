@@ -54,6 +54,13 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     return served
 
 
+def _text_config(window: int) -> str:
+    """The Python of a config of text alone whose frame fits the model's window."""
+    if MemoryConfig().frame_tokens <= window:
+        return "MemoryConfig(recall_mode='text')"
+    return f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
+
+
 def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int) -> UnsupportedModelError:
     """The refusal, and that text alone works, where it does."""
     window = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or frame_tokens
@@ -61,6 +68,4 @@ def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int
         text_model(model, min(frame_tokens, window))
     except UnsupportedModelError:
         return error
-    return UnsupportedModelError(
-        f"{error}. By text alone it works: MemoryConfig(recall_mode='text'), --set recall_mode=text"
-    )
+    return UnsupportedModelError(f"{error}. By text alone it works: {_text_config(window)}, --set recall_mode=text")

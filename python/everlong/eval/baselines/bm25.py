@@ -27,7 +27,7 @@ class Bm25(PassageRetrieval):
         try:
             from rank_bm25 import BM25Okapi
         except ImportError:
-            raise MissingPackageError('bm25 needs the package rank-bm25: pip install "everlong[eval]"') from None
+            raise MissingPackageError("bm25 needs the package rank-bm25: pip install rank-bm25==0.2.2") from None
         self._bm25 = BM25Okapi([_words(window) for window in windows])
 
     def scores(self, question: str) -> npt.NDArray[np.float64]:

@@ -36,7 +36,7 @@ def label_of(baseline: str) -> str:
 def require_matplotlib() -> None:
     """ValueError where it is not there: before the work whose picture is to be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError('pictures need the package matplotlib: pip install "everlong[plot]"')
+        raise ValueError('pictures need the package matplotlib: pip install "matplotlib>=3.9"')
 
 
 def open_figure(width: float, height: float) -> tuple[Any, Any, Any]:
