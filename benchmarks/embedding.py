@@ -31,8 +31,8 @@ def seconds_to_read(mm: everlong.MemoryModel, ids: torch.Tensor) -> tuple[float,
     started = time.perf_counter()
     mm.frame.extend(ids, "read")
     read = time.perf_counter() - started
-    if mm._embedder is not None:
-        mm._embedder.settle()
+    if mm.searcher.embedder is not None:
+        mm.searcher.embedder.settle()
     return read, time.perf_counter() - started
 
 

@@ -134,11 +134,11 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
     assert mm.profile is not None
     parts: tuple[str, ...] = PARTS
     fusions: dict[str, tuple[str, ...]] = dict(FUSIONS)
-    if mm._embedder is None:
+    if mm.searcher.embedder is None:
         parts = tuple(part for part in PARTS if part != "embedding")
         fusions = {name: kinds for name, kinds in FUSIONS.items() if "embedding" not in kinds}
     else:
-        mm._embedder.settle()
+        mm.searcher.embedder.settle()
     core, frame, served = mm.memory.core, mm.frame, mm.frame.served
     assert isinstance(served, ServedModel)
     pages = core.pages()
@@ -157,8 +157,8 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
             "head_queries": head_queries(served, queries, mm.profile),
             "mean_query": mean_query(served, queries),
         }
-        if mm._embedder is not None:
-            inputs["page_query"] = mm._embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True))
+        if mm.searcher.embedder is not None:
+            inputs["page_query"] = mm.searcher.embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True))
 
         def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: Any) -> Any:
             return core.search(**inputs, kinds=kinds, **limits)

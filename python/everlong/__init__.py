@@ -18,7 +18,8 @@ from everlong.errors import (
     UnsupportedModelError,
 )
 from everlong.memory import Block, Memory, MemoryStats
-from everlong.model import Answer, MemoryModel, Perplexity, ReadReport
+from everlong.model import Answer, MemoryModel, ReadReport
+from everlong.perplexity import Perplexity
 from everlong.profile import IndexProfile
 from everlong.recall import Recall
 from everlong.where import Where

@@ -7,7 +7,7 @@ tokens at the same places for a while, both have those of the whole text, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,12 @@ def encode(tokenizer: Any, text: str) -> torch.Tensor:
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return torch.tensor(ids, dtype=torch.int64, device="cpu")
     return torch.from_numpy(encode_with_places(tokenizer, text)[:, 0].astype(np.int64))
+
+
+def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """What token ids say, without special tokens."""
+    text: str = tokenizer.decode(ids, skip_special_tokens=True)
+    return text
 
 
 def encode_with_places(tokenizer: Any, text: str, *, window: int = WINDOW, overlap: int = OVERLAP) -> Tokens:

@@ -423,6 +423,15 @@ class Frame(abc.ABC):
         if self.os.evicted:
             self._place([], {}, [])
 
+    def newest_tokens(self, count: int) -> torch.Tensor:
+        """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""
+        end = self.os.archived_until
+        try:
+            ids = self.memory.core.token_ids(self.os.stream, max(0, end - count), end)
+        except MemoryNotFoundError:
+            return torch.zeros(0, dtype=torch.int64, device="cpu")
+        return torch.from_numpy(ids.astype(np.int64))
+
     def _token_ids(self, placements: Sequence[_core.Placement]) -> torch.Tensor:
         """ids [n] of placed tokens, as the memory has them."""
         core = self.memory.core

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import io
-import math
 import pathlib
 import time
 import weakref
@@ -14,43 +12,32 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-import numpy as np
 import torch
 
 from everlong import _core
 from everlong.attach import ServedModel
-from everlong.calibrate import calibrate
-from everlong.config import MemoryConfig, Policy, require_choice
+from everlong.config import MemoryConfig, require_choice
 from everlong.decoding import decode, prepare
-from everlong.embedding import Encoder, PageEmbedder, load_encoder
-from everlong.encoding import encode
-from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError, ReadOnlyMemoryError
+from everlong.embedding import Encoder, load_encoder
+from everlong.encoding import decode_text, encode
+from everlong.errors import ClosedError, EverlongError, ReadOnlyMemoryError
 from everlong.fingerprint import Fingerprint, fingerprint
 from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
 from everlong.kv_frame import KvFrame
 from everlong.memory import Memory
-from everlong.profile import (
-    FEWEST_PAGES,
-    IndexProfile,
-    keep_profile,
-    load_model_profile,
-    load_profile,
-    save_model_profile,
-)
+from everlong.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
+from everlong.profile import IndexProfile
 from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
-from everlong.reading import Readings
-from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
+from everlong.reading import Readings, pieces_of
+from everlong.recall import Recall, Tapped
+from everlong.searcher import Searcher
 from everlong.serve import default_config, serve
 from everlong.text_frame import TextFrame
 from everlong.text_model import TextModel
 from everlong.where import EVERYWHERE, Where, names_of
 
-# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
-MIN_CALIBRATION_PAGES = 64
-
-PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
 Signal = Literal["summarize", "retrieve"]
 
 
@@ -71,16 +58,6 @@ class Answer:
     text: str
     tokens: int  # generated
     recalled: tuple[Recall, ...]  # what the last search brought back, best first; without pages that the caller named
-
-
-@dataclasses.dataclass(frozen=True)
-class Perplexity:
-    """How well a text was predicted: its tokens but the first."""
-
-    ppl: float  # exp(nll)
-    nll: float  # mean, nats a token
-    tokens: int  # scored
-    token_nll: tuple[float, ...]  # of every scored token, nats
 
 
 class MemoryModel:
@@ -127,16 +104,8 @@ class MemoryModel:
             self.tokenizer = tokenizer
             self.frame: Frame = _frame(served, self.memory, self.config, tokenizer)
             undo.callback(self.frame.detach)
-            self._prints = prints
             self._readings = Readings(self.memory.core, self.frame.os.stream)
-            self._profile = load_profile(self.memory.core)
-            self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
-            if "heads" in self.config.index:
-                if self._profile is None:
-                    self._use_earlier_profile()
-                else:
-                    self._search_by(self._profile)
-            self._embedder = None if encoder is None else self._start_embedder(encoder)
+            self.searcher = Searcher(self.frame, tokenizer, self.config, prints, encoder)
             undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
@@ -185,7 +154,7 @@ class MemoryModel:
         self._ready()
         if self.memory.core.read_only:
             raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
-        pieces, name = _pieces(text)
+        pieces, name = pieces_of(text)
         source = source or name
         started = time.monotonic()
         tokens = resumed = 0
@@ -267,7 +236,7 @@ class MemoryModel:
             answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
             with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
                 tokens = list(answer)
-        return Answer(self._text(tokens), len(tokens), self._last_recalled)
+        return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._last_recalled)
 
     def stream(
         self,
@@ -317,12 +286,12 @@ class MemoryModel:
         given = ""
         for token in answer:
             tokens.append(token)
-            text = self._text(tokens)
+            text = decode_text(self.tokenizer, tokens)
             # A character of several tokens shows as U+FFFD until its last one is there.
             if not text.endswith("\ufffd") and len(text) > len(given):
                 yield text[len(given) :]
                 given = text
-        rest = self._text(tokens)[len(given) :]
+        rest = decode_text(self.tokenizer, tokens)[len(given) :]
         if rest:
             yield rest
 
@@ -344,9 +313,9 @@ class MemoryModel:
         prompt = self._prompt(question, chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
-            tapped = self._tap(prompt)
+            tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: Recalled())
-            return self._cite(self._find(prompt, where, tapped).chosen(self.config.decisive))
+            return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.decisive))
 
     def _answer(
         self,
@@ -377,7 +346,7 @@ class MemoryModel:
                 streamer.put(prompt.ids[None])
             self.frame.clear_recalled()
             if recall is True and "prompt" in self.config.policies:
-                tapped = self._tap(prompt)  # before the newest text makes room for what comes back
+                tapped = self.searcher.tap(prompt)  # before the newest text makes room for what comes back
             if pages is not None:
                 self.frame.begin_prompt(pages)
             elif not isinstance(recall, bool):
@@ -403,15 +372,16 @@ class MemoryModel:
     ) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         if action.trigger == "recent":
-            return Recalled(self._recent_pages(action.blocks, where))
+            return Recalled(self.searcher.recent_pages(action.blocks, where))
         if action.trigger != "prompt" or prompt is None:
-            said = self._said[-self.config.page_tokens :]
-            newest = torch.tensor(said, dtype=torch.int64, device="cpu") if said else self._newest_tokens()
+            count = self.config.page_tokens
+            said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
+            newest = said if len(said) > 0 else self.frame.newest_tokens(count)
             if len(newest) == 0:
                 return Recalled()
             prompt, tapped = Prompt(newest, slice(0, len(newest))), None
-        found = self._find(prompt, where, tapped).chosen(self.config.decisive)
-        self._last_recalled = self._cite(found)
+        found = self.searcher.find(prompt, where, tapped).chosen(self.config.decisive)
+        self._last_recalled = self.searcher.cite(found)
         return found.recalled(self.config.order, self.config.recalled_temperature)
 
     def signal(self, signal: Signal) -> None:
@@ -431,61 +401,6 @@ class MemoryModel:
         ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
         return prompt.without_first() if ended else prompt
 
-    def _tap(self, prompt: Prompt) -> Tapped:
-        """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
-        self._calibrate_if_due()
-        layers = sorted(query_layers(self.frame.served, self._profile, self.config))
-        queries = tap_question(self.frame, prompt.ids, prompt.question, layers)
-        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
-
-    def _find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
-        """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
-        self._calibrate_if_due()
-        if tapped is None or tapped.profile is not self._profile:
-            tapped = self._tap(prompt)
-        page_query = None
-        if self._embedder is not None:
-            self._embedder.settle()
-            page_query = self._embedder.query(self._text(tapped.token_ids.tolist()))
-        return search(self.frame, tapped, self.config, where, page_query)
-
-    def _start_embedder(self, encoder: Encoder) -> PageEmbedder:
-        graph = self.config.embedding_index == "hnsw"
-        embedder = PageEmbedder(self.memory.core, self.tokenizer, encoder, graph=graph)
-        self.frame.on_archive = embedder.archived
-        return embedder
-
-    def _recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
-        os = self.frame.os
-        return self.memory.core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
-
-    def _cite(self, found: Found) -> tuple[Recall, ...]:
-        core = self.memory.core
-
-        def text(stream: int, begin: int, end: int) -> str:
-            return self._text(core.token_ids(stream, begin, end).tolist())
-
-        def passage(group: _core.FoundGroup) -> str:
-            page = group.pages[int(np.argmax(group.page_scores))]
-            return text(page.stream, page.begin, page.end)
-
-        return tuple(
-            Recall(
-                block_id=group.pages[0].block,
-                span=(group.begin, group.end),
-                score=group.score,
-                source=group.source,
-                text=text(group.stream, group.begin, group.end),
-                passage=passage(group),
-                found_by=tuple(group.found_by),
-            )
-            for group in found.groups
-        )
-
-    def _text(self, ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return text
-
     # --- calibration
 
     @property
@@ -494,7 +409,7 @@ class MemoryModel:
 
         None before the first question or while the memory is too small to tell.
         """
-        return self._profile
+        return self.searcher.profile
 
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
         """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too.
@@ -502,67 +417,7 @@ class MemoryModel:
         EverlongError in a memory of text alone: it has no keys.
         """
         self._ready()
-        if not isinstance(self.frame, KvFrame):
-            raise EverlongError("a memory of text alone has no keys that heads could search")
-
-        def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
-            prompt = build_prompt(self.tokenizer, question)
-            ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-            return ids, tap_question(self.frame, prompt.ids, prompt.question, layers)
-
-        profile = calibrate(
-            self.frame,
-            ask,
-            self._text,
-            heads=self.config.retrieval_heads,
-            query_distance=self._query_distance,
-            seed=seed,
-        )
-        self._use_profile(profile)
-        save_model_profile(self._prints, profile)
-        return profile
-
-    @property
-    def _query_distance(self) -> int:
-        distance, window = self.config.query_distance, self.frame.served.window
-        return distance if window is None else min(distance, window // 4)
-
-    def _use_earlier_profile(self) -> None:
-        heads = self.config.retrieval_heads
-        known = load_model_profile(self._prints, heads=heads, query_distance=self._query_distance)
-        if known is not None:
-            self._use_profile(known)
-
-    def _use_profile(self, profile: IndexProfile) -> None:
-        keep_profile(self.memory.core, profile)
-        self._profile = profile
-        if "heads" in self.config.index:
-            self._search_by(profile)
-
-    def _search_by(self, profile: IndexProfile) -> None:
-        """Let the index search by the profile's heads, where the model computes."""
-        device = self.frame.served.device
-        on_gpu = device.type != "cpu" and self.config.heads_device_bytes > 0
-        self.memory.core.set_retrieval_heads(
-            profile.heads,
-            keys=self.config.heads_keys,
-            device=device.index if on_gpu else None,
-            device_bytes=self.config.heads_device_bytes,
-        )
-        self._searched_by = profile
-
-    def _calibrate_if_due(self) -> None:
-        if "heads" not in self.config.index:
-            return
-        if self._profile is not None and self._profile is not self._searched_by:
-            self._search_by(self._profile)
-        known = self._profile.pages if self._profile is not None else 0
-        if known >= FEWEST_PAGES:
-            return
-        pages = len(self.memory.core.pages())
-        # A profile from few pages is redone once there are enough to tell heads apart.
-        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
-            self.calibrate()
+        return self.searcher.calibrate(seed=seed)
 
     # --- perplexity
 
@@ -575,46 +430,8 @@ class MemoryModel:
         """
         self._ready()
         require_choice("policy", policy or "prompt", PerplexityPolicy)
-        ids = self._encode(text)
-        if len(ids) < 2:
-            raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
-        policy = policy or _perplexity_policy(self.config.policies)
-        step = self.config.recent_every
-        rows = []
-        with self.frame.branch():
-            self.frame.clear_recalled()
-            newest = self._newest_tokens()
-            for first in range(0, len(ids), step):
-                self._refill(policy, newest, seed + first)
-                chunk = ids[first : first + step]
-                logits = self.frame.extend(chunk, "read", logits=True).float()
-                target = ids[first + 1 : first + step + 1].to(logits.device)
-                rows.append(torch.nn.functional.cross_entropy(logits[: len(target)], target, reduction="none").cpu())
-                newest = chunk[-self.config.page_tokens :]
-        nll = torch.cat(rows)
-        mean = float(nll.double().mean())
-        return Perplexity(math.exp(mean), mean, len(nll), tuple(nll.tolist()))
-
-    def _newest_tokens(self) -> torch.Tensor:
-        end = self.frame.os.archived_until
-        stream = self.frame.os.stream
-        first = max(0, end - self.config.page_tokens)
-        try:
-            return torch.from_numpy(self.memory.core.token_ids(stream, first, end).astype(np.int64))
-        except MemoryNotFoundError:  # forgotten, or refused when it was to be archived
-            return torch.zeros(0, dtype=torch.int64, device="cpu")
-
-    def _refill(self, policy: PerplexityPolicy, newest: torch.Tensor, seed: int) -> None:
-        os, core = self.frame.os, self.memory.core
-        recalled = Recalled()
-        if policy == "recent":
-            recalled = Recalled(self._recent_pages(self.config.recent_blocks))
-        elif policy in ("prompt", "random") and len(newest) > 0:
-            found = self._find(Prompt(newest, slice(0, len(newest))))
-            recalled = found.recalled(self.config.order, self.config.recalled_temperature)
-            if policy == "random":
-                recalled = Recalled(core.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))
-        self.frame.recall(recalled.pages, recalled.temperatures)
+        policy = policy or nearest_policy(self.config.policies)
+        return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
 
@@ -640,8 +457,7 @@ class MemoryModel:
         with contextlib.ExitStack() as last:  # whatever fails, in this order from below
             if self._owns_memory:
                 last.callback(self.memory.close)
-            if self._embedder is not None:
-                last.callback(self._embedder.close)
+            last.callback(self.searcher.close)
             last.callback(self.frame.close)
             self._end_streamed()
 
@@ -719,24 +535,3 @@ def _frame(served: ServedModel | TextModel, memory: Memory, config: MemoryConfig
 
 def _encoder_of(config: MemoryConfig) -> Encoder:
     return load_encoder(config.encoder) if isinstance(config.encoder, str) else config.encoder
-
-
-def _perplexity_policy(policies: frozenset[Policy]) -> PerplexityPolicy:
-    """The policy of a perplexity that comes nearest to those of a conversation."""
-    if not policies:
-        return "window"
-    return "recent" if policies == {"recent"} else "prompt"
-
-
-def _pieces(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
-    """Text as pieces that are tokenized one by one, and the name of the file that it came from, if any."""
-    if isinstance(text, str):
-        return [text], ""
-    try:
-        if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8")], text.stem
-        if isinstance(text, io.TextIOBase):
-            return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
-    return text, ""

@@ -1,8 +1,12 @@
-"""What a memory has of readings that were cut short: a reading that begins again goes on from there."""
+"""What is read, in pieces, and what a memory has of readings that were cut short: one that begins again goes on."""
 
 from __future__ import annotations
 
+import io
 import json
+import pathlib
+from collections.abc import Iterable
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -97,3 +101,17 @@ class Readings:
         kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
         kept[str(self._stream)] = [job for job in self._jobs if job]
         self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
+
+
+def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
+    """Text as pieces that are tokenized one by one, and the name of the file that it came from, if any."""
+    if isinstance(text, str):
+        return [text], ""
+    try:
+        if isinstance(text, pathlib.Path):
+            return [text.read_text(encoding="utf-8")], text.stem
+        if isinstance(text, io.TextIOBase):
+            return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
+    return text, ""

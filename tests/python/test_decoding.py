@@ -9,6 +9,7 @@ import torch
 import transformers
 
 import everlong
+from everlong.encoding import decode_text
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -48,13 +49,13 @@ def ours(mm: everlong.MemoryModel, **generation: Any) -> list[int]:
     answer = mm.generate(PROMPT, remember=False, streamer=heard, **generation)
     tokens = [token for given in heard.given[1:] for token in given]
     assert answer.tokens == len(tokens)
-    assert answer.text == mm._text(tokens)
+    assert answer.text == decode_text(mm.tokenizer, tokens)
     return tokens
 
 
 @pytest.mark.parametrize("where", ["call", "config", "model"])
 def test_stop_strings_end_an_answer_where_transformers_ends_it(mm, where: str) -> None:
-    whole = mm._text(plain(mm, max_new_tokens=60, do_sample=False))
+    whole = decode_text(mm.tokenizer, plain(mm, max_new_tokens=60, do_sample=False))
     stops = [whole[20:23], "never this"]
     if where == "model":
         mm.model.generation_config.stop_strings = stops

@@ -67,10 +67,10 @@ def cosines(mm: everlong.MemoryModel, encoder: CountingEncoder, question: str) -
 
 def ranking(mm: everlong.MemoryModel, question: str, **arguments) -> list[tuple[int, int, float]]:
     """Pages in the order in which the core finds them by their vectors alone."""
-    mm._embedder.settle()
+    mm.searcher.embedder.settle()
     found = mm.memory.core.search(
         token_ids=np.zeros(0, dtype=np.int32),
-        page_query=mm._embedder.query(question),
+        page_query=mm.searcher.embedder.query(question),
         kinds=["embedding"],
         max_groups=16,
         neighbours=0,
@@ -149,7 +149,7 @@ def test_another_encoder_makes_its_own_vectors() -> None:
     config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
-        mm._embedder.settle()
+        mm.searcher.embedder.settle()
         other = CountingEncoder(salt=1)
         assert encoder_name(other) != encoder_name(config.encoder) == encoder_name(CountingEncoder())
         embedder = PageEmbedder(mm.memory.core, mm.tokenizer, other)
@@ -203,7 +203,7 @@ def test_nonsense_is_refused() -> None:
     config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
-        mm._embedder.settle()
+        mm.searcher.embedder.settle()
         core = mm.memory.core
         block = core.pages()[0].block
         one = np.ones((1, DIMENSION), dtype=np.float32)
@@ -320,9 +320,9 @@ def test_a_memory_that_is_closed_while_pages_are_encoded_is_said() -> None:
     config = dataclasses.replace(CONFIG, encoder=encoder)
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config)
     mm.read(random_text(1500))
-    assert mm._embedder is not None
+    assert mm.searcher.embedder is not None
     mm.memory.close()
     encoder.go_on.set()
     with pytest.raises(everlong.EverlongError, match="closed"):
-        mm._embedder.settle()
-    mm._embedder.close()
+        mm.searcher.embedder.settle()
+    mm.searcher.embedder.close()

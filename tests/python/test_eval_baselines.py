@@ -389,12 +389,12 @@ def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
     assert spec_of(baseline_of("everlong")) == "everlong"
     used: list[tuple[str, ...]] = []
     both.prepare(reading)
-    search = reading.mm._find
-    reading.mm._find = lambda *how, **more: used.append(reading.mm.config.index) or search(*how, **more)
+    search = reading.mm.searcher.find
+    reading.mm.searcher.find = lambda *how, **more: used.append(reading.mm.config.index) or search(*how, **more)
     try:
         both.answer(asked())
     finally:
-        del reading.mm._find
+        del reading.mm.searcher.find
     assert used == [("lexical", "mean_pool")]
 
 

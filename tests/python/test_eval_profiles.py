@@ -30,7 +30,7 @@ def a_machine_that_knows_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """It keeps what is found among as few pages as a tiny memory has; its profile is to be the same afterwards."""
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
     with MemoryModel(*MODEL, None, MEMORY) as mm:
-        prints = mm._prints
+        prints = mm.searcher.prints
     profiles.save_model_profile(prints, OF_THE_MACHINE)
     with MemoryModel(*MODEL, None, MEMORY) as mm:
         assert mm.profile == OF_THE_MACHINE, "what is not evaluated begins with it"
@@ -50,7 +50,7 @@ def profiles_that_memories_begin_with(monkeypatch: pytest.MonkeyPatch) -> list[A
         used.append(profiles.load_model_profile(*how, **more))
         return used[-1]
 
-    monkeypatch.setattr("everlong.model.load_model_profile", load)
+    monkeypatch.setattr("everlong.searcher.load_model_profile", load)
     return used
 
 

@@ -14,6 +14,7 @@ import torch
 
 import everlong
 from everlong import _core
+from everlong.encoding import decode_text
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -50,7 +51,7 @@ def stored(mm: everlong.MemoryModel, first: int = 0) -> dict[tuple[int, int], tu
     core = mm.memory.core
     return {
         (page.begin, page.end): (
-            mm._text(core.token_ids(0, page.begin, page.end).tolist()),
+            decode_text(mm.tokenizer, core.token_ids(0, page.begin, page.end).tolist()),
             [core.read_keys(page, layer) for layer in range(mm.frame.served.layers)],
         )
         for page in core.pages()

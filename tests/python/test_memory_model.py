@@ -84,7 +84,7 @@ def test_recalled_pages_change_the_answer_and_enter_no_block(mm) -> None:
     assert mm.stream_tokens == 3016 + len(FACT) + 20
     mm.frame.end_of_text()
     archived = mm.memory.core.token_ids(0, 3016, mm.stream_tokens)
-    assert mm._text(archived.tolist()[: len(FACT)]) == FACT
+    assert mm.tokenizer.decode(archived.tolist()[: len(FACT)]) == FACT
     assert mm.memory.stats().tokens == mm.stream_tokens
 
 
@@ -401,10 +401,10 @@ def test_heads_are_searched_where_the_model_computes(
     core = types.SimpleNamespace(set_retrieval_heads=lambda heads, **options: told.append({"heads": heads} | options))
     profile = everlong.IndexProfile(((0, 1, 0),), query_distance=0, reciprocal_rank=1.0, pages=1, quotes=1, seed=0)
     with monkeypatch.context() as patched:
-        patched.setattr(mm.memory, "core", core)
+        patched.setattr(mm.searcher, "_core", core)
         patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
-        patched.setattr(mm, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
-        mm._search_by(profile)
+        patched.setattr(mm.searcher, "_config", dataclasses.replace(mm.config, heads_device_bytes=most))
+        mm.searcher._search_by(profile)
     assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
 
 
@@ -554,7 +554,7 @@ def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(everlong.frame.Frame, "__init__", noted)
-        patched.setattr(everlong.model, "load_profile", fail)
+        patched.setattr(everlong.searcher, "load_profile", fail)
         with pytest.raises(RuntimeError, match="no profile"):
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL)
     assert all(not module._forward_hooks for module in model.modules())

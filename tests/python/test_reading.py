@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import everlong
+from everlong.encoding import decode_text
 from everlong.interrupts import interrupts_between_steps
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -25,11 +26,14 @@ def open_model(folder: Path | None = None) -> everlong.MemoryModel:
 
 
 def archived(mm: everlong.MemoryModel) -> str:
-    return mm._text(mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist())
+    return decode_text(mm.tokenizer, mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist())
 
 
 def text_of(mm: everlong.MemoryModel, source: str) -> str:
-    return "".join(mm._text(mm.memory.core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks(source))
+    return "".join(
+        decode_text(mm.tokenizer, mm.memory.core.token_ids(0, *block.span).tolist())
+        for block in mm.memory.blocks(source)
+    )
 
 
 def answers(mm: everlong.MemoryModel) -> tuple[str, ...]:

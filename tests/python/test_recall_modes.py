@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
 import everlong
-import everlong.model
+import everlong.searcher
 from everlong.frame import Frame, Recalled
 from everlong.prompt import build_prompt
 from everlong.queries import QueryTap
@@ -284,7 +284,7 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
         asked.append((question, frame.os.rolling))
         return search(frame, question, *rest)
 
-    monkeypatch.setattr(everlong.model, "search", spy)
+    monkeypatch.setattr(everlong.searcher, "search", spy)
     model, question = tiny_model(num_hidden_layers=2), "Which letters are these?"
     config = dataclasses.replace(SMALL, index=("mean_pool",))
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:

@@ -1,0 +1,186 @@
+"""What a MemoryModel finds pages with: its retrieval heads and their calibration, the encoder, and the citations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong import _core
+from everlong.calibrate import calibrate
+from everlong.config import MemoryConfig
+from everlong.embedding import Encoder, PageEmbedder
+from everlong.encoding import decode_text
+from everlong.errors import EverlongError
+from everlong.fingerprint import Fingerprint
+from everlong.frame import Frame
+from everlong.kv_frame import KvFrame
+from everlong.profile import (
+    FEWEST_PAGES,
+    IndexProfile,
+    keep_profile,
+    load_model_profile,
+    load_profile,
+    save_model_profile,
+)
+from everlong.prompt import Prompt, build_prompt
+from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
+from everlong.where import EVERYWHERE, Where
+
+# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
+MIN_CALIBRATION_PAGES = 64
+
+
+class Searcher:
+    """Finds what a prompt needs in a frame's memory. Used by the frame's thread alone; `close` ends the encoder's."""
+
+    def __init__(
+        self, frame: Frame, tokenizer: Any, config: MemoryConfig, prints: Fingerprint, encoder: Encoder | None
+    ) -> None:
+        self._frame = frame
+        self._core = frame.memory.core
+        self._tokenizer = tokenizer
+        self._config = config
+        self.prints = prints
+        self._profile = load_profile(self._core)
+        self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
+        if "heads" in config.index:
+            if self._profile is None:
+                self._use_earlier_profile()
+            else:
+                self._search_by(self._profile)
+        self.embedder: PageEmbedder | None = None
+        if encoder is not None:
+            graph = config.embedding_index == "hnsw"
+            self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
+            frame.on_archive = self.embedder.archived
+
+    def close(self) -> None:
+        if self.embedder is not None:
+            self.embedder.close()
+
+    # --- from a prompt to pages
+
+    def tap(self, prompt: Prompt) -> Tapped:
+        """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
+        self.calibrate_if_due()
+        layers = sorted(query_layers(self._frame.served, self._profile, self._config))
+        queries = tap_question(self._frame, prompt.ids, prompt.question, layers)
+        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
+
+    def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+        """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
+        self.calibrate_if_due()
+        if tapped is None or tapped.profile is not self._profile:
+            tapped = self.tap(prompt)
+        page_query = None
+        if self.embedder is not None:
+            self.embedder.settle()
+            page_query = self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
+        return search(self._frame, tapped, self._config, where, page_query)
+
+    def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
+        """The pages of the newest blocks outside of the frame."""
+        os = self._frame.os
+        return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+
+    def cite(self, found: Found) -> tuple[Recall, ...]:
+        """Its groups as a user reads them, best first."""
+
+        def text(stream: int, begin: int, end: int) -> str:
+            return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
+
+        def passage(group: _core.FoundGroup) -> str:
+            page = group.pages[int(np.argmax(group.page_scores))]
+            return text(page.stream, page.begin, page.end)
+
+        return tuple(
+            Recall(
+                block_id=group.pages[0].block,
+                span=(group.begin, group.end),
+                score=group.score,
+                source=group.source,
+                text=text(group.stream, group.begin, group.end),
+                passage=passage(group),
+                found_by=tuple(group.found_by),
+            )
+            for group in found.groups
+        )
+
+    # --- retrieval heads
+
+    @property
+    def profile(self) -> IndexProfile | None:
+        """The retrieval heads in use; None before the first question or while the memory is too small to tell."""
+        return self._profile
+
+    def calibrate(self, *, seed: int = 0) -> IndexProfile:
+        """Find the model's retrieval heads on the memory's own text; keep them, for the model's next memory too.
+
+        EverlongError in a memory of text alone: it has no keys.
+        """
+        frame = self._frame
+        if not isinstance(frame, KvFrame):
+            raise EverlongError("a memory of text alone has no keys that heads could search")
+
+        def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
+            prompt = build_prompt(self._tokenizer, question)
+            ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+            return ids, tap_question(frame, prompt.ids, prompt.question, layers)
+
+        profile = calibrate(
+            frame,
+            ask,
+            lambda ids: decode_text(self._tokenizer, ids),
+            heads=self._config.retrieval_heads,
+            query_distance=self._query_distance,
+            seed=seed,
+        )
+        self._use_profile(profile)
+        save_model_profile(self.prints, profile)
+        return profile
+
+    def calibrate_if_due(self) -> None:
+        """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
+        if "heads" not in self._config.index:
+            return
+        if self._profile is not None and self._profile is not self._searched_by:
+            self._search_by(self._profile)
+        known = self._profile.pages if self._profile is not None else 0
+        if known >= FEWEST_PAGES:
+            return
+        pages = len(self._core.pages())
+        # A profile from few pages is redone once there are enough to tell heads apart.
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
+            self.calibrate()
+
+    @property
+    def _query_distance(self) -> int:
+        distance, window = self._config.query_distance, self._frame.served.window
+        return distance if window is None else min(distance, window // 4)
+
+    def _use_earlier_profile(self) -> None:
+        heads = self._config.retrieval_heads
+        known = load_model_profile(self.prints, heads=heads, query_distance=self._query_distance)
+        if known is not None:
+            self._use_profile(known)
+
+    def _use_profile(self, profile: IndexProfile) -> None:
+        keep_profile(self._core, profile)
+        self._profile = profile
+        if "heads" in self._config.index:
+            self._search_by(profile)
+
+    def _search_by(self, profile: IndexProfile) -> None:
+        """Let the index search by the profile's heads, where the model computes."""
+        device = self._frame.served.device
+        on_gpu = device.type != "cpu" and self._config.heads_device_bytes > 0
+        self._core.set_retrieval_heads(
+            profile.heads,
+            keys=self._config.heads_keys,
+            device=device.index if on_gpu else None,
+            device_bytes=self._config.heads_device_bytes,
+        )
+        self._searched_by = profile
