@@ -236,7 +236,8 @@ class MemoryModel:
             answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
             with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
                 tokens = list(answer)
-        return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._last_recalled)
+            # Before the streamer may ask the next question, whose recalls are others.
+            return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._last_recalled)
 
     def stream(
         self,

@@ -142,12 +142,15 @@ def test_who_hears_the_end_may_ask_the_next_question(mm) -> None:
     class AskingAtTheEnd(Heard):
         def end(self) -> None:
             super().end()
-            self.next = mm.generate("And what then?", max_new_tokens=3)
+            self.next = mm.generate("And what then?", max_new_tokens=3, recall=False)
 
+    mm.read(random_text(1500, seed=1))
     for remember in (True, False):
         heard = AskingAtTheEnd()
-        mm.generate(PROMPT, max_new_tokens=3, remember=remember, streamer=heard)
+        answer = mm.generate(PROMPT, max_new_tokens=3, remember=remember, streamer=heard)
         assert heard.next.tokens == 3
+        assert answer.recalled  # its own, not those of the next one
+        assert heard.next.recalled == ()
     assert mm.frame.os.archiving
     assert mm.memory.stats().tokens == mm.stream_tokens
 
