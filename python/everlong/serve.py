@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from everlong.attach import ServedModel, attach, trained_window
 from everlong.budget import require_budget
 from everlong.config import MemoryConfig
@@ -41,6 +43,7 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     """
     if model.training:  # dropout, and checkpointed layers that keep no cache: nothing measured then says anything
         raise UnsupportedModelError(f"{model.config.model_type}: it is in training mode; model.eval() works")
+    _make_buffers_plain(model)
     if text_alone:
         return text_model(model, config.frame_tokens)
     try:
@@ -59,6 +62,15 @@ def _text_config(window: int) -> str:
     if MemoryConfig().frame_tokens <= window:
         return "MemoryConfig(recall_mode='text')"
     return f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
+
+
+@torch.inference_mode(False)
+def _make_buffers_plain(model: Any) -> None:
+    """Let what was made in inference mode be written out of it: some rotary embeddings do so in every forward."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if buffer.is_inference():
+                setattr(module, name, buffer.clone())
 
 
 def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int) -> UnsupportedModelError:

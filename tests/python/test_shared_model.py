@@ -81,6 +81,25 @@ def test_in_and_out_of_inference_mode(kind: str, rope: str) -> None:
         assert (first, ask(mm)) == expected
 
 
+def test_a_model_that_was_made_in_inference_mode() -> None:
+    """transformers writes the frequencies of longrope into the rotary embedding's buffer in every forward."""
+    text, question = random_text(1500), random_text(30, seed=2)
+
+    def ask(mm: everlong.MemoryModel) -> everlong.Answer:
+        with mm:
+            mm.read(text)
+            return mm.generate(question, max_new_tokens=3)
+
+    expected = ask(everlong.MemoryModel(tiny_model("phi3", "longrope"), byte_tokenizer(), config=SMALL))
+    with torch.inference_mode():
+        model = tiny_model("phi3", "longrope")
+        attached_there = everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
+    assert ask(attached_there) == expected
+    with torch.inference_mode():
+        model = tiny_model("phi3", "longrope")
+    assert ask(everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)) == expected
+
+
 def test_a_closed_memory_model_leaves_no_buffers_behind() -> None:
     model = tiny_model()
     gc.disable()  # which would find them in the end
