@@ -49,7 +49,8 @@ class MeanPoolEncoder:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self._model = transformers.AutoModel.from_pretrained(folder).eval()
+        with torch.device("cpu"):  # torch's default device is one of a thread, and threads of their own encode
+            self._model = transformers.AutoModel.from_pretrained(folder).eval()
         self.name = pathlib.Path(folder).name
 
     @torch.inference_mode()
@@ -57,16 +58,17 @@ class MeanPoolEncoder:
         """Unit vectors [len(sentences), D]. A text is cut at 256 tokens, the length the model was trained for."""
         # Texts of like length together: little is computed for padding.
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        vectors = torch.zeros(len(sentences), self._model.config.hidden_size)
+        vectors = torch.zeros(len(sentences), self._model.config.hidden_size, dtype=torch.float32, device="cpu")
         for first in range(0, len(order), _BATCH):
             rows = order[first : first + _BATCH]
-            inputs = self._tokenizer(
-                [sentences[i] for i in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
-            )
-            hidden = self._model(**inputs).last_hidden_state
+            with torch.device(self._model.device):  # whatever torch's default is
+                inputs = self._tokenizer(
+                    [sentences[i] for i in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
+                )
+                hidden = self._model(**inputs).last_hidden_state
             mask = inputs["attention_mask"][..., None].float()
             mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
-            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1)
+            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).float().cpu()
         return vectors
 
 
@@ -198,7 +200,7 @@ class PageEmbedder:
 def _encode(encoder: Encoder, texts: list[str]) -> npt.NDArray[np.float32]:
     encoded = encoder.encode(texts)
     if isinstance(encoded, torch.Tensor):
-        encoded = encoded.detach().cpu().numpy()
+        encoded = encoded.detach().float().cpu().numpy()  # numpy has no bf16
     vectors = np.ascontiguousarray(encoded, dtype=np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise ValueError(f"the encoder made {vectors.shape} of {len(texts)} texts, expected ({len(texts)}, D)")

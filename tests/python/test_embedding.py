@@ -25,6 +25,7 @@ from everlong.embedding import (
     load_encoder,
 )
 from test_exactness import SMALL, random_text
+from test_shared_model import torch_defaults  # noqa: F401  # a fixture
 from tiny_models import byte_tokenizer, tiny_model
 
 DIMENSION = 24
@@ -299,6 +300,41 @@ def test_the_mean_over_a_text_s_tokens_is_its_vector(saved_encoder: Path) -> Non
     assert (expected @ expected.T - 2 * np.eye(len(texts))).max() < 1 - 1e-4
     assert encoder.encode([]).shape == (0, 32)
     assert encoder.name == "tiny"
+
+
+@pytest.mark.usefixtures("torch_defaults")
+def test_torch_s_defaults_decide_nothing_of_the_vectors(saved_encoder: Path) -> None:
+    """Neither in this thread nor in that of a memory's pages, which has torch's own default device."""
+    texts = [" ".join(WORDS[first : first + 9]) for first in range(8)]
+
+    def ask() -> tuple[np.ndarray, tuple[everlong.Recall, ...]]:
+        config = dataclasses.replace(CONFIG, encoder=MeanPoolEncoder(saved_encoder))
+        with everlong.MemoryModel(model, tokenizer, config=config) as mm:
+            mm.read(" ".join(WORDS * 6))
+            return np.asarray(config.encoder.encode(texts)), mm.recall(texts[2])
+
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    expected = ask()
+    assert expected[1]
+    for dtype, device in ((torch.bfloat16, None), (torch.float32, "meta")):
+        torch.set_default_dtype(dtype)
+        torch.set_default_device(device)  # what is made on "meta" by mistake holds nothing
+        vectors, recalled = ask()
+        np.testing.assert_array_equal(vectors, expected[0])
+        assert recalled == expected[1]
+
+
+def test_an_encoder_may_make_its_vectors_in_16_bits() -> None:
+    class InBf16(CountingEncoder):
+        def encode(self, sentences: list[str]) -> torch.Tensor:
+            return torch.from_numpy(super().encode(sentences)).bfloat16()
+
+    text = random_text(1500)
+    with everlong.MemoryModel(
+        tiny_model(), byte_tokenizer(), config=dataclasses.replace(CONFIG, encoder=InBf16())
+    ) as mm:
+        mm.read(text)
+        assert text[605:620] in mm.recall(text[600:630])[0].text
 
 
 def test_the_default_encoder_knows_what_is_alike() -> None:
