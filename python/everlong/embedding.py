@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import pathlib
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ _BATCH = 32
 
 
 class Encoder(Protocol):
-    """What makes vectors of texts. Called by one thread at a time."""
+    """What makes vectors of texts. Called by one thread at a time, however many memories use it."""
 
     def encode(self, sentences: list[str]) -> Any:
         """One vector a text: an array or tensor [len(sentences), D]."""
@@ -108,7 +109,6 @@ class PageEmbedder:
         # A fast tokenizer is not made for two threads.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._encoder = encoder
-        self._encoding = threading.Lock()
         self._changed = threading.Condition()
         self._wanted = 0  # how often there was something new
         self._done = 0  # up to which of those everything has vectors
@@ -147,8 +147,7 @@ class PageEmbedder:
         self._thread.join()
 
     def _query_of(self, question: str) -> npt.NDArray[np.float32]:
-        with self._encoding:
-            vector: npt.NDArray[np.float32] = _encode(self._encoder, [question])[0]
+        vector: npt.NDArray[np.float32] = _encode(self._encoder, [question])[0]
         return vector
 
     def _run(self) -> None:
@@ -192,13 +191,26 @@ class PageEmbedder:
                 last = min(begin + TOKENS_A_VECTOR, page.end) - pages[0].begin
                 texts.append(self._tokenizer.decode(ids[first:last].tolist(), skip_special_tokens=True))
                 of_page.append(page.page)
-        with self._encoding:
-            vectors = _encode(self._encoder, texts)
+        vectors = _encode(self._encoder, texts)
         self._core.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors)
 
 
+_locks: weakref.WeakKeyDictionary[Encoder, threading.RLock] = weakref.WeakKeyDictionary()
+_locking = threading.Lock()  # to be held while a lock is looked up
+_shared_lock = threading.RLock()  # of encoders that have no hash, or that nothing refers to weakly
+
+
+def _lock_of(encoder: Encoder) -> threading.RLock:
+    with _locking:
+        try:
+            return _locks.setdefault(encoder, threading.RLock())
+        except TypeError:
+            return _shared_lock
+
+
 def _encode(encoder: Encoder, texts: list[str]) -> npt.NDArray[np.float32]:
-    encoded = encoder.encode(texts)
+    with _lock_of(encoder):
+        encoded = encoder.encode(texts)
     if isinstance(encoded, torch.Tensor):
         encoded = encoded.detach().float().cpu().numpy()  # numpy has no bf16
     vectors = np.ascontiguousarray(encoded, dtype=np.float32)

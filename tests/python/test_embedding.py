@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -362,3 +363,50 @@ def test_a_memory_that_is_closed_while_pages_are_encoded_is_said() -> None:
     with pytest.raises(everlong.EverlongError, match="closed"):
         mm.searcher.embedder.settle()
     mm.searcher.embedder.close()
+
+
+class AloneEncoder(CountingEncoder):
+    """Fails where a thread enters while another is inside, and stays inside for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = threading.Lock()
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        assert self.inside.acquire(blocking=False), "entered twice"
+        try:
+            time.sleep(0.002)
+            return super().encode(sentences)
+        finally:
+            self.inside.release()
+
+
+class UnhashableEncoder(AloneEncoder):
+    __hash__ = None  # type: ignore[assignment]
+
+
+class SlottedEncoder:
+    """Nothing refers to it weakly."""
+
+    __slots__ = ("alone", "name")
+
+    def __init__(self) -> None:
+        self.alone, self.name = AloneEncoder(), "slotted"
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        return self.alone.encode(sentences)
+
+
+@pytest.mark.parametrize("kind", [AloneEncoder, UnhashableEncoder, SlottedEncoder])
+def test_an_encoder_of_two_memories_is_called_by_one_thread_at_a_time(kind) -> None:
+    config = dataclasses.replace(CONFIG, encoder=kind())
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    with (
+        everlong.MemoryModel(model, tokenizer, config=config) as one,
+        everlong.MemoryModel(model, tokenizer, config=config) as other,
+    ):
+        for mm in (one, other):
+            mm.read(random_text(1500))
+        for _ in range(5):
+            config.to_dict()  # which asks the encoder for a vector
+        assert one.recall("what?") == other.recall("what?") != ()
