@@ -88,6 +88,13 @@ def test_recalled_spans_cover_what_they_hold_whole() -> None:
     assert asked.covered([(begin, end)]) == pytest.approx(1 / len(asked.spans))
     assert asked.covered([(begin + 1, end)]) == 0.0
     assert asked.covered([(0, LENGTHS[-1] * 2)]) == 1.0
+    middle = (begin + end) // 2
+    for pieces, found in (
+        ([(middle, end), (begin, middle)], 1 / len(asked.spans)),  # two passages, the better one first
+        ([(begin, middle + 1), (middle, end)], 1 / len(asked.spans)),
+        ([(begin, middle), (middle + 1, end)], 0.0),
+    ):
+        assert asked.covered(pieces) == pytest.approx(found)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:

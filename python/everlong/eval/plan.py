@@ -8,7 +8,7 @@ reading the texts one after the other into a new memory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,21 @@ class Asked:
         return sum(middles) / len(middles) / self.length
 
     def covered(self, recalled: Sequence[tuple[int, int]]) -> float:
-        """The share of the answering spans that lie wholly inside one of the recalled ones."""
-        held = sum(any(first <= b and e <= last for first, last in recalled) for b, e in self.spans)
+        """The share of the answering spans that lie wholly inside what was recalled, in one of its spans or several."""
+        whole = joined(recalled)
+        held = sum(any(first <= b and e <= last for first, last in whole) for b, e in self.spans)
         return held / len(self.spans)
+
+
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In the order of the stream, those that touch as one: a statement on two pages came back when both did."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            begin, last = found.pop()
+            end = max(end, last)
+        found.append((begin, end))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from everlong import _core
@@ -38,7 +38,7 @@ class RandomPages(Baseline):
         mm, question = self._reading.mm, asked.question
         pages = self.pages(asked)
         answer = mm.generate(question.text, **generation_of(question, mm.tokenizer), recall=pages, remember=False)
-        return Reply(answer.text, joined((page.begin, page.end) for page in pages))
+        return Reply(answer.text, tuple((page.begin, page.end) for page in pages))
 
     def held_bytes(self) -> int:
         return memory_bytes(self._reading)
@@ -55,17 +55,6 @@ class RecentPages(RandomPages):
         budget = page_budget(self._reading)
         where = where_of(asked.question).core()
         return mm.memory.core.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
-
-
-def joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """In the order of the stream, those that touch as one: a statement on two pages came back when both did."""
-    found: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            begin, last = found.pop()
-            end = max(end, last)
-        found.append((begin, end))
-    return tuple(found)
 
 
 def page_budget(reading: Reading) -> int:
