@@ -15,6 +15,17 @@ from everlong.splice import require_splice
 from everlong.text_model import TextModel, text_model
 
 
+class TextAloneError(UnsupportedModelError):
+    """A model that is served by text alone, and was not asked for so; `reason` says what is in the way."""
+
+    def __init__(self, reason: str, window: int) -> None:
+        config = "MemoryConfig(recall_mode='text')"
+        if window < MemoryConfig().frame_tokens:
+            config = f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
+        super().__init__(f"{reason}. By text alone it works: {config}, --set recall_mode=text")
+        self.reason = reason
+
+
 def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
     """MemoryConfig(), scaled down to a model whose window is smaller.
 
@@ -57,13 +68,6 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     return served
 
 
-def _text_config(window: int) -> str:
-    """The Python of a config of text alone whose frame fits the model's window."""
-    if MemoryConfig().frame_tokens <= window:
-        return "MemoryConfig(recall_mode='text')"
-    return f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
-
-
 @torch.inference_mode(False)
 def _make_buffers_plain(model: Any) -> None:
     """Let what was made in inference mode be written out of it: some rotary embeddings do so in every forward."""
@@ -80,4 +84,4 @@ def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int
         text_model(model, min(frame_tokens, window))
     except UnsupportedModelError:
         return error
-    return UnsupportedModelError(f"{error}. By text alone it works: {_text_config(window)}, --set recall_mode=text")
+    return TextAloneError(str(error), window)

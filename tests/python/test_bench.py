@@ -119,8 +119,13 @@ def test_a_grown_memory_is_copies_of_what_was_read(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_is_refused_in_one_line(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"^bench measures memories of keys and values: gpt2: .*text alone"):
+    with pytest.raises(UnsupportedModelError, match=r"^bench measures memories of keys and values: gpt2: ") as told:
         run_bench(tiny_text_model(), byte_tokenizer(), sizes=SIZES)
+    # By text alone it would be read, by commands that can be told so; this one cannot.
+    assert "MemoryConfig" not in str(told.value)
+    assert str(told.value).endswith(
+        ". `everlong read` and `everlong ask` serve it by text alone with --set recall_mode=text"
+    )
     with pytest.raises(UnsupportedModelError, match="training mode"):
         run_bench(tiny_model().train(), byte_tokenizer(), sizes=SIZES)
     with pytest.raises(ValueError, match="at least one size"):

@@ -19,6 +19,7 @@ from everlong.machine import processor
 from everlong.model import MemoryModel
 from everlong.models import dtype_name
 from everlong.profile import profiles_in
+from everlong.serve import TextAloneError
 
 # So few that the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4
@@ -60,6 +61,11 @@ def run_bench(
         place = Path(folder) / "grown.everlong"
         try:
             check_room(model, None, max(*sizes, tokens), place, "smaller --sizes")
+        except TextAloneError as error:
+            raise UnsupportedModelError(
+                f"bench measures memories of keys and values: {error.reason}. `everlong read` and `everlong ask` serve "
+                "it by text alone with --set recall_mode=text"
+            ) from None
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"bench measures memories of keys and values: {error}") from None
         with MemoryModel(model, tokenizer, place) as mm:
