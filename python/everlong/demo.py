@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, TooFewTokensError, all_books, make_of_enough
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
+from everlong.eval.haystack import Haystack
 from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong.eval.pictures import require_matplotlib
@@ -100,7 +101,7 @@ def run_demo(
     if minutes is None and tokens is None:
         minutes = MINUTES
     tokens = tokens if tokens is not None else TOKENS
-    books, readings = books_enough(tokens, corpus)
+    books = all_books(corpus, int(tokens * CHARACTERS_PER_TOKEN))
     console.print(f"everlong demo on {processor()}, {os.cpu_count()} cores", soft_wrap=True)
     network, tokenizer = load(model)
     console.print(f"loaded {model} in {time.monotonic() - started:.0f} s, {str(network.dtype).removeprefix('torch.')}")
@@ -122,10 +123,9 @@ def run_demo(
             )
         if pace.tokens_within(left, config) < config.tokens:
             console.print("it takes longer all the same: less would prove little")
-    if readings > 1 and config.tokens == tokens:
+    haystack, readings = haystack_over(books, corpus, tokenizer, config)
+    if readings > 1:
         console.print(f"the books are too few, and are read {readings} times over; --corpus names more")
-
-    haystack = plan_haystack(books, tokenizer, config)
     check_room(network, None, haystack.tokens, folder, "fewer --tokens")
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -175,14 +175,24 @@ def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, fl
     return time.monotonic() - started, time.monotonic() - recalling
 
 
-def books_enough(tokens: int, corpus: pathlib.Path | None) -> tuple[list[Book], int]:
-    """Books that come to so many tokens, and how often some of them are among these."""
-    characters = int(tokens * CHARACTERS_PER_TOKEN)
-    books = all_books(corpus, characters)
-    readings = max(1, math.ceil(characters / sum(len(book.text) for book in books)))
+def haystack_over(
+    books: list[Book], corpus: pathlib.Path | None, tokenizer: Any, config: NiahConfig
+) -> tuple[Haystack, int]:
+    """The haystack over the books, and more of `corpus` where these are too few; and how often they are read for it."""
+    readings = 1
+    while True:
+        try:
+            enough = _read_over(books, readings)
+            return make_of_enough(enough, corpus, lambda some: plan_haystack(some, tokenizer, config)), readings
+        except TooFewTokensError as error:
+            books = all_books(corpus)  # which all were tried
+            readings = max(readings + 1, math.ceil(readings * error.wanted / error.found))
+
+
+def _read_over(books: list[Book], times: int) -> list[Book]:
     # Under a name of its own: what a memory has of a source is not read into it twice.
-    again = [Book(f"{book.name}, reading {number}", book.text) for number in range(2, readings + 1) for book in books]
-    return books + again, readings
+    again = [Book(f"{book.name}, reading {number}", book.text) for number in range(2, times + 1) for book in books]
+    return books + again
 
 
 def _clear(folder: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import pathlib
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from everlong import MemoryModel, demo
-from everlong.data import CHARACTERS_PER_TOKEN, Book, shipped_books
+from everlong.data import Book, TooFewTokensError, shipped_books
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, summarise
 from everlong.machine import processor
 from tiny_models import byte_tokenizer, tiny_model
@@ -111,19 +112,39 @@ def test_only_a_memory_is_ever_removed(tmp_path: pathlib.Path) -> None:
     assert not precious.exists()
 
 
-def test_too_few_books_are_read_again_under_other_names(tmp_path: pathlib.Path) -> None:
+def test_too_few_books_are_read_again_under_other_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Enough of them for any tokenizer: how many characters it has a token, the haystack finds out."""
     own = tmp_path / "corpus"
     own.mkdir()
     (own / "a.txt").write_text("x" * 1_000_000)
+    (own / "b.txt").write_text("y" * 1_000_000)
     shipped = shipped_books()
     (own / f"{shipped[0].name}.txt").write_text("another edition")
-    characters = 4_000_000
-    books, readings = demo.books_enough(int(characters / CHARACTERS_PER_TOKEN), own)
-    assert len({book.name for book in books}) == len(books) == readings * (len(shipped) + 1)
-    assert sum(len(book.text) for book in books) >= characters
-    assert sum(len(book.text) for book in books[: -len(shipped) - 1]) < characters
-    assert {book.text for book in books} == {"x" * 1_000_000, *(book.text for book in shipped)}
-    assert demo.books_enough(100_000, None) == (shipped, 1)
+    have = sum(len(book.text) for book in shipped)
+
+    def plan(books: list[Book], characters_a_token: int, config: NiahConfig) -> list[Book]:
+        found = sum(len(book.text) // characters_a_token for book in books)
+        if found < config.tokens:
+            raise TooFewTokensError(found, config.tokens)
+        return books
+
+    def planned(tokens: int, characters_a_token: int, corpus: pathlib.Path | None) -> tuple[list[Book], int]:
+        return demo.haystack_over(shipped, corpus, characters_a_token, NiahConfig(tokens=tokens))
+
+    monkeypatch.setattr(demo, "plan_haystack", plan)
+    assert planned(100_000, 4, None) == (shipped, 1)
+    assert planned(have // 6, 6, own)[1] == 1
+    books, readings = planned((have + 500_000) // 6, 6, own)  # one more of the corpus will do
+    assert ([book.name for book in books], readings) == ([*(book.name for book in shipped), "a"], 1)
+    for corpus, once in ((own, len(shipped) + 2), (None, len(shipped))):
+        tokens = 1_000_000
+        books, readings = planned(tokens, 6, corpus)
+        assert len({book.name for book in books}) == len(books) == readings * once
+        assert sum(len(book.text) for book in books) >= 6 * tokens
+        assert sum(len(book.text) for book in books[:-once]) < 6 * tokens
+        assert {book.text for book in books} == {book.text for book in books[:once]}
 
 
 def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -155,19 +176,28 @@ def test_tokens_that_are_named_are_all_read(monkeypatch: pytest.MonkeyPatch, tmp
     class PlannedError(Exception):
         pass
 
-    def plan(books: list[Book], tokenizer: object, config: NiahConfig) -> None:
-        raise PlannedError(sum(len(book.text) for book in books), config)
+    planned: list[NiahConfig] = []
+
+    def plan(books: list[Book], tokenizer: object, config: NiahConfig) -> object:
+        characters = sum(len(book.text) for book in books)
+        if characters < 6 * config.tokens:  # a tokenizer of longer words than most
+            raise TooFewTokensError(characters // 6, config.tokens)
+        planned.append(config)
+        return SimpleNamespace(tokens=config.tokens)
+
+    def stop(*_: object) -> None:
+        raise PlannedError
 
     monkeypatch.setattr(demo, "load", lambda name: (tiny_model(), byte_tokenizer()))
     monkeypatch.setattr(demo, "measure_pace", lambda *_: demo.Pace(1.0, 1.0, 1.0))
     monkeypatch.setattr(demo, "plan_haystack", plan)
+    monkeypatch.setattr(demo, "check_room", stop)
     console = Console(file=io.StringIO(), record=True, width=120)
-    with pytest.raises(PlannedError) as planned:
+    with pytest.raises(PlannedError):
         demo.run_demo(tokens=1_000_000, out=tmp_path, console=console)
-    characters, config = planned.value.args
-    assert (config.tokens, config.facts_per_kind) == (1_000_000, 10)
-    assert characters >= 4_000_000
+    assert (planned[-1].tokens, planned[-1].facts_per_kind) == (1_000_000, 10)
     assert "times over" in console.export_text()
-    with pytest.raises(PlannedError) as planned:
+    with pytest.raises(PlannedError):
         demo.run_demo(out=tmp_path, console=console)
-    assert planned.value.args[1].tokens == demo.FEWEST_TOKENS
+    assert planned[-1].tokens == demo.FEWEST_TOKENS
+    assert "times over" not in console.export_text()
