@@ -81,10 +81,10 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def resolve(model: str | tuple[Any, Any]) -> tuple[str, Any, Any]:
-    """Name, model and tokenizer: of a name as `load` takes it, or of a (model, tokenizer) that is there already."""
+def resolve(model: str | tuple[Any, Any], dtype: str | None = None) -> tuple[str, Any, Any]:
+    """Name, model and tokenizer: of a name, with a `dtype`, as `load` takes them, or of (model, tokenizer) as it is."""
     if isinstance(model, str):
-        return model, *load(model)
+        return model, *load(model, dtype)
     return str(getattr(model[0], "name_or_path", "")), *model
 
 

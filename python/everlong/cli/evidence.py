@@ -80,7 +80,7 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
-    from everlong.eval.answers import settings_of
+    from everlong.eval.answers import dtype_of
     from everlong.eval.niah import READ_AS, NiahConfig, print_niah, run_niah
     from everlong.eval.settings import parse_lengths
 
@@ -91,8 +91,7 @@ def eval_niah(
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
-    kept = settings_of(keep / READ_AS).get("dtype") if keep is not None else None
-    network, memory_config = load_configured(model, settings, dtype=kept)
+    network, memory_config = load_configured(model, settings, dtype=dtype_of(keep, READ_AS))
     report = run_niah(
         network,
         config,
@@ -116,11 +115,10 @@ def eval_ppl(
     as_json: Json = False,
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
-    from everlong.eval.answers import settings_of
+    from everlong.eval.answers import dtype_of
     from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl
 
-    kept = settings_of(out / FILE).get("dtype") if out is not None else None
-    network, memory_config = load_configured(model, settings, dtype=kept)
+    network, memory_config = load_configured(model, settings, dtype=dtype_of(out, FILE))
     report = run_ppl(
         network,
         PplConfig(places=places, seed=seed),
@@ -198,12 +196,12 @@ def run_and_report(
     as_json: bool,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
-    from everlong.eval.answers import settings_of
+    from everlong.eval.answers import dtype_of
     from everlong.eval.baselines import baseline_of
     from everlong.eval.pictures import require_matplotlib
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.settings import parse_lengths
-    from everlong.eval.suite import DEFAULT_BASELINES, QUICK_BASELINES, SuiteConfig, run_suite
+    from everlong.eval.suite import DEFAULT_BASELINES, FILE, QUICK_BASELINES, SuiteConfig, run_suite
 
     config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
     if lengths:
@@ -217,9 +215,7 @@ def run_and_report(
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    # A run that goes on is of one dtype, whichever would be the faster one today.
-    kept = settings_of(folder / "answers.jsonl").get("dtype")
-    network, memory_config = load_configured(model, settings, dtype=kept)
+    network, memory_config = load_configured(model, settings, dtype=dtype_of(folder, FILE))
     report = run_suite(
         network,
         config,

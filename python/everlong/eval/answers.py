@@ -71,6 +71,14 @@ def settings_of(path: pathlib.Path) -> dict[str, Any]:
     return {}
 
 
+def dtype_of(folder: pathlib.Path | None, file: str) -> str | None:
+    """What the run whose answers are in that file of the folder began in; None where none did.
+
+    A run that goes on is of one dtype, whichever would be the faster one today.
+    """
+    return None if folder is None else settings_of(folder / file).get("dtype")
+
+
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One level: settings of settings under "outer.inner"."""
     flat: dict[str, Any] = {}

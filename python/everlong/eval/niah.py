@@ -19,7 +19,7 @@ from rich.table import Table
 
 from everlong.config import require_choice
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
-from everlong.eval.answers import AnswerFile, deciding, digest, settings_of
+from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import DEFAULT_KINDS, Fact, Kind, make_facts
 from everlong.eval.forks import PROFILES, keep_fork
@@ -146,7 +146,7 @@ def run_niah(
     The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
     With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
     earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another,
-    or when a reading would go on in another dtype.
+    or when a reading would go on in another dtype, as that of a model that is loaded by its name does not.
     CapacityError when disk or RAM are too small for the longest.
     """
     from everlong.model import MemoryModel
@@ -154,7 +154,7 @@ def run_niah(
 
     config = config if config is not None else NiahConfig()
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
-    name, network, tokenizer = resolve(model)
+    name, network, tokenizer = resolve(model, dtype_of(keep, READ_AS))
     haystack = make_of_enough(books, corpus, lambda books: plan_haystack(books, tokenizer, config))
     check_room(network, memory_config, haystack.tokens, None if keep is None else keep / _READING)
     if keep is None:
@@ -294,7 +294,7 @@ def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) 
 
 def _check_same_dtype(keep: pathlib.Path, dtype: str) -> None:
     """Keep the dtype of what is about to be read; ValueError where reading began in another."""
-    began = settings_of(keep / READ_AS).get("dtype")
+    began = dtype_of(keep, READ_AS)
     if began is None:
         AnswerFile(keep / READ_AS, {"dtype": dtype})
     elif began != dtype:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
-from everlong.eval.answers import AnswerFile, deciding, digest
+from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
 from everlong.profile import profiles_in
@@ -134,7 +134,7 @@ def run_ppl(
     from everlong.serve import default_config
 
     config = config if config is not None else PplConfig()
-    name, network, tokenizer = resolve(model)
+    name, network, tokenizer = resolve(model, dtype_of(out, FILE))
     memory_config = memory_config if memory_config is not None else default_config(network)
     for settings in (memory_config, _in_bf16(memory_config)):
         check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")

@@ -17,7 +17,7 @@ from typing import Any
 from everlong.config import MemoryConfig
 from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, make_of_enough
 from everlong.errors import UnsupportedModelError
-from everlong.eval.answers import AnswerFile, deciding, digest
+from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import PROFILES, keep_fork
 from everlong.eval.haystack import Part, holds_text
@@ -50,6 +50,7 @@ DEFAULT_BASELINES = (
 QUICK_BASELINES = ("everlong", "bm25", "random", "gold")
 QUICK_LENGTH = 8_192
 
+FILE = "answers.jsonl"  # in the folder of a run
 _READING = "reading.everlong"
 # Of a Question; what is planted is compared as text.
 _DECIDING_A_REPLY = ("text", "answers", "candidates", "max_new_tokens", "sources")
@@ -104,7 +105,7 @@ def run_suite(
         raise ValueError(f"baselines named twice: {', '.join(twice)}")
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
-    name, network, tokenizer = resolve(model)
+    name, network, tokenizer = resolve(model, dtype_of(out, FILE))
     rivals = _suited(rivals, network, tokenizer, memory_config, say, named=named)
 
     def plan_of(books: list[Book]) -> Plan:
@@ -124,7 +125,7 @@ def run_suite(
         "questions": _digest(plan.questions),
     }
     check_room(network, memory_config, plan.tokens, out / _READING)
-    answers = AnswerFile(out / "answers.jsonl", settings)
+    answers = AnswerFile(out / FILE, settings)
     with profiles_in(out / PROFILES):
         _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
         for length in config.lengths:
