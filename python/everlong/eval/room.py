@@ -7,7 +7,7 @@ import pathlib
 import shutil
 from typing import Any
 
-from everlong import _core
+from everlong import _core, ops
 from everlong.attach import ServedModel
 from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
@@ -16,7 +16,6 @@ from everlong.serve import default_config, serve
 # RAM beside model and payload: index and token ids.
 _RAM_TOKEN_BYTES = 1_024
 _SHARE_OF_DISK = 1.05  # catalog and rounding of records
-_VALUE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 
 
 def check_room(
@@ -67,7 +66,7 @@ def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
     if not isinstance(served, ServedModel):
         return 0
-    return tokens * served.layers * 2 * served.kv_heads * served.head_dim * _VALUE_BYTES[config.codec]
+    return ops.payload_bytes(tokens, config.page_tokens, served.layers, served.kv_heads, served.head_dim, config.codec)
 
 
 def _told(size: int) -> str:
