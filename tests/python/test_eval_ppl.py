@@ -11,9 +11,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from everlong import UnsupportedModelError
 from everlong.eval import ppl
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
-from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
 
 MEMORY = dataclasses.replace(TINY_MEMORY, recent_every=64, recent_blocks=1)
 
@@ -154,3 +155,14 @@ def test_books_that_are_too_short_are_said(corpus: pathlib.Path) -> None:
 def test_bad_settings_are_said(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"positive|no policy|between_tokens is 1"):
         PplConfig(**settings)
+
+
+def test_a_model_without_a_window_is_refused_before_it_reads(
+    corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ppl, "_score", lambda *_: pytest.fail("it was read"))
+    model = tiny_text_model("bloom"), byte_tokenizer()
+    config = PplConfig(places=1, prefix_tokens=300, scored_tokens=60)
+    memory = dataclasses.replace(MEMORY, recall_mode="text")
+    with pytest.raises(UnsupportedModelError, match="bloom: its config has no max_position_embeddings"):
+        run_ppl(model, config, corpus=corpus, memory_config=memory)

@@ -11,6 +11,8 @@ from everlong.eval.decoding import UNPUNISHED
 from everlong.packing import packed
 from everlong.prompt import with_start
 
+_CHUNK_TOKENS = 512
+
 
 def answer_from_passage(
     model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int, **generation: Any
@@ -46,3 +48,21 @@ def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any =
         )
     answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer
+
+
+@torch.inference_mode()
+def prefilled(model: Any, ids: Sequence[int], keep: int = 1) -> tuple[Any, torch.Tensor]:
+    """The cache after `ids`, and logits fp32 [keep, V] of the last of them, by plain transformers.
+
+    Read in chunks: attention over all of them at once takes memory by the square.
+    """
+    cache: Any = None
+    rows: list[torch.Tensor] = []
+    left = len(ids)
+    for chunk in torch.split(torch.tensor([list(ids)], device=model.device), _CHUNK_TOKENS, dim=1):
+        left -= chunk.shape[1]
+        wanted = min(max(keep - left, 0), chunk.shape[1])
+        out = model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=max(wanted, 1))
+        cache = out.past_key_values
+        rows.append(out.logits[0, out.logits.shape[1] - wanted :].float())
+    return cache, torch.cat(rows)

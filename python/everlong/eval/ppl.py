@@ -15,26 +15,27 @@ import math
 import pathlib
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from everlong.attach import trained_window
 from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
+from everlong.eval.gold import prefilled
 from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
+from everlong.model import MemoryModel, PerplexityPolicy
 from everlong.profile import profiles_in
 from everlong.prompt import start_ids
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
 
-Policy = Literal["window", "recent", "prompt", "random"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
-_CHUNK_TOKENS = 512
+POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
 BIN_TOKENS = 32
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
 
@@ -47,7 +48,7 @@ class PplConfig:
     between_tokens: int = 2_048  # from one place to the next; at least scored_tokens
     scored_tokens: int = 512
     full_tokens: int = 0  # that full attention sees; 0: the model's own window
-    memory_policy: Policy = "prompt"  # whose recovered fraction is reported
+    memory_policy: PerplexityPolicy = "prompt"  # whose recovered fraction is reported
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -136,6 +137,8 @@ def run_ppl(
     config = config if config is not None else PplConfig()
     name, network, tokenizer = resolve(model, dtype_of(out, FILE))
     memory_config = memory_config if memory_config is not None else default_config(network)
+    if not config.full_tokens:
+        trained_window(network)  # which full attention sees: a model that names none is refused before it reads
     for settings in (memory_config, _in_bf16(memory_config)):
         check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
     chosen = _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config)
@@ -176,8 +179,6 @@ def _in_bf16(config: MemoryConfig) -> MemoryConfig:
 
 def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _Part) -> list[_Losses]:
     """The losses at every place of one book, read twice: with the memory's own codec, and in bf16."""
-    from everlong.model import MemoryModel
-
     found: list[_Losses] = [{} for _ in part.firsts]
     ids, begin = part.ids, part.firsts[0] - config.prefix_tokens
     own, bf16 = memory_config, _in_bf16(memory_config)
@@ -281,20 +282,12 @@ def full_attention_losses(
 
     `start` is what the tokenizer puts before every text.
     """
-    window = tokens or model.config.get_text_config().max_position_embeddings
+    window = tokens or trained_window(model)
     room = max(0, window - len(start) - len(scored))
     context = [*start, *prefix[max(0, len(prefix) - room) :]]
-    ids = torch.tensor([context + scored], device=model.device)
-    cache: Any = None
-    rows = []
-    for first in range(0, ids.shape[1], _CHUNK_TOKENS):
-        chunk = ids[:, first : first + _CHUNK_TOKENS]
-        out = model(input_ids=chunk, past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-        inside = max(0, len(context) - first)
-        rows.append(out.logits[0, inside:].float())
-    logits = torch.cat(rows)[:-1]  # [len(scored) - 1, V]
-    return torch.nn.functional.cross_entropy(logits, ids[0, len(context) + 1 :], reduction="none")
+    _, logits = prefilled(model, context + scored, keep=len(scored))
+    targets = torch.tensor(scored[1:], dtype=torch.int64, device=logits.device)
+    return torch.nn.functional.cross_entropy(logits[:-1], targets, reduction="none")
 
 
 def print_ppl(report: PplReport, console: Console) -> None:

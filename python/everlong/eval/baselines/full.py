@@ -12,14 +12,13 @@ from transformers.cache_utils import DynamicLayer
 from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
-from everlong.eval.gold import continue_prompt
+from everlong.eval.gold import continue_prompt, prefilled
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.own_layers import OwnLayers
 from everlong.prompt import with_start
 
 _QUESTION = "(question)"
-_CHUNK_TOKENS = 512
 
 
 @dataclasses.dataclass
@@ -54,7 +53,7 @@ class FullAttention(Baseline):
         self._kept, text = _without_middle(reading.texts, self.room(reading.model, tokenizer))
         plain = tokenizer(before + text + "\n\n", add_special_tokens=False, verbose=False)["input_ids"]
         self._ids = with_start(tokenizer, plain)
-        self._prefix = Prefix(_prefill(reading.model, self._ids))
+        self._prefix = Prefix(prefilled(reading.model, self._ids)[0])
 
     @property
     def truncated(self) -> bool:
@@ -153,13 +152,3 @@ def _without_middle(texts: Sequence[Part], tokens: int) -> tuple[tuple[tuple[int
             if begin < stop:
                 pieces.append(part.between(begin, stop))
     return spans, "\n\n".join(pieces)
-
-
-@torch.inference_mode()
-def _prefill(model: Any, ids: Sequence[int]) -> Any:
-    """The cache after `ids`, read in chunks: attention over all of them at once takes memory by the square."""
-    cache: Any = None
-    rows = torch.tensor([list(ids)], device=model.device)
-    for chunk in torch.split(rows, _CHUNK_TOKENS, dim=1):
-        cache = model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
-    return cache
