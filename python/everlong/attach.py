@@ -289,7 +289,7 @@ def _own_state(seen: Probe, sliding: list[int], config: Any, dtype: torch.dtype)
     for index in sliding:
         numbers = sum(states.shape[1] * states.shape[3] for states in (seen.keys[index], seen.values[index]))
         window = int(layers[index].sliding_window)  # type: ignore[union-attr]  # `sliding` are those that have one
-        windows.append((window, numbers * torch.empty(0, dtype=dtype).element_size()))
+        windows.append((window, numbers * dtype.itemsize))
     return OwnState(tuple(windows), seen.linear_bytes)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import torch
-
 from everlong.attach import ServedModel
 from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
@@ -30,10 +28,8 @@ class FrameBytes:
 
 def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
     """What a frame of this config needs for this model, during reading too."""
-    element = torch.empty(0, dtype=served.dtype).element_size()
-    numbers = 2 * served.layers * served.kv_heads * served.head_dim  # of K and V, a slot
-    phase = 4 * served.rope.rotary_dim  # cos and sin
-    slot = numbers * element + phase
+    slot = served.kv_token_bytes + 4 * served.rope.rotary_dim  # K and V, cos and sin
+    numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
     # Masters are fp32; while the zone changes, the old ones stand beside the new.
     zone = config.anchor_zone_tokens * (slot + 2 * 4 * numbers)
     return FrameBytes(
