@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from everlong.errors import EverlongError
+from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -23,8 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A memory of a million tokens and more for any HuggingFace causal LM.",
 )
-
-DEFAULT_MODEL = "smollm2"
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
 KeptModel = Annotated[
