@@ -25,6 +25,7 @@ from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan
 from everlong.eval.pictures import require_matplotlib
 from everlong.eval.room import check_room
 from everlong.machine import processor
+from everlong.memory import Memory
 from everlong.models import DEFAULT_MODEL, load
 from everlong.profile import profiles_in
 
@@ -199,7 +200,7 @@ def _clear(folder: pathlib.Path) -> None:
     """Remove a memory of an earlier demo; refuse to remove anything else."""
     if not folder.exists():
         return
-    if (folder / "manifest.json").exists():
+    if Memory.exists(folder):
         shutil.rmtree(folder)
     elif not folder.is_dir() or any(folder.iterdir()):
         raise FileExistsError(f"{folder} is there and is no memory: name another with --out")

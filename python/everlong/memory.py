@@ -99,10 +99,14 @@ class Memory:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
             return cls(_core.Memory.create(None, create, host_bytes), None)
-        exists = os.path.exists(os.path.join(folder, "manifest.json"))
-        if create is not None and not exists:
+        if create is not None and not cls.exists(folder):
             return cls(_core.Memory.create(folder, create, host_bytes), folder)
         return cls(_core.Memory.open(folder, read_only, host_bytes), folder)
+
+    @staticmethod
+    def exists(path: str | os.PathLike[str]) -> bool:
+        """Whether there is a memory in folder `path`, whole or damaged."""
+        return os.path.exists(os.path.join(path, "manifest.json"))
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:

@@ -489,7 +489,7 @@ class MemoryModel:
 
 def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
     """The memory in that folder, where there is one."""
-    if memory is None or not (pathlib.Path(memory) / "manifest.json").exists():
+    if memory is None or not Memory.exists(memory):
         return None
     return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
 

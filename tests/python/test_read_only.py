@@ -52,3 +52,14 @@ def test_nothing_is_read_into_it(folder: Path) -> None:
             mm.read("more")
         assert mm.stream_tokens == len(TEXT)
         assert mm.generate("and then", max_new_tokens=2).tokens == 2
+
+
+def test_whether_there_is_one_is_told_without_opening_it(tmp_path: Path, folder: Path) -> None:
+    assert everlong.Memory.exists(folder)
+    assert everlong.Memory.exists(str(folder))
+    assert not everlong.Memory.exists(tmp_path)
+    assert not everlong.Memory.exists(tmp_path / "missing")
+    (folder / "manifest.json").write_text("no manifest")  # damaged, and there all the same
+    assert everlong.Memory.exists(folder)
+    with pytest.raises(everlong.CorruptMemoryError):
+        everlong.Memory.open(folder)

@@ -126,7 +126,9 @@ def model_of(memory: Path) -> str:
 
 def model_for(memory: Path, named: str) -> str:
     """The model that is named, else that of the memory, else the embedded one for a memory that is to be made."""
-    return named or (model_of(memory) if (memory / "manifest.json").exists() else DEFAULT_MODEL)
+    from everlong.memory import Memory
+
+    return named or (model_of(memory) if Memory.exists(memory) else DEFAULT_MODEL)
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def _text_alone(memory: Path | Memory) -> bool:
 
     if isinstance(memory, Memory):
         return memory.core.manifest().text_alone
-    if not (memory / "manifest.json").exists():
+    if not Memory.exists(memory):
         return False
     with Memory.open(memory, read_only=True) as there:
         return there.core.manifest().text_alone
