@@ -55,11 +55,6 @@ class FullAttention(Baseline):
         self._ids = with_start(tokenizer, plain)
         self._prefix = Prefix(prefilled(reading.model, self._ids)[0])
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the text was longer than the window."""
-        return len(self._kept) > 1
-
     def answer(self, asked: Asked) -> Reply:
         question, reading = asked.question, self._reading
         tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]

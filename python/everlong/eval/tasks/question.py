@@ -32,11 +32,6 @@ class Question:
     evidence: tuple[str, ...] = ()  # which statements, or what in the documents, answer; all of them when empty
     sources: tuple[str, ...] = ()  # a user would name them: recalled from these alone; everywhere when empty
 
-    @property
-    def graded(self) -> bool:
-        """Whether a reply may be right in part."""
-        return len(self.answers) > 1
-
     def score(self, reply: str) -> float:
         """The share of the n answers that is among the reply's first n different candidates.
 
