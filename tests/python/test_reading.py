@@ -1,12 +1,10 @@
-"""Reading as it is interrupted: by Ctrl-C, by the death of the process; and what may be read."""
+"""Reading as it is interrupted by Ctrl-C, and what may be read."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,11 +32,6 @@ def text_of(mm: everlong.MemoryModel, source: str) -> str:
         decode_text(mm.tokenizer, mm.memory.core.token_ids(0, *block.span).tolist())
         for block in mm.memory.blocks(source)
     )
-
-
-def answers(mm: everlong.MemoryModel) -> tuple[str, ...]:
-    questions = (TEXT[300:320], TEXT[2500:2520])
-    return tuple(mm.generate(question, max_new_tokens=12, remember=False).text for question in questions)
 
 
 class Interrupted:
@@ -155,81 +148,6 @@ def test_a_reading_that_fails_is_filed_under_its_name(tmp_path: Path) -> None:
         assert {(source, tags) for source, tags, _ in named} == {("book", ("work",))}
         assert named[-1][-1] == 700
         assert mm.read(TEXT[:1000], source="book").resumed_tokens == 700
-
-
-_READER = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from test_reading import TEXT, open_model
-from pathlib import Path
-with open_model(Path(sys.argv[1])) as mm:
-    extend = mm.frame.extend
-    def told(ids, origin, **how):
-        after = how.pop("progress")
-        def progress(tokens):
-            after(tokens)
-            mm.memory.flush()  # what is archived is acknowledged only then
-            print(mm.frame.archived_blocks, flush=True)
-        return extend(ids, origin, progress=progress, **how)
-    mm.frame.extend = told
-    mm.read(TEXT, source="book")
-"""
-
-
-def test_killed_reader_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    with open_model(tmp_path / "whole") as mm:
-        mm.read(TEXT, source="book")
-        expected = answers(mm)
-    command = [sys.executable, "-c", _READER, str(tmp_path / "killed"), str(Path(__file__).parent)]
-    reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert reader.stdout is not None
-    acknowledged = 0
-    for line in reader.stdout:
-        acknowledged = int(line)
-        if acknowledged >= 9:
-            break
-    reader.send_signal(signal.SIGKILL)
-    reader.wait()
-    with open_model(tmp_path / "killed") as mm:
-        assert mm.memory.stats().blocks >= acknowledged
-        report = mm.read(TEXT, source="book")
-        assert report.resumed_tokens >= acknowledged * SMALL.block_tokens
-        assert report.resumed_tokens + report.tokens == 3000
-        assert archived(mm) == TEXT
-        assert answers(mm) == expected
-
-
-_TALKER = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from test_reading import TEXT, open_model
-from pathlib import Path
-mm = open_model(Path(sys.argv[1]))
-mm.read(TEXT, source="book")
-for question in ("abc", "def", "ghi"):
-    print(mm.generate(question, max_new_tokens=20).text, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_killed_conversation_goes_on(tmp_path: Path) -> None:
-    """SIGKILL behind the third answer: the next one is the same as if nothing had happened."""
-    command = [sys.executable, "-c", _TALKER, str(tmp_path / "killed"), str(Path(__file__).parent)]
-    talker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert talker.stdout is not None
-    said = [talker.stdout.readline() for _ in range(3)]
-    talker.send_signal(signal.SIGKILL)
-    talker.wait()
-    with open_model(tmp_path / "whole") as mm:
-        mm.read(TEXT, source="book")
-        expected = [mm.generate(question, max_new_tokens=20).text for question in ("abc", "def", "ghi")]
-        next_one = mm.generate("jkl", max_new_tokens=20)
-    assert said == [f"{text}\n" for text in expected]
-    with open_model(tmp_path / "killed") as mm:
-        assert mm.stream_tokens == 3000 + 3 * 23
-        assert mm.generate("jkl", max_new_tokens=20) == next_one
-        mm.frame.end_of_text()
-        assert archived(mm).startswith(TEXT + "abc")
 
 
 def test_files_and_file_objects(tmp_path: Path) -> None:
