@@ -171,13 +171,20 @@ def test_one_token_repeated_many_times() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         assert mm.read("a" * 100_000).tokens == 100_000
         assert mm.frame.cache.length <= SMALL.frame_tokens
+        assert archived(mm) == "a" * 100_000
+        assert mm.memory.verify().damage == ()
         assert mm.generate("a", max_new_tokens=4, remember=False).tokens == 4
 
 
-def test_prompt_longer_than_the_frame_is_answered() -> None:
+@pytest.mark.parametrize("remember", [False, True])
+def test_prompt_longer_than_the_frame_is_answered(remember: bool) -> None:
+    prompt = random_text(2 * SMALL.frame_tokens, seed=5)
     with open_model() as mm:
         mm.read(TEXT)
-        assert mm.generate(random_text(2 * SMALL.frame_tokens, seed=5), max_new_tokens=4, remember=False).tokens == 4
+        assert mm.generate(prompt, max_new_tokens=4, remember=remember).tokens == 4
+        assert mm.stream_tokens == 3000 + remember * (2 * SMALL.frame_tokens + 4)
+        assert archived(mm)[: mm.stream_tokens - 4 * remember] == TEXT + prompt * remember
+        assert mm.memory.verify().damage == ()
 
 
 def test_interrupt_waits_for_a_step_and_the_second_does_not() -> None:
