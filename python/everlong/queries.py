@@ -56,7 +56,7 @@ class QueryTap:
 
 def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Tensor:
     """q [T, H, D] as if every key stood `distance` positions before it; better than un-rotated."""
-    if distance == 0 or rope.rotary_dim == 0:
+    if rope.rotary_dim == 0:
         return q
     rows = q.transpose(0, 1)[None].contiguous()
     positions = torch.full((q.shape[0],), distance, dtype=torch.int64, device=q.device)
