@@ -32,24 +32,30 @@ def text_of(question: Question) -> str:
 def test_right_answers_score_one_and_wrong_ones_nothing(name: str) -> None:
     asked = questions_of(name)
     assert len(asked) == COUNT
-    for question, other in zip(asked, [*asked[1:], asked[0]], strict=True):
+    others = [other for seed in range(1, 5) for other in questions_of(name, seed)]
+    for question in asked:
+        disjoint = [other for other in others if not set(question.answers) & set(other.answers)]
+        assert len(disjoint) >= COUNT
         assert question.score(f"The answer is {', '.join(question.answers)}.") == 1.0
         assert question.score("") == question.score("I do not know.") == 0.0
         assert question.score(question.text) == 0.0, "repeating the question is no answer"
-        if not set(question.answers) & set(other.answers):
-            assert question.score(" ".join(other.answers)) == 0.0
+        assert {question.score(" ".join(other.answers)) for other in disjoint} == {0.0}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_answer_among_guesses_is_none(name: str) -> None:
+    """Guesses are what else the text has, and the answers of other questions."""
+    others = [answer for seed in range(1, 5) for question in questions_of(name, seed) for answer in question.answers]
     for question in questions_of(name):
         known = re.findall(question.candidates, text_of(question), re.IGNORECASE)
+        known += [answer for answer in others if re.fullmatch(question.candidates, answer, re.IGNORECASE)]
         named = {found.lower() for found in re.findall(question.candidates, question.text, re.IGNORECASE)}
         right = {answer.lower() for answer in question.answers}
-        wrong = [found for found in dict.fromkeys(known) if found.lower() not in right | named]
-        if len(wrong) >= len(right):
-            guesses = " ".join([*wrong[: len(right)], *question.answers])
-            assert question.score(guesses) == 0.0
+        wrong = [found for found in dict.fromkeys(known) if found.lower() not in right | named][: len(right)]
+        assert len(wrong) == len(right)
+        assert question.score(" ".join(wrong)) == 0.0
+        assert question.score(" ".join([*wrong, *question.answers])) == 0.0
+        assert question.score(" ".join([*question.answers, *wrong])) == 1.0
 
 
 @pytest.mark.parametrize("name", ALL)
