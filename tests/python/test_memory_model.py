@@ -349,24 +349,37 @@ def other_tokenizer() -> transformers.PreTrainedTokenizerFast:
     return tokenizer
 
 
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """By file; without what comes and goes with whoever has it open."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.endswith(("lock", "-wal", "-shm"))}
+
+
 @pytest.mark.parametrize(
     ("model", "tokenizer", "named"),
     [
-        (lambda: tiny_model(seed=1), byte_tokenizer, "weights"),
-        (lambda: tiny_model(rope="llama3"), byte_tokenizer, "rope"),
-        (tiny_model, other_tokenizer, "tokenizer"),
+        (lambda: tiny_model("gemma3", "nested", seed=1), byte_tokenizer, "weights"),
+        (lambda: tiny_model("gemma3", "nested proportional"), byte_tokenizer, "rope"),
+        (lambda: tiny_model("gemma3", "nested"), other_tokenizer, "tokenizer"),
     ],
 )
 def test_another_model_is_refused_and_the_memory_untouched(tmp_path: Path, model, tokenizer, named: str) -> None:
+    """One with heads, saved indexes and a frame with a state of its own."""
     folder = tmp_path / "m"
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL) as mm:
-        mm.read(random_text(500))
-    before = (folder / "manifest.json").read_bytes()
+    text = random_text(900)
+    with everlong.MemoryModel(tiny_model("gemma3", "nested"), byte_tokenizer(), folder, config=SMALL) as mm:
+        mm.read(text)
+        mm.calibrate()
+        found = mm.recall(text[200:220])
+    before = bytes_of(folder)
+    assert {"manifest.json", "files/frame.safetensors", "index/heads"} < before.keys()
+    assert any(name.startswith("segments/") for name in before)
     with pytest.raises(everlong.ModelMismatchError, match=named):
         everlong.MemoryModel(model(), tokenizer(), folder, config=SMALL)
-    assert (folder / "manifest.json").read_bytes() == before
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL) as mm:
-        assert mm.stream_tokens == 500
+    assert bytes_of(folder) == before
+    with everlong.MemoryModel(tiny_model("gemma3", "nested"), byte_tokenizer(), folder, config=SMALL) as mm:
+        assert mm.stream_tokens == 900
+        assert mm.recall(text[200:220]) == found
 
 
 def test_second_writer_is_refused(tmp_path: Path) -> None:
