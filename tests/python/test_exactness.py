@@ -12,6 +12,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
+from everlong.rope import rope_table
+from plain_rope import rotated
 from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
 
 TOLERANCE = 1e-4
@@ -31,6 +33,7 @@ SMALL = everlong.MemoryConfig(
 ROOMY = dataclasses.replace(SMALL, rolling_tokens=640)
 # Nothing but rolling, 400 to 463 tokens of it.
 WINDOW_ONLY = dataclasses.replace(SMALL, frame_tokens=512, sink_tokens=0, recalled_tokens=0, rolling_tokens=400)
+REOPENED = [("llama", "default"), *OWN_STATE, ("smollm3", "default")]
 
 
 def random_text(count: int, seed: int = 1) -> str:
@@ -80,28 +83,67 @@ def test_attention_implementations(kind: str, rope: str, implementation: str) ->
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
 
-@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
-def test_everything_archived_and_restored_is_the_plain_forward(kind: str, rope: str, tmp_path: Path) -> None:
-    """Read with a frame that holds all; reopen with one that holds a third; bring the rest back in order of time."""
-    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
+def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of 40 tokens behind 600 that all came back from an archive, and the ids of all.
+
+    Read with a frame that holds all; reopened with one that holds a third; the rest brought back in order of time.
+    """
+    tokenizer = byte_tokenizer()
     text, rest = random_text(600), random_text(40, seed=2)
     rolling = 128
-    all_resident = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE)
-    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=all_resident) as mm:
+    all_resident = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, **written)
+    with everlong.MemoryModel(model, tokenizer, folder, config=all_resident) as mm:
         mm.read(text)
         ids = torch.cat([mm._encode(text), mm._encode(rest)])
-    expected = plain_logits(model, ids)[-40:]
 
     # A reopened frame takes back as much of the earlier one's rolling zone as it can hold.
     kept = rolling + SMALL.evict_tokens - 1
     gone = 600 - SMALL.sink_tokens - kept
-    small = dataclasses.replace(SMALL, rolling_tokens=rolling, recalled_tokens=gone, frame_tokens=WIDE)
-    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=small) as mm:
+    small = dataclasses.replace(all_resident, rolling_tokens=rolling, recalled_tokens=gone)
+    with everlong.MemoryModel(model, tokenizer, folder, config=small) as mm:
         assert mm.frame.os.rolling == (600 - kept, 600)
         mm.frame.recall(mm.memory.core.pages_of(0, 0, 600))
         assert mm.frame.os.recalled_tokens == gone
-        logits = mm.frame.extend(mm._encode(rest), "read", logits=True)
-    assert (logits - expected).abs().max() <= TOLERANCE
+        return mm.frame.extend(mm._encode(rest), "read", logits=True), ids
+
+
+@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
+def test_everything_archived_and_restored_is_the_plain_forward(kind: str, rope: str, tmp_path: Path) -> None:
+    model = tiny_model(kind, rope)
+    logits, ids = restored_logits(model, tmp_path / "m")
+    assert (logits - plain_logits(model, ids)[-40:]).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize(("kind", "rope"), REOPENED)
+def test_longer_pages_come_back_as_exactly(kind: str, rope: str, tmp_path: Path) -> None:
+    model = tiny_model(kind, rope)
+    logits, ids = restored_logits(model, tmp_path / "m", page_tokens=128)
+    assert (logits - plain_logits(model, ids)[-40:]).abs().max() <= TOLERANCE
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        assert {page.end - page.begin for page in memory.core.pages()} == {128, 600 % 128, 40}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope"), [("llama", "default"), ("qwen3", "yarn"), ("glm", "partial"), ("cohere", "default")]
+)
+def test_a_bf16_archive_is_the_plain_forward_over_rounded_kv(kind: str, rope: str, tmp_path: Path) -> None:
+    """Keys are rounded as they are before their rotation, values as they are."""
+    model = tiny_model(kind, rope)
+    logits, ids = restored_logits(model, tmp_path / "m", codec="bf16")
+    table = rope_table(model.config)
+    m, where = table.attention_scaling, torch.arange(600)
+    past = DynamicCache()
+    with torch.no_grad():
+        model(input_ids=ids[None, :600], past_key_values=past)
+        for layer in past.layers:
+            rounded = rotated(layer.keys, table, -where, 1 / m).bfloat16()
+            layer.keys = rotated(rounded, table, where, m).float()
+            layer.values = layer.values.bfloat16().float()
+        expected = model(input_ids=ids[None, 600:], past_key_values=past).logits[0]
+    # A number half-way between two of bf16 may be rounded to either: that is little of what all rounding does.
+    rounding = (expected - plain_logits(model, ids)[-40:]).norm()
+    assert rounding > 0
+    assert (logits - expected).norm() <= 0.1 * rounding
 
 
 def test_without_the_recalled_pages_the_same_frame_differs(tmp_path: Path) -> None:
@@ -119,22 +161,44 @@ def test_without_the_recalled_pages_the_same_frame_differs(tmp_path: Path) -> No
     assert (logits - expected).abs().max() > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
-def test_chunk_sizes_agree_across_evictions(kind: str, rope: str) -> None:
-    """The same evictions, reached in chunks of 1, 16 and 64 tokens, leave the same frame."""
-    model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    text = random_text(768)
-    frames = []
-    for chunk in (1, 16, 64):
-        # Sinks of one chunk's length put the evictions at the same tokens whatever the chunk.
-        config = dataclasses.replace(SMALL, chunk_tokens=chunk, sink_tokens=64)
-        with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-            mm.read(text)
-            cache = mm.frame.cache
-            frames.append((cache.length, cache.k[:, :, cache.begin : cache.end].clone()))
-    assert len({length for length, _ in frames}) == 1
-    for _, keys in frames[1:]:
-        assert (keys - frames[0][1]).abs().max() <= TOLERANCE
+def frame_after(config: everlong.MemoryConfig, kind: str, rope: str, text: str) -> tuple[torch.Tensor, ...]:
+    """Its keys, values and what it says next."""
+    with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=config) as mm:
+        mm.read(text)
+        assert mm.frame.os.evicted
+        cache = mm.frame.cache
+        k, v = (x[:, :, cache.begin : cache.end].clone() for x in (cache.k, cache.v))
+        return k, v, next_logits(mm, random_text(20, seed=2))
+
+
+# Sinks of one chunk's length put the evictions at the same tokens whatever the chunk.
+IN_SMALL_CHUNKS = dataclasses.replace(SMALL, sink_tokens=64)
+IN_ODD_CHUNKS = dataclasses.replace(SMALL, sink_tokens=63, rolling_tokens=252, evict_tokens=63)
+IN_LARGE_CHUNKS = dataclasses.replace(
+    SMALL, frame_tokens=2048, sink_tokens=512, recalled_tokens=0, rolling_tokens=512, evict_tokens=512
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope", "config", "chunks", "tokens"),
+    [
+        *((kind, rope, IN_SMALL_CHUNKS, (1, 16, 64), 768) for kind, rope in TINY_KINDS),
+        *((kind, rope, IN_ODD_CHUNKS, (7, 63), 756) for kind, rope in REOPENED),
+        *((kind, rope, IN_LARGE_CHUNKS, (64, 512), 2560) for kind, rope in REOPENED),
+    ],
+)
+def test_chunk_sizes_agree_across_evictions(
+    kind: str, rope: str, config: everlong.MemoryConfig, chunks: tuple[int, ...], tokens: int
+) -> None:
+    """The same evictions, reached in chunks of several sizes, leave the same frame."""
+    text = random_text(tokens)
+    first, *others = (
+        frame_after(dataclasses.replace(config, chunk_tokens=chunk), kind, rope, text) for chunk in chunks
+    )
+    for other in others:
+        for got, expected in zip(other, first, strict=True):
+            assert got.shape == expected.shape
+            assert (got - expected).abs().max() <= TOLERANCE
 
 
 @pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
@@ -172,13 +236,18 @@ def follow_without_rebase(
 
 
 @pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
-def test_evicting_frame_is_a_window_that_never_moves(kind: str, rope: str) -> None:
+@pytest.mark.parametrize(("chunk", "tokens", "evictions"), [(7, 600, 20), (16, 900, 40), (512, 1200, 2)])
+def test_evicting_frame_is_a_window_that_never_moves(
+    kind: str, rope: str, chunk: int, tokens: int, evictions: int
+) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    config = dataclasses.replace(WINDOW_ONLY, frame_tokens=1024, rolling_tokens=128, evict_tokens=16)
+    config = dataclasses.replace(
+        WINDOW_ONLY, frame_tokens=1024, rolling_tokens=128, evict_tokens=16, chunk_tokens=chunk
+    )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(900)), 16):
+        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(tokens)), chunk):
             assert (got - expected).abs().max() <= TOLERANCE
-        assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) > 40
+        assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= evictions
 
 
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested")])
@@ -270,9 +339,6 @@ def test_sinks_are_the_streams_whatever_a_branch_began_with() -> None:
 def next_logits(mm: everlong.MemoryModel, text: str) -> torch.Tensor:
     with mm.frame.branch():
         return mm.frame.extend(mm._encode(text), "prompt", logits=True)
-
-
-REOPENED = [("llama", "default"), *OWN_STATE, ("smollm3", "default")]
 
 
 @pytest.mark.parametrize(("kind", "rope"), REOPENED)

@@ -17,7 +17,7 @@ from everlong.calibrate import calibrate
 from everlong.prompt import build_prompt
 from everlong.queries import QueryTap, rotate_queries
 from everlong.recall import mean_query, tap_question
-from everlong.rope import RopeTable
+from plain_rope import rotated
 from test_exactness import SMALL, WINDOW_ONLY, random_text
 from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
 
@@ -78,21 +78,6 @@ def test_a_rotated_query_scores_a_key_as_the_model_does(kind: str, rope: str, mo
                     assert abs(got - its.score(head, query, key)) <= 1e-4 * max(size, 1.0)
 
 
-def rotated(
-    q: np.ndarray[Any, np.dtype[np.float64]], table: RopeTable, position: int
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """RoPE of q [..., D], pair by pair, with the attention scaling of both sides of a score."""
-    turned = q.copy()
-    for pair, frequency in enumerate(table.inv_freq.tolist()):
-        if table.interleaved:
-            first, second = 2 * pair, 2 * pair + 1
-        else:
-            first, second = pair, pair + table.rotary_dim // 2
-        z = (q[..., first] + 1j * q[..., second]) * np.exp(1j * position * frequency) * table.attention_scaling**2
-        turned[..., first], turned[..., second] = z.real, z.imag
-    return turned
-
-
 def reciprocal_ranks(mass: np.ndarray[Any, np.dtype[np.float64]], gold: Sequence[int]) -> Iterator[float]:
     """Of mass [questions, pages]: a page of the same mass comes before the right one."""
     for row, right in zip(mass, gold, strict=True):
@@ -129,9 +114,10 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
         shape = (len(questions), served.layers, served.query_heads, len(pages))
         mass = np.zeros(shape)
         for layer in range(served.layers):
+            table = served.table(layer)
             keys = [core.read_keys(page, layer).astype(np.float64) for page in pages]
             for row, (ids, queries) in enumerate(questions):
-                q = rotated(queries[layer].double().numpy(), served.table(layer), distance)
+                q = rotated(queries[layer], table, torch.tensor(distance), table.attention_scaling**2).numpy()
                 for token, weight in enumerate(core.idf(ids)):
                     for head in range(served.query_heads):
                         kv_head = head * served.kv_heads // served.query_heads
