@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 import everlong
+from processes import PROCESSES
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -20,9 +20,6 @@ TEXT = random_text(3000)
 QUESTIONS = ("abc", "def", "ghi")
 ANSWER = 20
 FIRST_TURN = 3000 + 3 + ANSWER  # where it ends
-# A process has imported torch once; those that die come out of it.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["everlong", "transformers.models.llama.modeling_llama"])
 
 
 def open_model(folder: Path, kind: str = "llama", rope: str = "default") -> everlong.MemoryModel:
