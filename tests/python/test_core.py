@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -574,26 +575,39 @@ def test_threads_share_a_memory(memory) -> None:
     first = Written(np.random.default_rng(3), 0, 0, 10, "")
     first.append_to(memory)
     failed: list[BaseException] = []
+    searches = [0, 0]
+    searched = threading.Barrier(3)
     done = threading.Event()
 
-    def read() -> None:
+    def read(number: int) -> None:
         try:
             while not done.is_set():
                 assert memory.search(token_ids=first.ids).groups
                 np.testing.assert_array_equal(memory.token_ids(0, 0, 10), first.ids)
+                searches[number] += 1
+                if searches[number] == 1:
+                    searched.wait()
         except BaseException as error:
             failed.append(error)
+            searched.abort()
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
-    rng = np.random.default_rng(4)
-    for i in range(1, 40):
-        Written(rng, 0, 10 * i, 10, "").append_to(memory)
-    done.set()
-    for thread in threads:
-        thread.join()
+    try:
+        searched.wait()
+        before = list(searches)
+        rng = np.random.default_rng(4)
+        for i in range(1, 40):
+            Written(rng, 0, 10 * i, 10, "").append_to(memory)
+        while not failed and any(now == then for now, then in zip(searches, before, strict=True)):
+            time.sleep(0.001)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
     assert not failed
+    assert min(searches) > 1
     assert memory.stream_end(0) == 400
 
 
