@@ -644,6 +644,23 @@ TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   EXPECT_FALSE(std::filesystem::exists(index / "heads"));
 }
 
+// They are as large as the index, and nobody writes one of that name again.
+TEST(OsMemoryTest, ASaveTakesWhatACrashLeftOfIndexes) {
+  const TemporaryFolder folder;
+  const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 35, 6);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  const std::filesystem::path left = folder.path() / "index" / "heads.1.0.writing";
+  std::ofstream(left) << "half of an index";
+  ASSERT_TRUE(Memory::Open(folder.path(), true).value()->SaveIndexes().ok());
+  EXPECT_TRUE(std::filesystem::exists(left));  // a reader leaves the writer's alone
+  Block more = filled.blocks[0];
+  more.stream = 7;
+  ASSERT_TRUE(Append(*filled.memory, more).ok());
+  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  EXPECT_FALSE(std::filesystem::exists(left));
+}
+
 TEST(OsMemoryTest, ARepairThatFailsBehindItsCommitIsToldToTheIndexes) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 34, 12);

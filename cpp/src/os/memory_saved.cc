@@ -147,6 +147,8 @@ void Memory::State::MarkUnsaved() {
 
 Status Memory::State::SaveIndexes() {
   if (store->read_only() || !store->folder()) return OkStatus();
+  // Each save has a name of its own, so nothing else ever takes the place of what a crash left.
+  for (const char* const name : kSavedIndexes) Saved(name)->RemoveUnfinished();
   const std::vector<CoveredBlock> covered = CoveredBlocks();
   const auto save = [&](const char* name, const std::string& settings, std::span<const CoveredBlock> of,
                         const auto& write) {

@@ -171,8 +171,8 @@ class Memory {
   // Gone from every later search and read, and from document frequencies.
   Status Forget(std::span<const int64_t> blocks);
   // Keeps the indexes that took a reading of the payload, or came from the caller, in the folder's index/: the next
-  // opener takes them instead. What is saved already is not written again. Nothing happens for a memory in RAM, or
-  // opened for reading. kIoError.
+  // opener takes them instead. What is saved already is not written again; what a crash left of a save goes. Nothing
+  // happens for a memory in RAM, or opened for reading. kIoError.
   Status SaveIndexes();
   // What was wrong with saved indexes, which were then made anew, and why the host searched in place of the heads'
   // device: a sentence each, once.
