@@ -189,15 +189,20 @@ class Memory:
         return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
 
     def close(self) -> None:
-        """Keep the indexes for the next opener, release files and lock. Closing twice does nothing."""
+        """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
+
+        Raises what went wrong with a block since the last flush, once all is released.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             self.log_messages()
-            self.core.save_indexes()
-        except EverlongError as error:  # they can be made again
-            _LOGGER.warning("indexes were not saved: %s", error)
+            self.core.flush()  # before the indexes are saved: a block that is lost cannot be made again
+            try:
+                self.core.save_indexes()
+            except EverlongError as error:  # they can be made again
+                _LOGGER.warning("indexes were not saved: %s", error)
         finally:
             self.core.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 import everlong
 from everlong import _core
 from everlong.encoding import decode_text
+from test_core import Written, manifest
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -247,3 +249,21 @@ def test_a_forward_that_fails_half_way_breaks_a_frame_with_states_of_its_own(kin
     with open_mixed() as mm:
         assert mm.stream_tokens == 900
         assert torch.allclose(next_logits(mm, "and so on"), expected, atol=1e-5)
+
+
+def test_a_block_that_cannot_be_stored_is_told_by_close(tmp_path: Path) -> None:
+    """The disk takes no more while the last block is stored, and nobody flushes."""
+    rng = np.random.default_rng(3)
+    memory = everlong.Memory.open(tmp_path / "m", create=manifest())
+    Written(rng, 0, 0, 10, "").append_to(memory.core)
+    memory.flush()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        Written(rng, 0, 10, 10, "").append_to(memory.core)
+        with pytest.raises(everlong.MemoryIOError):
+            memory.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with everlong.Memory.open(tmp_path / "m") as again:
+        assert [block.span for block in again.blocks()] == [(0, 10)]
