@@ -2,21 +2,36 @@
 #include <cstdint>
 
 #include "copy.h"
+#include "grid.h"
 #include "vendor.h"
 
 namespace everlong::hip {
+namespace {
+
+// Whether the current device reads ordinary memory itself, so that the runtime need not have taken a copy of it when
+// one is enqueued. Yes where the runtime does not say.
+bool ReadsOrdinaryMemory() {
+  int device = 0;
+  int reads = 0;
+  if (Answered(hipGetDevice(&device)) != 0) return true;
+  return Answered(hipDeviceGetAttribute(&reads, hipDeviceAttributePageableMemoryAccess, device)) != 0 || reads != 0;
+}
+
+}  // namespace
 
 LaunchStatus CopyToDevice(void* device, const void* host, int64_t bytes, void* stream) {
   if (bytes == 0) return 0;
-  return static_cast<LaunchStatus>(hipMemcpyAsync(device, host, static_cast<size_t>(bytes), hipMemcpyHostToDevice,
-                                                  static_cast<hipStream_t>(stream)));
+  const auto on = static_cast<hipStream_t>(stream);
+  EVERLONG_RETURN_IF_NOT_LAUNCHED(
+      Answered(hipMemcpyAsync(device, host, static_cast<size_t>(bytes), hipMemcpyHostToDevice, on)));
+  return ReadsOrdinaryMemory() ? Answered(hipStreamSynchronize(on)) : 0;
 }
 
 LaunchStatus CopyToHost(void* host, const void* device, int64_t bytes, void* stream) {
   const auto on = static_cast<hipStream_t>(stream);
-  const hipError_t copied = hipMemcpyAsync(host, device, static_cast<size_t>(bytes), hipMemcpyDeviceToHost, on);
-  if (copied != hipError_t{}) return static_cast<LaunchStatus>(copied);
-  return static_cast<LaunchStatus>(hipStreamSynchronize(on));
+  EVERLONG_RETURN_IF_NOT_LAUNCHED(
+      Answered(hipMemcpyAsync(host, device, static_cast<size_t>(bytes), hipMemcpyDeviceToHost, on)));
+  return Answered(hipStreamSynchronize(on));
 }
 
 const char* LaunchError(LaunchStatus status) { return hipGetErrorString(static_cast<hipError_t>(status)); }

@@ -18,6 +18,7 @@ class OnDevice {
   [[nodiscard]] LaunchStatus status() const { return status_; }
 
  private:
+  int device_;
   int before_ = 0;
   LaunchStatus status_ = 0;
 };

@@ -7,12 +7,16 @@
 
 namespace everlong::hip {
 
-OnDevice::OnDevice(int32_t device) {
-  if (hipGetDevice(&before_) != hipError_t{}) before_ = device;
-  status_ = static_cast<LaunchStatus>(hipSetDevice(device));
+OnDevice::OnDevice(int32_t device) : device_(device) {
+  const bool known = Answered(hipGetDevice(&before_)) == 0;
+  if (known && before_ == device) return;
+  if (!known) before_ = device;  // and it stays so
+  status_ = Answered(hipSetDevice(device));
 }
 
-OnDevice::~OnDevice() { static_cast<void>(hipSetDevice(before_)); }
+OnDevice::~OnDevice() {
+  if (before_ != device_) static_cast<void>(Answered(hipSetDevice(before_)));
+}
 
 LaunchStatus AllocateOnDevice(int64_t bytes, void** memory) {
   return Answered(hipMalloc(memory, static_cast<size_t>(bytes)));

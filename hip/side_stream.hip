@@ -9,20 +9,18 @@
 namespace everlong::hip {
 namespace {
 
-LaunchStatus Code(hipError_t error) { return static_cast<LaunchStatus>(error); }
-
 // An event that says how far a stream is.
 class Event {
  public:
-  Event() : status_(Code(hipEventCreateWithFlags(&event_, hipEventDisableTiming))) {}
+  Event() : status_(Answered(hipEventCreateWithFlags(&event_, hipEventDisableTiming))) {}
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() {
     if (event_ != nullptr) static_cast<void>(hipEventDestroy(event_));
   }
 
-  LaunchStatus Record(hipStream_t stream) { return status_ != 0 ? status_ : Code(hipEventRecord(event_, stream)); }
-  LaunchStatus HoldBack(hipStream_t stream) const { return Code(hipStreamWaitEvent(stream, event_, 0)); }
+  LaunchStatus Record(hipStream_t stream) { return status_ != 0 ? status_ : Answered(hipEventRecord(event_, stream)); }
+  LaunchStatus HoldBack(hipStream_t stream) const { return Answered(hipStreamWaitEvent(stream, event_, 0)); }
   hipEvent_t Release() {
     const hipEvent_t event = event_;
     event_ = nullptr;
@@ -42,7 +40,7 @@ LaunchStatus EnqueueCopies(hipStream_t side, hipStream_t consumer, const StreamC
   for (const StreamCopy* copy = copies; copy != copies + count; ++copy) {
     if (copy->bytes == 0) continue;
     EVERLONG_RETURN_IF_NOT_LAUNCHED(
-        Code(hipMemcpyAsync(copy->to, copy->from, static_cast<size_t>(copy->bytes), hipMemcpyDefault, side)));
+        Answered(hipMemcpyAsync(copy->to, copy->from, static_cast<size_t>(copy->bytes), hipMemcpyDefault, side)));
   }
   EVERLONG_RETURN_IF_NOT_LAUNCHED(done->Record(side));
   return done->HoldBack(consumer);
@@ -54,7 +52,7 @@ LaunchStatus CreateSideStream(int32_t device, void** stream) {
   const OnDevice current(device);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(current.status());
   hipStream_t created = nullptr;
-  EVERLONG_RETURN_IF_NOT_LAUNCHED(Code(hipStreamCreateWithFlags(&created, hipStreamNonBlocking)));
+  EVERLONG_RETURN_IF_NOT_LAUNCHED(Answered(hipStreamCreateWithFlags(&created, hipStreamNonBlocking)));
   *stream = created;
   return 0;
 }
@@ -102,7 +100,7 @@ LaunchStatus HasPassed(int32_t device, void* event, bool* passed) {
 
 LaunchStatus WaitForEvent(int32_t device, void* event) {
   const OnDevice current(device);
-  return Code(hipEventSynchronize(static_cast<hipEvent_t>(event)));
+  return Answered(hipEventSynchronize(static_cast<hipEvent_t>(event)));
 }
 
 void DestroyEvent(int32_t device, void* event) {

@@ -13,6 +13,7 @@
 using hipError_t = cudaError_t;
 using hipEvent_t = cudaEvent_t;
 using hipStream_t = cudaStream_t;
+inline constexpr auto hipDeviceAttributePageableMemoryAccess = cudaDevAttrPageableMemoryAccess;
 inline constexpr hipError_t hipErrorNotReady = cudaErrorNotReady;
 inline constexpr auto hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr auto hipMemcpyDefault = cudaMemcpyDefault;
@@ -32,6 +33,9 @@ inline hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t 
 }
 inline hipError_t hipGetDevice(int* device) { return cudaGetDevice(device); }
 inline hipError_t hipSetDevice(int device) { return cudaSetDevice(device); }
+inline hipError_t hipDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return cudaDeviceGetAttribute(value, attribute, device);
+}
 inline hipError_t hipMalloc(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
 inline hipError_t hipFree(void* memory) { return cudaFree(memory); }
 inline hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int flags) {
