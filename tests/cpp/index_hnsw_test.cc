@@ -138,6 +138,17 @@ TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
   EXPECT_EQ(index->Search(std::vector<float>{7, 8}, 5, {})->at(0), (VectorHits{{2, 0.0F}}));
 }
 
+TEST(HnswIndex, ALoadedGraphTakesAsMuchAsTheSavedOne) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(5);
+  const Pair pair = MakePair(Metric::kL2);
+  const int64_t empty = pair.graph->bytes();
+  pair.Add(random, Ids(0, 1024));  // as many as an empty graph has room for
+  EXPECT_GT(pair.graph->bytes(), empty);
+  ASSERT_TRUE(pair.graph->Save(folder.path() / "index").ok());
+  EXPECT_EQ(LoadHnswIndex(folder.path() / "index").value()->bytes(), pair.graph->bytes());
+}
+
 TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "index";

@@ -226,6 +226,7 @@ class HnswIndex final : public VectorIndex {
         graph.linkLists_[row] = static_cast<char*>(std::malloc(bytes + kSpareLink));  // hnswlib frees it
         EVERLONG_CHECK(graph.linkLists_[row] != nullptr);
         graph.element_levels_[row] = level;
+        index->link_bytes_ += bytes;
         EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<char>(graph.linkLists_[row], bytes)));
       }
       index->row_ids_.push_back(deleted ? kNoId : id);
@@ -258,10 +259,9 @@ class HnswIndex final : public VectorIndex {
   int64_t bytes() const override {
     const std::shared_lock reading(guard_);
     constexpr size_t kMapEntry = 4 * sizeof(int64_t);  // about, in the usual libraries
-    size_t bytes = graph_.max_elements_ * (graph_.size_data_per_element_ + sizeof(char*) + sizeof(int) +
-                                           sizeof(std::mutex) + sizeof(hnswlib::vl_type)) +
-                   row_ids_.capacity() * sizeof(int64_t) + graph_.label_lookup_.size() * kMapEntry;
-    for (size_t row = 0; row < graph_.cur_element_count; ++row) bytes += LinkBytes(row);
+    const size_t bytes = graph_.max_elements_ * (graph_.size_data_per_element_ + sizeof(char*) + sizeof(int) +
+                                                 sizeof(std::mutex) + sizeof(hnswlib::vl_type)) +
+                         row_ids_.capacity() * sizeof(int64_t) + graph_.label_lookup_.size() * kMapEntry + link_bytes_;
     return static_cast<int64_t>(bytes);
   }
 
@@ -351,6 +351,7 @@ class HnswIndex final : public VectorIndex {
     });
     for (size_t row = count; row < graph_.cur_element_count; ++row) {
       row_ids_.push_back(static_cast<int64_t>(graph_.getExternalLabel(static_cast<hnswlib::tableint>(row))));
+      link_bytes_ += LinkBytes(row);
     }
     return failed ? CapacityError("no memory for another vector") : OkStatus();
   }
@@ -431,6 +432,7 @@ class HnswIndex final : public VectorIndex {
   Graph graph_;                               // its labels are ids; label_lookup_ holds the live ones alone
   std::vector<int64_t> row_ids_;              // [rows of the graph]; kNoId where a vector was removed
   std::vector<hnswlib::tableint> free_rows_;  // of removed vectors
+  size_t link_bytes_ = 0;                     // of the rows' links above the lowest level
 };
 
 }  // namespace
