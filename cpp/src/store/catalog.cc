@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "file.h"
+#include "everlong/base/file.h"
 #include "record.h"
 #include "row_checksum.h"
 

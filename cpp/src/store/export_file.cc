@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "everlong/base/crc32c.h"
-#include "file.h"
+#include "everlong/base/file.h"
 #include "manifest_file.h"
 #include "store.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "everlong/base/crc32c.h"
-#include "file.h"
+#include "everlong/base/file.h"
 #include "manifest_file.h"
 
 namespace everlong::store {

@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "everlong/base/file.h"
 #include "everlong/store/host_memory.h"
-#include "file.h"
 #include "manifest_file.h"
 #include "store.h"
 

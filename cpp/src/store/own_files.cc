@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "file.h"
+#include "everlong/base/file.h"
 
 namespace everlong::store {
 namespace {

@@ -45,30 +45,16 @@ std::vector<ByteRange> Gaps(const std::vector<ByteRange>& live, int64_t end) {
   return gaps;
 }
 
-Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
-                 const std::filesystem::path& to_path, ByteRange range) {
-  constexpr int64_t kBytes = int64_t{4} << 20;
-  std::vector<std::byte> buffer;
-  for (int64_t at = range.begin; at < range.end; at += std::ssize(buffer)) {
-    buffer.resize(static_cast<size_t>(std::min(kBytes, range.end - at)));
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, at, buffer));
-    if (count == 0) break;
-    buffer.resize(static_cast<size_t>(count));
-    const std::span<const std::byte> piece = buffer;
-    EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, at, std::span(&piece, 1)));
-  }
-  return OkStatus();
-}
-
 // Puts a copy of these ranges of an open file, of `size` bytes, in its place.
 Status ReplaceByCopy(const UniqueFd& file, const std::filesystem::path& path, const std::filesystem::path& temporary,
                      int64_t size, const std::vector<ByteRange>& live) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
   if (::ftruncate(copy.get(), size) != 0) return ErrnoError("cannot size", temporary, errno);
-  for (const ByteRange& range : live) EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range));
+  for (const ByteRange& range : live) {
+    EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range.begin, range.end));
+  }
   EVERLONG_RETURN_IF_ERROR(SyncFile(copy, temporary));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
-  return OkStatus();
+  return RenameFile(temporary, path);
 }
 
 }  // namespace

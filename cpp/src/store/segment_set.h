@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/file.h"
 #include "everlong/base/status.h"
-#include "file.h"
 
 namespace everlong::store {
 

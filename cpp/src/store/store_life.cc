@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "file.h"
+#include "everlong/base/file.h"
 #include "manifest_file.h"
 #include "record.h"
 #include "store.h"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "everlong/base/crc32c.h"
+#include "everlong/base/file.h"
 #include "everlong/base/parallel_for.h"
-#include "file.h"
 #include "record.h"
 #include "store.h"
 

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
+#include "everlong/base/file.h"
 #include "everlong/base/status.h"
-#include "file.h"
 
 namespace everlong::store {
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "everlong/base/file.h"
 #include "everlong/base/status.h"
 
 namespace everlong::index {
@@ -29,7 +30,7 @@ class IndexFileWriter {
  public:
   static Result<IndexFileWriter> Create(const std::filesystem::path& file, std::string_view magic);
   ~IndexFileWriter();
-  IndexFileWriter(IndexFileWriter&& other) noexcept;
+  IndexFileWriter(IndexFileWriter&& other) = default;
   IndexFileWriter& operator=(IndexFileWriter&&) = delete;
   IndexFileWriter(const IndexFileWriter&) = delete;
   IndexFileWriter& operator=(const IndexFileWriter&) = delete;
@@ -48,11 +49,12 @@ class IndexFileWriter {
   Status Commit();
 
  private:
-  IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, int fd);
+  IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, UniqueFd written);
 
   std::filesystem::path file_;
   std::filesystem::path temporary_;
-  int fd_;
+  UniqueFd written_;  // none once committed
+  int64_t bytes_ = 0;
   uint32_t crc_ = 0;
   Status status_;
 };

@@ -1,5 +1,5 @@
 // Files as values: owned descriptors, positioned I/O that is whole or a Status, and the fsyncs that make names durable.
-// Every failure is kIoError with the path and the operating system's text.
+// Every failure is kIoError with the path and the operating system's text. Thread-safe as the calls of the system are.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 #include "everlong/base/status.h"
 
-namespace everlong::store {
+namespace everlong {
 
 class UniqueFd {
  public:
@@ -41,7 +41,7 @@ class UniqueFd {
 // kIoError "<action> '<path>': <text of error_number>".
 Status ErrnoError(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// Closed on exec; created files are 0600. kNotFound when there is no such file.
+// Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one.
 Result<UniqueFd> OpenFile(const std::filesystem::path& path, int flags);
 
 Result<int64_t> FileSize(const UniqueFd& file, const std::filesystem::path& path);
@@ -67,6 +67,9 @@ Status MakeFolder(const std::filesystem::path& folder);
 Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
                    std::span<const std::byte> bytes);
 
+// Gives a file another name in the same folder, durably; the file that had it is gone.
+Status RenameFile(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Removes the name; durable after SyncFolder. No file of that name is no failure.
 Status RemoveFile(const std::filesystem::path& path);
 
@@ -82,6 +85,10 @@ Status EraseRange(const UniqueFd& file, const std::filesystem::path& path, int64
 // that SQLite has open would end SQLite's locks on it.
 Result<int64_t> AllocatedBytes(const std::filesystem::path& path);
 
+// Copies [begin, end) of a file to the same place in another; ends with the file, if that is shorter.
+Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
+                 const std::filesystem::path& to_path, int64_t begin, int64_t end);
+
 // A second file with the same bytes, durable: by reflink, else, with `may_link`, as a second name of the same file,
 // else by copying. `to` must not exist.
 Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link);
@@ -93,4 +100,4 @@ Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& pat
 enum class LockKind { kShared, kExclusive };
 Status LockFile(const UniqueFd& file, const std::filesystem::path& path, LockKind kind);
 
-}  // namespace everlong::store
+}  // namespace everlong

@@ -1,4 +1,4 @@
-#include "file.h"
+#include "everlong/base/file.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -16,7 +16,7 @@
 #include <system_error>
 #include <vector>
 
-namespace everlong::store {
+namespace everlong {
 namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
@@ -24,18 +24,8 @@ constexpr int64_t kCopyBytes = int64_t{4} << 20;
 constexpr mode_t kOwnerAlone = 0700;
 constexpr mode_t kProcessDefault = 0777;  // less the umask
 
-// Writes `from` behind what `to` holds.
-Status CopyBytes(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
-                 const std::filesystem::path& to_path) {
-  std::vector<std::byte> buffer(kCopyBytes);
-  for (int64_t offset = 0;;) {
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, offset, buffer));
-    if (count == 0) return OkStatus();
-    const std::span<const std::byte> piece = std::span(buffer).first(static_cast<size_t>(count));
-    EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, offset, std::span(&piece, 1)));
-    offset += count;
-  }
-}
+// What the system calls a folder that a path of one name lies in.
+std::filesystem::path Named(const std::filesystem::path& folder) { return folder.empty() ? "." : folder; }
 
 // A folder and those above it that are not there, each durable in the one that holds it.
 Status MakeFolders(const std::filesystem::path& folder, mode_t mode) {
@@ -60,8 +50,7 @@ Status WriteAndRename(const std::filesystem::path& path, const std::filesystem::
     EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
     EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
   }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot replace", path, errno);
-  return SyncFolder(path.parent_path());
+  return RenameFile(temporary, path);
 }
 
 }  // namespace
@@ -79,6 +68,7 @@ Status ErrnoError(std::string_view action, const std::filesystem::path& path, in
 Result<UniqueFd> OpenFile(const std::filesystem::path& path, int flags) {
   UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC, 0600));
   if (file.get() >= 0) return file;
+  if (errno == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
   if (errno == ENOENT) return NotFoundError("no file '" + path.string() + "'");
   return ErrnoError("cannot open", path, errno);
 }
@@ -138,7 +128,7 @@ Status SyncFile(const UniqueFd& file, const std::filesystem::path& path) {
 }
 
 Status SyncFolder(const std::filesystem::path& folder) {
-  const std::filesystem::path name = folder.empty() ? std::filesystem::path(".") : folder;
+  const std::filesystem::path name = Named(folder);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(name, O_RDONLY | O_DIRECTORY));
   return SyncFile(handle, name);
 }
@@ -152,6 +142,11 @@ Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::pat
   return replaced;
 }
 
+Status RenameFile(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) return ErrnoError("cannot replace", to, errno);
+  return SyncFolder(to.parent_path());
+}
+
 Status RemoveFile(const std::filesystem::path& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoError("cannot remove", path, errno);
   return OkStatus();
@@ -160,7 +155,7 @@ Status RemoveFile(const std::filesystem::path& path) {
 Status RemoveFiles(const std::filesystem::path& folder,
                    const std::function<bool(const std::filesystem::path& name)>& goes) {
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(Named(folder), error);
   if (error == std::errc::no_such_file_or_directory) return OkStatus();
   std::vector<std::filesystem::path> going;
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
@@ -201,6 +196,20 @@ Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& pat
   return static_cast<int64_t>(status.st_nlink);
 }
 
+Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
+                 const std::filesystem::path& to_path, int64_t begin, int64_t end) {
+  std::vector<std::byte> buffer;
+  for (int64_t at = begin; at < end; at += std::ssize(buffer)) {
+    buffer.resize(static_cast<size_t>(std::min(kCopyBytes, end - at)));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, at, buffer));
+    if (count == 0) break;
+    buffer.resize(static_cast<size_t>(count));
+    const std::span<const std::byte> piece = buffer;
+    EVERLONG_RETURN_IF_ERROR(WriteAt(to, to_path, at, std::span(&piece, 1)));
+  }
+  return OkStatus();
+}
+
 Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
@@ -210,7 +219,8 @@ Status CloneFile(const std::filesystem::path& from, const std::filesystem::path&
     if (::link(from.c_str(), to.c_str()) == 0) return OkStatus();
     EVERLONG_ASSIGN_OR_RETURN(target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
   }
-  EVERLONG_RETURN_IF_ERROR(CopyBytes(source, from, target, to));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(source, from));
+  EVERLONG_RETURN_IF_ERROR(CopyRange(source, from, target, to, 0, size));
   return SyncFile(target, to);
 }
 
@@ -222,4 +232,4 @@ Status LockFile(const UniqueFd& file, const std::filesystem::path& path, LockKin
   return locked == 0 ? OkStatus() : ErrnoError("cannot lock", path, errno);
 }
 
-}  // namespace everlong::store
+}  // namespace everlong
