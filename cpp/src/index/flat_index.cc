@@ -4,12 +4,12 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <new>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/fair_shared_mutex.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
@@ -21,18 +21,6 @@ namespace everlong::index {
 namespace {
 
 constexpr std::string_view kMagic = "everlong flat 1\n";
-constexpr size_t kAlignment = 64;
-
-template <class T>
-struct AlignedAllocator {
-  using value_type = T;
-  AlignedAllocator() = default;
-  template <class U>
-  explicit AlignedAllocator(const AlignedAllocator<U>& /*other*/) {}
-  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(kAlignment))); }
-  void deallocate(T* at, size_t /*count*/) { ::operator delete(at, std::align_val_t(kAlignment)); }
-  bool operator==(const AlignedAllocator& /*other*/) const { return true; }
-};
 
 constexpr int64_t ElementBytes(VectorStorage storage) {
   if (storage == VectorStorage::kFp32) return 4;
@@ -236,9 +224,9 @@ class FlatIndex final : public VectorIndex {
   int64_t width_;
   size_t row_bytes_;
   mutable FairSharedMutex guard_;
-  std::vector<int64_t> ids_;                                  // [rows]
-  std::vector<float> scales_;                                 // [rows]; empty for storages without
-  std::vector<std::byte, AlignedAllocator<std::byte>> rows_;  // [rows][row_bytes_]
+  std::vector<int64_t> ids_;         // [rows]
+  std::vector<float> scales_;        // [rows]; empty for storages without
+  CacheLineVector<std::byte> rows_;  // [rows][row_bytes_]
   std::unordered_map<int64_t, int32_t> rows_of_;
 };
 

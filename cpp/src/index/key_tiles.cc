@@ -37,7 +37,7 @@ KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
 uint32_t* KeyTiles::Reserve(size_t words) {
   if (slab_words_ - slab_used_ < words) {
     const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
-    std::unique_ptr<uint32_t[], FreeAligned> slab(new (std::align_val_t(kAlignment)) uint32_t[slab_words]);
+    std::unique_ptr<uint32_t[], FreeSlab> slab(new (std::align_val_t{kCacheLine}) uint32_t[slab_words]);
     slabs_.push_back(std::move(slab));
     slab_words_ = slab_words;  // once it is there
     slab_used_ = 0;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "everlong/base/cache_lines.h"
 #include "everlong/base/status.h"
 #include "everlong/index/key_layout.h"
 
@@ -38,7 +39,7 @@ class KeyTiles {
   [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
   [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[static_cast<size_t>(page)].tokens; }
   [[nodiscard]] int32_t tiles(int32_t page) const { return TilesOf(tokens(page)); }
-  // [tiles(page)][pairs, or quads][kTileTokens], at an address divisible by 64.
+  // [tiles(page)][pairs, or quads][kTileTokens], at the beginning of a cache line.
   [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const {
     return scales(page, key_head) + layout_.ScaleWords();
   }
@@ -56,9 +57,8 @@ class KeyTiles {
   [[nodiscard]] int64_t bytes() const;
 
  private:
-  static constexpr size_t kAlignment = 64;
-  struct FreeAligned {
-    void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t(kAlignment)); }
+  struct FreeSlab {
+    void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t{kCacheLine}); }
   };
   struct Page {
     uint32_t* words = nullptr;  // in a slab
@@ -72,7 +72,7 @@ class KeyTiles {
 
   int32_t key_heads_;
   KeyLayout layout_;
-  std::vector<std::unique_ptr<uint32_t[], FreeAligned>> slabs_;
+  std::vector<std::unique_ptr<uint32_t[], FreeSlab>> slabs_;
   size_t slab_words_ = 0;   // of the last slab
   size_t slab_used_ = 0;    // of the last slab
   size_t total_words_ = 0;  // of all slabs
