@@ -14,6 +14,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "core_gil.h"
 #include "everlong/index/vector_index.h"
 
 namespace everlong::bindings {
@@ -25,12 +26,6 @@ using index::Metric;
 using index::VectorHits;
 using index::VectorIndex;
 using index::VectorStorage;
-
-template <class Work>
-auto Unlocked(const Work& work) {
-  const py::gil_scoped_release release;
-  return work();
-}
 
 Metric ParseMetric(const std::string& name) {
   if (name == "inner_product") return Metric::kInnerProduct;

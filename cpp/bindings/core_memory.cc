@@ -18,6 +18,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "core_gil.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/host_memory.h"
@@ -33,13 +34,6 @@ namespace py = pybind11;
 using os::Memory;
 using os::PageRef;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
-
-// Runs `work` without the GIL; what it returns is looked at with it.
-template <class Work>
-auto Unlocked(const Work& work) {
-  const py::gil_scoped_release release;
-  return work();
-}
 
 // The Python object: a memory until it is closed. A call that is running in another thread while close() is called
 // finishes on the memory it began with, and the last one of them releases lock and files.

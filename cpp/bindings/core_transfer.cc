@@ -11,6 +11,7 @@
 
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "core_gil.h"
 #include "everlong/kv/copy_queue.h"
 #include "everlong/kv/transfer_engine.h"
 
@@ -47,13 +48,6 @@ std::unique_ptr<TransferEngine> MakeEngine(std::optional<int32_t> device, int64_
   const std::shared_ptr<CopyQueue> to_device = ValueOrRaise(MakeQueue(*device));
   const std::shared_ptr<CopyQueue> to_host = ValueOrRaise(MakeQueue(*device));
   return std::make_unique<TransferEngine>(to_device, to_host, pool_bytes);
-}
-
-// `work` without the GIL; its Status or Result with it.
-template <class Work>
-auto Unlocked(const Work& work) {
-  const py::gil_scoped_release release;
-  return work();
 }
 
 std::shared_ptr<StagingBuffer> Acquire(TransferEngine& self, int64_t bytes) {
