@@ -43,40 +43,24 @@ Status RequireIndexable(const store::MemoryStore& store) {
   return OkStatus();
 }
 
-std::string SpanName(TokenSpan span) {
-  std::string name = "[";
-  name.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
-  return name;
-}
-
 Status CheckWritable(const store::MemoryStore& store) {
   return store.read_only() ? ReadOnlyError("the memory was opened for reading") : OkStatus();
 }
 
 Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layout) {
-  const TokenSpan span = draft.span;
+  EVERLONG_RETURN_IF_ERROR(store::ValidateBlock(draft));
   if (draft.stream < 0) {
     return InvalidArgumentError("stream is " + std::to_string(draft.stream) + ", expected at least 0");
-  }
-  if (span.begin < 0 || span.empty()) {
-    return InvalidArgumentError("span is " + SpanName(span) + ", expected 0 <= begin < end");
-  }
-  if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
-    return InvalidArgumentError("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " +
-                                std::to_string(span.size()) + ", the tokens of the block");
-  }
-  if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
-    return InvalidArgumentError("token_ids has " + std::to_string(draft.token_ids.size()) + " ids, expected " +
-                                std::to_string(span.size()) + ", the tokens of the block");
   }
   const auto negative = std::ranges::find_if(draft.token_ids, [](int32_t id) { return id < 0; });
   if (negative != draft.token_ids.end()) {
     return InvalidArgumentError("token_ids holds " + std::to_string(*negative) + ", expected 0 or more");
   }
-  const int64_t bytes = layout.BlockBytes(span.size());
+  const int64_t tokens = draft.span.size();
+  const int64_t bytes = layout.BlockBytes(tokens);
   if (static_cast<int64_t>(draft.payload.size()) != bytes) {
     return InvalidArgumentError("payload has " + std::to_string(draft.payload.size()) + " bytes, expected " +
-                                std::to_string(bytes) + " for " + std::to_string(span.size()) + " tokens");
+                                std::to_string(bytes) + " for " + std::to_string(tokens) + " tokens");
   }
   return OkStatus();
 }
@@ -142,7 +126,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   EVERLONG_RETURN_IF_ERROR(s.broken);
   EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, s.layout));
   if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
-    return InvalidArgumentError("span is " + SpanName(draft.span) + ", expected to begin at " + std::to_string(end) +
+    return InvalidArgumentError("span is " + NameOf(draft.span) + ", expected to begin at " + std::to_string(end) +
                                 " or later, where the archived part of stream " + std::to_string(draft.stream) +
                                 " ends");
   }
@@ -254,7 +238,7 @@ std::vector<PageRef> Memory::PagesWithoutVectors() const {
 
 Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) const {
   if (span.begin < 0 || span.end < span.begin) {
-    return InvalidArgumentError("span is " + SpanName(span) + ", expected 0 <= begin <= end");
+    return InvalidArgumentError("span is " + NameOf(span) + ", expected 0 <= begin <= end");
   }
   std::vector<PageRef> pages;
   if (span.empty()) return pages;

@@ -123,8 +123,8 @@ Status StoredBlocks::CheckNext(const store::BlockInfo& info, std::span<const int
   const TokenSpan span = info.span;
   int64_t& end = ends_[info.stream];
   if (info.id < 1 || info.id > store::kLargestBlockId || info.stream < 0 || span.begin < end || span.empty()) {
-    return CorruptError(name + " cannot hold tokens [" + std::to_string(span.begin) + ", " + std::to_string(span.end) +
-                        ") of stream " + std::to_string(info.stream) + " behind token " + std::to_string(end));
+    return CorruptError(name + " cannot hold tokens " + NameOf(span) + " of stream " + std::to_string(info.stream) +
+                        " behind token " + std::to_string(end));
   }
   end = span.end;
   const int64_t tokens = span.size();
@@ -419,10 +419,9 @@ Result<int32_t> Memory::State::OrdinalOf(const PageRef& page) const {
   const int32_t ordinal = block->second.first + page.page;
   const index::PageEntry& entry = directory.at(ordinal);
   if (entry.stream != page.stream || entry.span != page.span) {
-    return InvalidArgumentError(name() + " is given as tokens [" + std::to_string(page.span.begin) + ", " +
-                                std::to_string(page.span.end) + ") of stream " + std::to_string(page.stream) +
-                                ", expected [" + std::to_string(entry.span.begin) + ", " +
-                                std::to_string(entry.span.end) + ") of stream " + std::to_string(entry.stream));
+    return InvalidArgumentError(name() + " is given as tokens " + NameOf(page.span) + " of stream " +
+                                std::to_string(page.stream) + ", expected " + NameOf(entry.span) + " of stream " +
+                                std::to_string(entry.stream));
   }
   return ordinal;
 }

@@ -9,29 +9,28 @@
 namespace everlong::store {
 namespace {
 
-// "[3, 5)".
-std::string Text(TokenSpan span) {
-  std::string text("[");
-  return text.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
-}
-
 Status Bad(const std::string& what) { return InvalidArgumentError("block draft: " + what); }
 
 }  // namespace
 
-Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
+Status ValidateBlock(const BlockDraft& draft) {
   const TokenSpan& span = draft.span;
-  if (span.begin < 0 || span.empty()) return Bad("span is " + Text(span) + ", expected tokens of a stream");
-  if (span.size() > std::numeric_limits<int32_t>::max()) return Bad("span " + Text(span) + " is too long");
+  if (span.begin < 0 || span.empty()) return Bad("span is " + NameOf(span) + ", expected 0 <= begin < end");
+  if (span.size() > std::numeric_limits<int32_t>::max()) return Bad("span " + NameOf(span) + " is too long");
+  const std::string tokens = std::to_string(span.size()) + ", the tokens of the block";
   if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
-    return Bad(std::to_string(draft.token_ids.size()) + " token ids for the span " + Text(span));
+    return Bad("token_ids has " + std::to_string(draft.token_ids.size()) + " ids, expected " + tokens);
   }
   if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
-    return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + " in the span " + Text(span));
+    return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " + tokens);
   }
-  if (!std::isfinite(draft.created_at)) return Bad("created_at is not finite");
+  return std::isfinite(draft.created_at) ? OkStatus() : Bad("created_at is not finite");
+}
+
+Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
+  EVERLONG_RETURN_IF_ERROR(ValidateBlock(draft));
   if (draft.payload.empty() && draft.page_bytes.empty()) return OkStatus();
-  return ValidatePages(span, draft.payload, draft.page_bytes, geometry);
+  return ValidatePages(draft.span, draft.payload, draft.page_bytes, geometry);
 }
 
 Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
@@ -39,7 +38,7 @@ Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::sp
   if (TextAlone(geometry)) return Bad("a payload, in a memory of text alone");
   const int64_t pages = (span.size() + geometry.page_tokens - 1) / geometry.page_tokens;
   if (static_cast<int64_t>(page_bytes.size()) != pages) {
-    return Bad(std::to_string(page_bytes.size()) + " pages for the span " + Text(span) + ", expected " +
+    return Bad(std::to_string(page_bytes.size()) + " pages for the span " + NameOf(span) + ", expected " +
                std::to_string(pages) + " of " + std::to_string(geometry.page_tokens) + " tokens");
   }
   auto left = static_cast<int64_t>(payload.size());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace everlong {
 
@@ -19,5 +20,11 @@ struct TokenSpan {
   }
   bool operator==(const TokenSpan&) const = default;
 };
+
+// "[3, 5)".
+inline std::string NameOf(const TokenSpan& span) {
+  std::string name("[");
+  return name.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");
+}
 
 }  // namespace everlong

@@ -71,6 +71,9 @@ struct BlockDraft {
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
 };
 
+// What every store asks of a block beside its payload: kInvalidArgument that names what does not fit.
+Status ValidateBlock(const BlockDraft& draft);
+
 // Parts [first_part, first_part + parts) of one page; out.size() is exactly their bytes.
 struct PageRead {
   int64_t block = 0;
