@@ -2,13 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <random>
@@ -16,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base_temporary_folder.h"
 #include "everlong/os/memory.h"
 
 namespace everlong::os {
@@ -31,22 +30,6 @@ inline store::Manifest TestManifest(const std::string& codec = "fp32") {
   manifest.geometry = {kLayers, kKvHeads, kDim, kPageTokens, codec};
   return manifest;
 }
-
-// A new folder's name, removed with all it holds at the end of the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("everlong_os_memory_test_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {}
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  static inline int count_ = 0;
-  std::filesystem::path path_;
-};
 
 // One archived block as the test knows it: what was put in, in plain vectors.
 struct Block {

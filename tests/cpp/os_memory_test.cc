@@ -185,7 +185,6 @@ TEST(OsMemoryTest, AMeanQueryIsOneVector) {
 // Another program's file may hold a memory that no Memory can be opened over.
 TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
   const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.path());
   std::mt19937_64 random(38);
   const Block block = RandomBlock(random, 0, 0, 6);
   const std::vector<std::byte> payload = block.Payload();
@@ -208,7 +207,6 @@ TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
 TEST(OsMemoryTest, BlocksThatNobodyCouldHaveAppendedAreCorrupt) {
   std::mt19937_64 random(40);
   const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.path());
   int made = 0;
   const auto refuses = [&](const std::vector<Block>& blocks) {
     const std::filesystem::path memory = folder.path() / ("memory" + std::to_string(made));
