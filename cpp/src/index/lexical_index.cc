@@ -1,16 +1,16 @@
 #include "everlong/index/lexical_index.h"
 
-#include <sqlite3.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "best_first.h"
+#include "everlong/base/sqlite.h"
 #include "everlong/index/token_statistics.h"
 
 namespace everlong::index {
@@ -23,45 +23,11 @@ namespace {
 constexpr int64_t kMaxRowsRead = 12'000;
 constexpr size_t kMaxIds = 64;
 
-Status SqliteError(sqlite3* database, const char* action) {
-  return IoError(std::string("FTS5 could not ") + action + ": " + sqlite3_errmsg(database));
-}
-
-struct CloseDatabase {
-  void operator()(sqlite3* database) const { sqlite3_close(database); }
-};
-struct FinalizeStatement {
-  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
-};
-using Database = std::unique_ptr<sqlite3, CloseDatabase>;
-using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
-
-Result<Statement> Prepare(sqlite3* database, const char* sql) {
-  sqlite3_stmt* statement = nullptr;
-  if (sqlite3_prepare_v3(database, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr) != SQLITE_OK) {
-    return SqliteError(database, "prepare a statement");
-  }
-  return Statement(statement);
-}
-
-// Leaves a statement ready for its next use, whatever way its user returns.
-class ScopedReset {
- public:
-  explicit ScopedReset(sqlite3_stmt* statement) : statement_(statement) {}
-  ~ScopedReset() { sqlite3_reset(statement_); }
-  ScopedReset(const ScopedReset&) = delete;
-  ScopedReset& operator=(const ScopedReset&) = delete;
-
- private:
-  sqlite3_stmt* statement_;
-};
-
-Status BindText(sqlite3* database, sqlite3_stmt* statement, int parameter, const std::string& text) {
-  if (sqlite3_bind_text64(statement, parameter, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8) != SQLITE_OK) {
-    return SqliteError(database, "bind a text");
-  }
-  return OkStatus();
-}
+constexpr std::string_view kInsert = "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)";
+// A contentless table is told what stood in the row that goes.
+constexpr std::string_view kRemove = "INSERT INTO pages(pages, rowid, ids) VALUES ('delete', ?1, ?2)";
+constexpr std::string_view kMatch =
+    "SELECT rowid, bm25(pages) FROM pages WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3";
 
 std::string Words(std::span<const int32_t> token_ids, std::string_view separator) {
   std::string words;
@@ -80,22 +46,18 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
 
 class Fts5Index final : public LexicalIndex {
  public:
-  Fts5Index(Database database, Statement insert, Statement remove, Statement match)
-      : database_(std::move(database)),
-        insert_(std::move(insert)),
-        remove_(std::move(remove)),
-        match_(std::move(match)) {}
+  explicit Fts5Index(Database database) : database_(std::move(database)) {}
 
   Status Add(std::span<const int32_t> token_ids) override {
     EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    EVERLONG_RETURN_IF_ERROR(Run(insert_.get(), pages_, token_ids, "add a page"));
+    EVERLONG_RETURN_IF_ERROR(Run(kInsert, pages_, token_ids));
     statistics_.AddPage(token_ids);
     ++pages_;
     return OkStatus();
   }
 
   Status Remove(int32_t page, std::span<const int32_t> token_ids) override {
-    EVERLONG_RETURN_IF_ERROR(Run(remove_.get(), page, token_ids, "remove a page"));
+    EVERLONG_RETURN_IF_ERROR(Run(kRemove, page, token_ids));
     statistics_.RemovePage(token_ids);
     return OkStatus();
   }
@@ -108,23 +70,18 @@ class Fts5Index final : public LexicalIndex {
     const auto [first, last] = filter.Range();
     std::vector<Hit> hits;
     if (ids.empty() || first == last) return hits;
-    const std::string query = Words(ids, " OR ");
-    // One statement of one connection: searches beside each other take turns.
-    const std::scoped_lock lock(statement_mutex_);
-    const ScopedReset reset(match_.get());
-    EVERLONG_RETURN_IF_ERROR(BindText(database_.get(), match_.get(), 1, query));
+    // One connection: searches beside each other take turns.
+    const std::scoped_lock lock(mutex_);
+    EVERLONG_ASSIGN_OR_RETURN(Query match, database_.Prepare(kMatch));
     // Rows outside the filter's range are not even scored.
-    if (sqlite3_bind_int64(match_.get(), 2, first) != SQLITE_OK ||
-        sqlite3_bind_int64(match_.get(), 3, last - 1) != SQLITE_OK) {
-      return SqliteError(database_.get(), "bind a range of pages");
-    }
-    int code = SQLITE_OK;
-    while ((code = sqlite3_step(match_.get())) == SQLITE_ROW) {
-      const auto page = static_cast<int32_t>(sqlite3_column_int64(match_.get(), 0));
+    match.Bind(Words(ids, " OR ")).Bind(int64_t{first}).Bind(int64_t{last} - 1);
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool row, match.Step());
+      if (!row) break;
+      const auto page = static_cast<int32_t>(match.Int64(0));
       // FTS5's bm25() is negative: the smaller, the better.
-      if (filter.Allows(page)) hits.push_back({page, static_cast<float>(-sqlite3_column_double(match_.get(), 1))});
+      if (filter.Allows(page)) hits.push_back({page, static_cast<float>(-match.Double(1))});
     }
-    if (code != SQLITE_DONE) return SqliteError(database_.get(), "search");
     // Ranked here: cheaper than SQLite's sorter, and ties and the filter are ours.
     KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
     return hits;
@@ -148,23 +105,15 @@ class Fts5Index final : public LexicalIndex {
   int32_t pages() const override { return pages_; }
 
   int64_t bytes() const override {
-    int now = 0;
-    int highest = 0;
-    // The pages of a database in memory are its cache.
-    sqlite3_db_status(database_.get(), SQLITE_DBSTATUS_CACHE_USED, &now, &highest, 0);
-    return now + statistics_.bytes();
+    const std::scoped_lock lock(mutex_);
+    return database_.CachedBytes() + statistics_.bytes();
   }
 
  private:
   // Runs a statement of two parameters: ordinal and words.
-  Status Run(sqlite3_stmt* statement, int32_t page, std::span<const int32_t> token_ids, const char* action) {
-    const std::string text = Words(token_ids, " ");
-    const ScopedReset reset(statement);
-    EVERLONG_RETURN_IF_ERROR(BindText(database_.get(), statement, 2, text));
-    if (sqlite3_bind_int64(statement, 1, page) != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE) {
-      return SqliteError(database_.get(), action);
-    }
-    return OkStatus();
+  Status Run(std::string_view sql, int32_t page, std::span<const int32_t> token_ids) {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
+    return query.Bind(int64_t{page}).Bind(Words(token_ids, " ")).Run();
   }
 
   // The distinct ids that occur, rarest first, as many as one search may cost; at least one if any occurs.
@@ -186,11 +135,8 @@ class Fts5Index final : public LexicalIndex {
     return ids;
   }
 
-  Database database_;
-  Statement insert_;
-  Statement remove_;
-  Statement match_;
-  mutable std::mutex statement_mutex_;
+  mutable std::mutex mutex_;  // of the connection, for what may run beside a search
+  mutable Database database_;
   TokenStatistics statistics_;
   int32_t pages_ = 0;
 };
@@ -198,28 +144,16 @@ class Fts5Index final : public LexicalIndex {
 }  // namespace
 
 Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create() {
-  sqlite3* opened = nullptr;
-  const int code = sqlite3_open_v2(":memory:", &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  Database database(opened);
-  if (code != SQLITE_OK) return SqliteError(database.get(), "open a database in memory");
+  EVERLONG_ASSIGN_OR_RETURN(Database database,
+                            Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "words of pages"));
   // Contentless: only the index is kept. bm25() needs detail=full; with less it is 0 on a contentless table. One
   // transaction is left open for good: nothing here outlives the process, and a commit a page would cost a segment a
   // page.
   constexpr const char* kSchema =
       "CREATE VIRTUAL TABLE pages USING fts5(ids, content='', tokenize='ascii');"
       "BEGIN";
-  if (sqlite3_exec(database.get(), kSchema, nullptr, nullptr, nullptr) != SQLITE_OK) {
-    return SqliteError(database.get(), "create its table");
-  }
-  EVERLONG_ASSIGN_OR_RETURN(Statement insert, Prepare(database.get(), "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)"));
-  // A contentless table is told what stood in the row that goes.
-  EVERLONG_ASSIGN_OR_RETURN(Statement remove,
-                            Prepare(database.get(), "INSERT INTO pages(pages, rowid, ids) VALUES ('delete', ?1, ?2)"));
-  EVERLONG_ASSIGN_OR_RETURN(Statement match, Prepare(database.get(),
-                                                     "SELECT rowid, bm25(pages) FROM pages "
-                                                     "WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3"));
-  return std::unique_ptr<LexicalIndex>(
-      std::make_unique<Fts5Index>(std::move(database), std::move(insert), std::move(remove), std::move(match)));
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  return std::unique_ptr<LexicalIndex>(std::make_unique<Fts5Index>(std::move(database)));
 }
 
 }  // namespace everlong::index

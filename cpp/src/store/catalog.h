@@ -13,9 +13,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "everlong/base/sqlite.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
-#include "sqlite.h"
 
 namespace everlong::store {
 

@@ -16,7 +16,7 @@
 
 #include "everlong/base/status.h"
 
-namespace everlong::store {
+namespace everlong {
 
 class Database;
 
@@ -67,6 +67,8 @@ class Database {
   Result<Query> Prepare(std::string_view sql);
   Status Execute(const char* sql);
   [[nodiscard]] const std::string& name() const { return name_; }
+  // What its pages take in RAM: all of it, for a database there.
+  [[nodiscard]] int64_t CachedBytes() const;
 
   // What the last failed call on this connection means. kCorrupt for a damaged file or a foreign schema, kBusy for a
   // lock held elsewhere, kIoError with the system's text for the rest.
@@ -102,4 +104,4 @@ class Transaction {
   Database* database_;  // null once committed
 };
 
-}  // namespace everlong::store
+}  // namespace everlong

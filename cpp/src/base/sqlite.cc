@@ -1,9 +1,9 @@
-#include "sqlite.h"
+#include "everlong/base/sqlite.h"
 
 #include <system_error>
 #include <utility>
 
-namespace everlong::store {
+namespace everlong {
 namespace {
 
 constexpr int kBusyTimeoutMs = 10'000;
@@ -110,7 +110,7 @@ Result<Query> Database::Prepare(std::string_view sql) {
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
     // The statements are ours, so one that does not compile meets a schema that is not ours.
     if (code == SQLITE_ERROR) {
-      return CorruptError("'" + name_ + "' is not a catalog: " + sqlite3_errmsg(connection_.get()));
+      return CorruptError("'" + name_ + "' has other tables than ours: " + sqlite3_errmsg(connection_.get()));
     }
     if (code != SQLITE_OK) return Error(code);
     found = statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, Finalize>(statement)).first;
@@ -121,6 +121,13 @@ Result<Query> Database::Prepare(std::string_view sql) {
 Status Database::Execute(const char* sql) {
   const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? OkStatus() : Error(code);
+}
+
+int64_t Database::CachedBytes() const {
+  int now = 0;
+  int highest = 0;
+  sqlite3_db_status(connection_.get(), SQLITE_DBSTATUS_CACHE_USED, &now, &highest, 0);
+  return now;
 }
 
 Status Database::Error(int code) const {
@@ -164,4 +171,4 @@ Status Transaction::Commit() {
   return OkStatus();
 }
 
-}  // namespace everlong::store
+}  // namespace everlong
