@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import everlong
+from everlong.encoding import decode_text
 from processes import PROCESSES
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -64,7 +65,7 @@ def test_a_memory_that_does_not_open_any_more_is_repaired(folder: Path) -> None:
     assert "token ids of block 3" in report.damage[0].what
     with open_model(folder) as mm:
         core = mm.memory.core
-        texts = [mm._text(core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks()]
+        texts = [decode_text(mm.tokenizer, core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks()]
         assert texts == [TEXTS["a"][:128], TEXTS["a"][128:], TEXTS["b"][128:], TEXTS["c"][:128], TEXTS["c"][128:]]
         assert mm.memory.verify().damage == ()
         mm.read(TEXTS["b"], source="again")
@@ -107,7 +108,10 @@ BOOK = random_text(3000)
 
 
 def text_of(mm: everlong.MemoryModel, source: str) -> str:
-    return "".join(mm._text(mm.memory.core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks(source))
+    return "".join(
+        decode_text(mm.tokenizer, mm.memory.core.token_ids(0, *block.span).tolist())
+        for block in mm.memory.blocks(source)
+    )
 
 
 def read_onto_a_full_disk(folder: Path, goes_on: bool, pipe: Connection) -> None:

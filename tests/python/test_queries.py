@@ -14,6 +14,7 @@ import torch
 
 import everlong
 from everlong.calibrate import calibrate
+from everlong.encoding import decode_text
 from everlong.prompt import build_prompt
 from everlong.queries import QueryTap, rotate_queries
 from everlong.recall import mean_query, tap_question
@@ -102,13 +103,16 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
 
         def decode(ids: Sequence[int]) -> str:
             quoted.append(list(ids))
-            return mm._text(ids)
+            return decode_text(mm.tokenizer, ids)
 
         profile = calibrate(mm.frame, ask, decode, heads=5, query_distance=distance, pages=newest, quotes=6)
         pages = [page for page in core.pages() if page.begin >= mm.frame.os.sinks][-newest:]
         assert (profile.pages, profile.quotes, len(quoted)) == (len(pages), 6, 6)
-        text_of = [mm._text(core.token_ids(0, page.begin, page.end).tolist()) for page in pages]
-        (gold,) = zip(*([i for i, text in enumerate(text_of) if mm._text(ids) in text] for ids in quoted), strict=True)
+        text_of = [decode_text(mm.tokenizer, core.token_ids(0, page.begin, page.end).tolist()) for page in pages]
+        (gold,) = zip(
+            *([i for i, text in enumerate(text_of) if decode_text(mm.tokenizer, ids) in text] for ids in quoted),
+            strict=True,
+        )
         assert len(set(gold)) == 6
 
         shape = (len(questions), served.layers, served.query_heads, len(pages))
