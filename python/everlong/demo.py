@@ -23,11 +23,11 @@ from everlong.eval.haystack import Haystack
 from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong.eval.pictures import require_matplotlib
-from everlong.eval.room import check_room
 from everlong.machine import processor
 from everlong.memory import Memory
 from everlong.models import DEFAULT_MODEL, load
 from everlong.profile import profiles_in
+from everlong.room import check_room
 
 if TYPE_CHECKING:
     from everlong.model import MemoryModel

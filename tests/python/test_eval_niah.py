@@ -304,7 +304,7 @@ def test_a_reading_does_not_go_on_in_another_dtype(tmp_path: pathlib.Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("everlong.eval.niah.keep_fork", no_fork)
+        patch.setattr("everlong.eval.niah.run.keep_fork", no_fork)
         with pytest.raises(KeyboardInterrupt):
             ask(in_bf16())
     with pytest.raises(ValueError, match=r"kept began in bfloat16, this model is in float32: name a new folder"):

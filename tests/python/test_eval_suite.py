@@ -15,9 +15,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import MemoryConfig, MemoryModel
+from everlong import MemoryConfig, MemoryModel, room
 from everlong.errors import CapacityError
-from everlong.eval import room
 from everlong.eval import suite as suites
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
 from everlong.eval.plan import Asked, Plan

@@ -13,12 +13,12 @@ import torch
 from everlong.bench import asking, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow
 from everlong.errors import UnsupportedModelError
-from everlong.eval.room import check_room
 from everlong.kv_frame import KvFrame
 from everlong.machine import processor
 from everlong.model import MemoryModel
 from everlong.models import dtype_name
 from everlong.profile import profiles_in
+from everlong.room import check_room
 from everlong.serve import TextAloneError
 
 # So few that the defaults take about a minute on two cores for a model of 135M parameters.

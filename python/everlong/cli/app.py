@@ -90,7 +90,7 @@ def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
 def set_config(settings: Sequence[str] | None) -> MemoryConfig:
     """MemoryConfig() with what was set; ValueError where that is wrong."""
     from everlong.config import MemoryConfig
-    from everlong.eval.settings import memory_settings
+    from everlong.settings import memory_settings
 
     return MemoryConfig().with_settings(memory_settings(settings or ()))
 
@@ -107,9 +107,9 @@ def load_configured(
 
     `dtype` by its name; None: the faster one here.
     """
-    from everlong.eval.settings import memory_settings
     from everlong.models import load
     from everlong.serve import configured
+    from everlong.settings import memory_settings
 
     set_config(settings)  # what is wrong is told before a model is loaded
     network, tokenizer = load(model, dtype, **on_device(device))

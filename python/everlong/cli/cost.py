@@ -36,8 +36,8 @@ def bench(
     By default it takes about a minute on two cores for a model of 135M parameters.
     """
     from everlong.bench import run_bench
-    from everlong.eval.settings import parse_lengths
     from everlong.models import load
+    from everlong.settings import parse_lengths
 
     lengths = parse_lengths(sizes)  # what is wrong is told before a model is loaded
     network, tokenizer = load(model, dtype or None, **on_device(device))

@@ -82,7 +82,7 @@ def eval_niah(
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
     from everlong.eval.answers import dtype_of
     from everlong.eval.niah import READ_AS, NiahConfig, print_niah, run_niah
-    from everlong.eval.settings import parse_lengths
+    from everlong.settings import parse_lengths
 
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
@@ -200,8 +200,8 @@ def run_and_report(
     from everlong.eval.baselines import baseline_of
     from everlong.eval.pictures import require_matplotlib
     from everlong.eval.report import markdown, print_suite
-    from everlong.eval.settings import parse_lengths
     from everlong.eval.suite import DEFAULT_BASELINES, FILE, QUICK_BASELINES, SuiteConfig, run_suite
+    from everlong.settings import parse_lengths
 
     config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
     if lengths:

@@ -26,12 +26,12 @@ from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.gold import prefilled
-from everlong.eval.room import check_room
 from everlong.eval.statistics import mean_and_stderr
 from everlong.model import MemoryModel
 from everlong.perplexity import PerplexityPolicy
 from everlong.profile import profiles_in
 from everlong.prompt import start_ids
+from everlong.room import check_room
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig

@@ -24,11 +24,11 @@ from everlong.eval.haystack import Part, holds_text
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
-from everlong.eval.room import check_room
 from everlong.eval.tasks import tasks_of
 from everlong.memory import Memory
 from everlong.model import MemoryModel
 from everlong.profile import profiles_in
+from everlong.room import check_room
 from everlong.serve import default_config
 
 Log = Callable[[str], None]

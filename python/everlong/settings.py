@@ -1,4 +1,4 @@
-"""Settings of an evaluation as they are typed: those of the memory, and lengths."""
+"""Settings as they are typed: those of a memory, and lengths."""
 
 from __future__ import annotations
 

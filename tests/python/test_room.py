@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from everlong import MemoryConfig, MemoryModel, demo
+from everlong import MemoryConfig, MemoryModel, demo, room
 from everlong.errors import CapacityError
-from everlong.eval import niah, ppl, room
-from everlong.eval.room import check_room
+from everlong.eval import niah, ppl
+from everlong.room import check_room
 from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = tiny_model()

@@ -1,4 +1,4 @@
-"""Whether disk and RAM at hand hold what an evaluation is going to read; said before anything is read."""
+"""Whether disk and RAM at hand hold what is going to be read; said before anything is read."""
 
 from __future__ import annotations
 

@@ -1,0 +1,25 @@
+"""Needle in a haystack: facts planted in books, asked with the memory, the window alone and the gold text alone.
+
+One reading pass serves every length: it stops at each, and asks; or it keeps a fork of the memory there (`keep`), which
+is asked afterwards, as often and with as many settings as one likes. The gold text alone, about 512 tokens around a
+fact in plain transformers, gives the model's own rate, which no memory can be blamed for; the window alone is the same
+MemoryModel without recall.
+"""
+
+from everlong.eval.niah.config import NiahConfig
+from everlong.eval.niah.report import Asked, NiahReport, Share, print_niah, summarise
+from everlong.eval.niah.run import READ_AS, ask_haystack, ask_kept, plan_haystack, run_niah
+
+__all__ = [
+    "READ_AS",
+    "Asked",
+    "NiahConfig",
+    "NiahReport",
+    "Share",
+    "ask_haystack",
+    "ask_kept",
+    "plan_haystack",
+    "print_niah",
+    "run_niah",
+    "summarise",
+]

@@ -1,0 +1,36 @@
+"""What is planted and asked."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from everlong.config import require_choice
+from everlong.eval.facts import DEFAULT_KINDS, Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class NiahConfig:
+    tokens: int = 32_768  # of the longest haystack
+    lengths: tuple[
+        int, ...
+    ] = ()  # where reading stops to ask, ascending to `tokens`; its quarter, half and whole when empty
+    depths: int = 10
+    facts_per_kind: int = 10
+    kinds: tuple[Kind, ...] = DEFAULT_KINDS
+    # Every length has facts of its own, spread over all of it; otherwise the longest alone has, and a shorter one is
+    # asked for those nearest to the middle of each depth that has any.
+    facts_at_every_length: bool = True
+    window_at_every_length: bool = True  # or at the longest alone
+    gold_tokens: int = 512
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.depths < 1 or self.facts_per_kind < 1 or self.tokens < 1 or not self.kinds:
+            raise ValueError("tokens, depths, facts_per_kind and kinds must not be empty")
+        for kind in self.kinds:
+            require_choice("kinds", kind, Kind)
+        if self.lengths and (list(self.lengths) != sorted(set(self.lengths)) or self.lengths[-1] != self.tokens):
+            raise ValueError(f"lengths {self.lengths} must ascend to tokens={self.tokens}")
+
+    def checkpoints(self) -> tuple[int, ...]:
+        return self.lengths or tuple(sorted({max(1, self.tokens // share) for share in (4, 2, 1)}))
