@@ -11,6 +11,12 @@ import shutil
 from everlong.memory import Memory
 
 PROFILES = "profiles"
+READING = "reading.everlong"  # the memory that reads
+
+
+def fork_of(folder: pathlib.Path, length: int) -> pathlib.Path:
+    """Where the fork at that length lies."""
+    return folder / f"{length}.everlong"
 
 
 def keep_fork(memory: Memory, folder: pathlib.Path) -> None:

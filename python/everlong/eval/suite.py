@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from everlong.config import MemoryConfig
@@ -19,8 +19,9 @@ from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, make_of_enou
 from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
-from everlong.eval.forks import PROFILES, keep_fork
+from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
 from everlong.eval.haystack import Part, holds_text
+from everlong.eval.log import Log, silent
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
@@ -30,8 +31,6 @@ from everlong.model import MemoryModel
 from everlong.profile import profiles_in
 from everlong.room import check_room
 from everlong.serve import default_config
-
-Log = Callable[[str], None]
 
 DEFAULT_BASELINES = (
     "everlong",
@@ -51,7 +50,6 @@ QUICK_BASELINES = ("everlong", "bm25", "random", "gold")
 QUICK_LENGTH = 8_192
 
 FILE = "answers.jsonl"  # in the folder of a run
-_READING = "reading.everlong"
 # Of a Question; what is planted is compared as text.
 _DECIDING_A_REPLY = ("text", "answers", "candidates", "max_new_tokens", "sources")
 
@@ -96,7 +94,7 @@ def run_suite(
     from everlong.models import dtype_name, resolve
 
     config = config if config is not None else SuiteConfig()
-    say = log if log is not None else _silent
+    say = log if log is not None else silent
     named = tuple(baselines) not in (DEFAULT_BASELINES, QUICK_BASELINES)
     tasks = list({task.name: task for name in config.suites for task in tasks_of(name)}.values())
     chosen = [(one if isinstance(one, str) else spec_of(one), one) for one in baselines]
@@ -124,7 +122,7 @@ def run_suite(
         "dtype": dtype_name(network.dtype),
         "questions": _digest(plan.questions),
     }
-    check_room(network, memory_config, plan.tokens, out / _READING)
+    check_room(network, memory_config, plan.tokens, out / READING)
     answers = AnswerFile(out / FILE, settings)
     with profiles_in(out / PROFILES):
         _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
@@ -163,10 +161,6 @@ def _digest(questions: Sequence[Asked]) -> str:
     return digest([[asked.id, *(getattr(asked.question, name) for name in _DECIDING_A_REPLY)] for asked in questions])
 
 
-def _silent(line: str) -> None:
-    del line
-
-
 def _read(
     network: Any,
     tokenizer: Any,
@@ -179,15 +173,15 @@ def _read(
     progress: bool,
 ) -> None:
     """Read what the memory in `out` does not have yet; leave a fork of it at every length."""
-    there = [length for length in plan.read_at if _fork_of(out, length).exists()]
+    there = [length for length in plan.read_at if fork_of(out, length).exists()]
     if there:  # each begins as the longest does
-        _require_same_text(_fork_of(out, there[-1]), plan.texts[: plan.read_at[there[-1]]], tokenizer)
+        _require_same_text(fork_of(out, there[-1]), plan.texts[: plan.read_at[there[-1]]], tokenizer)
     missing = [length for length in plan.read_at if length not in there]
     if not missing:
         return
-    with MemoryModel(network, tokenizer, out / _READING, config) as mm:
+    with MemoryModel(network, tokenizer, out / READING, config) as mm:
         if mm.stream_tokens > plan.tokens or not holds_text(mm.memory.core, tokenizer, plan.texts, mm.stream_tokens):
-            raise ValueError(f"{out / _READING} holds another text (books, tasks): name another folder with --out")
+            raise ValueError(f"{out / READING} holds another text (books, tasks): name another folder with --out")
         done = 0
         for length, texts in plan.read_at.items():
             for part in plan.texts[done:texts]:
@@ -200,7 +194,7 @@ def _read(
                     seconds = time.perf_counter() - started
                     answers.add(kind="read", tokens=mm.stream_tokens - begin, seconds=seconds)
                 if mm.stream_tokens != part.end:
-                    raise ValueError(f"{out / _READING} holds another text: name another folder with --out")
+                    raise ValueError(f"{out / READING} holds another text: name another folder with --out")
                 if report.tokens >= 1_000:
                     say(
                         f"read {part.source}: {mm.stream_tokens:,} tokens so far, "
@@ -208,7 +202,7 @@ def _read(
                     )
             done = texts
             if length in missing:
-                keep_fork(mm.memory, _fork_of(out, length))
+                keep_fork(mm.memory, fork_of(out, length))
 
 
 def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:
@@ -220,10 +214,6 @@ def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: A
         tokens = memory.core.stream_end(0)
         if tokens < texts[-1].end or not holds_text(memory.core, tokenizer, texts, tokens):
             raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")
-
-
-def _fork_of(out: pathlib.Path, length: int) -> pathlib.Path:
-    return out / f"{length}.everlong"
 
 
 def _ask(
@@ -248,7 +238,7 @@ def _ask(
         open_questions[spec] = [asked for asked in questions if asked.id not in answered]
     if not any(open_questions.values()):
         return
-    with MemoryModel(network, tokenizer, _fork_of(out, length), config) as mm, metered(network) as meter:
+    with MemoryModel(network, tokenizer, fork_of(out, length), config) as mm, metered(network) as meter:
         reading = Reading(mm, texts)
         for spec, baseline in rivals:
             if not open_questions[spec]:

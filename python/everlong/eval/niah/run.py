@@ -12,9 +12,10 @@ from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import Fact, make_facts
-from everlong.eval.forks import PROFILES, keep_fork
+from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds_text
+from everlong.eval.log import Log, silent
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise
 from everlong.profile import profiles_in
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from everlong.config import MemoryConfig
     from everlong.model import MemoryModel
 
-Log = Callable[[str], None]
-
-_READING = "reading.everlong"
 READ_AS = "reading.jsonl"  # in a folder of kept memories: what its reading goes on with
 
 
@@ -55,7 +53,7 @@ def run_niah(
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model, dtype_of(keep, READ_AS))
     haystack = make_of_enough(books, corpus, lambda books: plan_haystack(books, tokenizer, config))
-    check_room(network, memory_config, haystack.tokens, None if keep is None else keep / _READING)
+    check_room(network, memory_config, haystack.tokens, None if keep is None else keep / READING)
     if keep is None:
         with profiles_in(None), MemoryModel(network, tokenizer, None, memory_config) as mm:
             return ask_haystack(mm, haystack, config, name=name, log=log, progress=progress)
@@ -119,7 +117,7 @@ def ask_haystack(
     """Read the parts in turn and ask at every checkpoint. Nothing asked or answered enters the memory."""
     from everlong.models import dtype_name
 
-    say = log if log is not None else _silent
+    say = log if log is not None else silent
     started = time.monotonic()
     asking = _Asking(haystack, config, say)
     read_seconds = 0.0
@@ -153,13 +151,13 @@ def ask_kept(
     """
     from everlong.models import dtype_name
 
-    say = log if log is not None else _silent
+    say = log if log is not None else silent
     started = time.monotonic()
     read_seconds = 0.0
-    folders = [keep / f"{haystack.parts[parts - 1].end}.everlong" for parts in haystack.checkpoints]
+    folders = [fork_of(keep, haystack.parts[parts - 1].end) for parts in haystack.checkpoints]
     if not all(folder.exists() for folder in folders):
         keep.mkdir(parents=True, exist_ok=True)
-        with open_memory(keep / _READING) as mm:
+        with open_memory(keep / READING) as mm:
             _check_same_text(mm, haystack, keep)
             _check_same_dtype(keep, dtype_name(mm.model.dtype))
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
@@ -272,10 +270,6 @@ class _Asking:
 def _asked_before(row: dict[str, Any]) -> Asked:
     groups = tuple((first, last) for first, last in row["groups"])
     return Asked(**{**row, "span": tuple(row["span"]), "groups": groups})
-
-
-def _silent(line: str) -> None:
-    del line
 
 
 def _one_a_depth(needles: Iterable[Needle], length: int, depths: int) -> list[Needle]:
