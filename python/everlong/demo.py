@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -21,11 +22,12 @@ from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack
 from everlong.eval.heatmap import draw_heat_map
+from everlong.eval.log import Log
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong.eval.pictures import require_matplotlib
 from everlong.machine import processor
 from everlong.memory import Memory
-from everlong.models import DEFAULT_MODEL, load
+from everlong.models import DEFAULT_MODEL, dtype_name, load
 from everlong.profile import profiles_in
 from everlong.room import check_room
 
@@ -103,13 +105,14 @@ def run_demo(
         minutes = MINUTES
     tokens = tokens if tokens is not None else TOKENS
     books = all_books(corpus, int(tokens * CHARACTERS_PER_TOKEN))
-    console.print(f"everlong demo on {processor()}, {os.cpu_count()} cores", soft_wrap=True)
+    say: Log = functools.partial(console.print, markup=False, soft_wrap=True)  # a terminal wraps by itself
+    say(f"everlong demo on {processor()}, {os.cpu_count()} cores")
     network, tokenizer = load(model)
-    console.print(f"loaded {model} in {time.monotonic() - started:.0f} s, {str(network.dtype).removeprefix('torch.')}")
+    say(f"loaded {model} in {time.monotonic() - started:.0f} s, {dtype_name(network.dtype)}")
 
     config = NiahConfig(tokens=tokens, facts_at_every_length=False, window_at_every_length=False)
     pace = measure_pace(network, tokenizer, books, config)
-    console.print(
+    say(
         f"this machine reads {pace.tokens_per_second:,.0f} tokens a second and needs "
         f"{pace.seconds_per_question:.1f} s for a question asked three ways"
     )
@@ -118,36 +121,36 @@ def run_demo(
         config = pace.fitted(whole, left)
         kinds = len(config.kinds)
         if config != whole:
-            console.print(
+            say(
                 f"{minutes:g} minutes do not allow {tokens:,} tokens and {whole.facts_per_kind * kinds} facts: "
                 f"cut to {config.tokens:,} and {config.facts_per_kind * kinds}"
             )
         if pace.tokens_within(left, config) < config.tokens:
-            console.print("it takes longer all the same: less would prove little")
+            say("it takes longer all the same: less would prove little")
     haystack, readings = haystack_over(books, corpus, tokenizer, config)
     if readings > 1:
-        console.print(f"the books are too few, and are read {readings} times over; --corpus names more")
+        say(f"the books are too few, and are read {readings} times over; --corpus names more")
     check_room(network, None, haystack.tokens, folder, "fewer --tokens")
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
     with MemoryModel(network, tokenizer, folder) as mm:
         frame = mm.config.frame_tokens
-        console.print(
+        say(
             f"reading {haystack.tokens:,} tokens of books with a frame of {frame:,}; "
             f"{len(haystack.needles)} facts are planted in them"
         )
-        report = ask_haystack(mm, haystack, config, name=model, log=console.print, progress=sys.stderr.isatty())
+        report = ask_haystack(mm, haystack, config, name=model, log=say, progress=sys.stderr.isatty())
         (out / "report.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
         picture = draw_heat_map(report.to_dict(), out / "heatmap.png")
         console.print(answer_table(report))
         console.print(verdict(report))
         show_free_question(mm, FREE_QUESTION, console)
     seconds = time.monotonic() - started
-    console.print(
+    say(
         f"{report.seconds['read']:.0f} s reading, {seconds:.0f} s in all; memory {folder}, picture {picture}, "
         f"every answer in {out / 'report.json'}"
     )
-    console.print(f'ask it more: everlong ask --memory {folder} "your question"', soft_wrap=True)
+    say(f'ask it more: everlong ask --memory {folder} "your question"')
     return report
 
 

@@ -11,6 +11,7 @@ from everlong.eval.decoding import UNPUNISHED
 from everlong.packing import packed
 from everlong.prompt import with_start
 
+GOLD_TOKENS = 512  # of the text around an answer
 _CHUNK_TOKENS = 512
 
 

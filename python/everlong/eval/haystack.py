@@ -21,6 +21,7 @@ from everlong import _core
 from everlong.data import Book, TooFewTokensError
 from everlong.encoding import encode, encode_with_places
 from everlong.eval.facts import Fact
+from everlong.eval.gold import GOLD_TOKENS
 from everlong.prompt import start_ids
 
 _PARAGRAPH_END = re.compile(r"\n\n+")
@@ -83,7 +84,7 @@ class Haystack(Generic[F]):
     def tokens(self) -> int:
         return self.parts[-1].end
 
-    def gold_passage(self, needle: Needle[F], tokens: int = 512) -> str:
+    def gold_passage(self, needle: Needle[F], tokens: int = GOLD_TOKENS) -> str:
         """The text around a needle, all that a model needs to answer."""
         return self.parts[needle.part].around(needle.begin, needle.end, tokens)
 

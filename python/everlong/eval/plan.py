@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from everlong.data import Book
+from everlong.eval.gold import GOLD_TOKENS
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, token_offsets
 from everlong.eval.planted import Planted, planted_by, require_room
 from everlong.eval.tasks import Document, Draw, Question, Task
@@ -89,7 +90,7 @@ def make_plan(
     books: Sequence[Book],
     tokenizer: Any,
     *,
-    gold_tokens: int = 512,
+    gold_tokens: int = GOLD_TOKENS,
     seed: int = 0,
 ) -> Plan:
     """`count` questions of every task at every length (ascending), over the whole depth of each.

@@ -20,6 +20,7 @@ from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
+from everlong.eval.gold import GOLD_TOKENS
 from everlong.eval.haystack import Part, holds_text
 from everlong.eval.log import Log, silent
 from everlong.eval.meter import metered
@@ -59,7 +60,7 @@ class SuiteConfig:
     suites: tuple[str, ...] = ("all",)  # names of suites or of tasks
     lengths: tuple[int, ...] = (131_072,)  # tokens, ascending
     count: int = 4  # questions of each task at each length
-    gold_tokens: int = 512
+    gold_tokens: int = GOLD_TOKENS
     seed: int = 0
 
     def __post_init__(self) -> None:

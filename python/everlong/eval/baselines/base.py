@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
 from everlong.eval.decoding import UNPUNISHED
+from everlong.eval.gold import GOLD_TOKENS
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.eval.stopping import Settled
@@ -25,7 +26,7 @@ class Reading:
 
     mm: MemoryModel  # its memory and frame stand at the text's end
     texts: tuple[Part, ...]  # all of it, in reading order
-    gold_tokens: int = 512
+    gold_tokens: int = GOLD_TOKENS
 
     @property
     def model(self) -> Any:

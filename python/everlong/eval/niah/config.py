@@ -6,6 +6,7 @@ import dataclasses
 
 from everlong.config import require_choice
 from everlong.eval.facts import DEFAULT_KINDS, Kind
+from everlong.eval.gold import GOLD_TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class NiahConfig:
     # asked for those nearest to the middle of each depth that has any.
     facts_at_every_length: bool = True
     window_at_every_length: bool = True  # or at the longest alone
-    gold_tokens: int = 512
+    gold_tokens: int = GOLD_TOKENS
     seed: int = 0
 
     def __post_init__(self) -> None:
