@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,6 +230,48 @@ def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path
     assert [list(turn) for turn in said] == [["question", "text", "recalled"], ["command", "text"]]
 
 
+# Ctrl-C while the third token of an answer is computed.
+_INTERRUPTED_ANSWER = """
+import signal
+from everlong.cli import main
+from everlong.kv_frame import KvFrame
+forward, said = KvFrame._compute, []
+def interrupted(frame, chunk, **how):
+    if len(chunk) == 1:
+        said.append(1)
+        if len(said) == 3:
+            signal.raise_signal(signal.SIGINT)
+    return forward(frame, chunk, **how)
+KvFrame._compute = interrupted
+main()
+"""
+
+
+def test_chat_goes_on_after_an_answer_that_was_cut_short(saved_model: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends an answer and no conversation: what was said of it stays said."""
+    memory = tmp_path / "talk.everlong"
+    arguments = ["chat", "--memory", memory, "--model", saved_model, "--max-new-tokens", "12", "--json"]
+    chat = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_ANSWER, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        input="hello there\nand then?\n",
+    )
+    assert chat.returncode == 0, chat.stderr
+    first, second = map(json.loads, chat.stdout.splitlines())
+    assert (first["question"], second["question"]) == ("hello there", "and then?")
+    with Memory.open(memory) as kept:
+        ids = kept.core.token_ids(0, 0, kept.core.stream_end(0)).tolist()
+        assert kept.verify().damage == ()
+    tokenizer = byte_tokenizer()
+    assert tokenizer.decode(ids[:11]) == "hello there"
+    assert tokenizer.decode(ids[14:23]) == "and then?"
+    assert len(ids) == 11 + 3 + 9 + 12
+    assert tokenizer.decode(ids[11:14]).startswith(first["text"])
+    assert second["text"] == tokenizer.decode(ids[23:], skip_special_tokens=True)
+
+
 def test_chat_forgets_what_was_said_by_the_name_that_it_lists(saved_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "talk.everlong"
     typed = "hello there\n/sources\n/forget conversation\n/sources\n"
@@ -272,6 +315,62 @@ def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path:
         "tasks.png",
         "tasks.svg",
     }
+
+
+def test_eval_prints_the_report_that_it_keeps_as_json(saved_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out, "--json"]
+    run = everlong("eval", *arguments, "--baseline", "window", "--set", "index=lexical")
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert report == json.loads((out / "report.json").read_text())
+    assert list(report["baselines"]) == ["window"]
+
+
+def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
+    """Every rate is that of its questions, counted again."""
+    arguments = ["--tokens", "5000", "--facts", "2", "--kinds", "pass-key,uuid", "--seed", "3", "--json"]
+    run = everlong("eval", "niah", "--model", saved_model, *arguments, "--set", "index=lexical")
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    questions = report["questions"]
+    assert len(questions) == 3 * 2 * 2
+    for asked in questions:
+        first, last = asked["span"]
+        holding = [n for n, (begin, end) in enumerate(asked["groups"], 1) if begin <= first and last <= end]
+        assert asked["recalled_rank"] == (holding[0] if holding else None)
+        for reply, right in (("reply", "right"), ("oracle_reply", "oracle_right"), ("window_reply", "window_right")):
+            assert asked[right] is (asked["answer"] in asked[reply])
+    rates = {
+        "accuracy": lambda asked: asked["right"],
+        "oracle_accuracy": lambda asked: asked["oracle_right"],
+        "window_accuracy": lambda asked: asked["window_right"],
+        "recall_at_k": lambda asked: asked["recalled_rank"] is not None,
+    }
+
+    def counted(some: list[dict[str, Any]]) -> dict[str, float]:
+        return {name: sum(map(of, some)) / len(some) for name, of in rates.items()}
+
+    assert {name: report[name] for name in rates} == pytest.approx(counted(questions))
+    assert 0 < report["recall_at_k"] <= 1
+    for table, key_of in (
+        ("by_length", lambda asked: str(asked["length"])),
+        ("by_depth", lambda asked: f"{(int(asked['depth'] * 10) + 0.5) / 10:.3g}"),
+        ("by_kind", lambda asked: asked["kind"]),
+    ):
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for asked in questions:
+            groups.setdefault(key_of(asked), []).append(asked)
+        assert report[table].keys() == groups.keys()
+        assert len(groups) > 1
+        for key, some in groups.items():
+            assert report[table][key]["n"] == len(some)
+            assert {name: report[table][key][name] for name in rates} == pytest.approx(counted(some))
+    assert [int(length) for length in report["by_length"]] == sorted({asked["length"] for asked in questions})
+    assert report["model"] == str(saved_model)
+    config = report["config"]
+    assert (config["tokens"], config["facts_per_kind"], config["kinds"]) == (5000, 2, ["pass-key", "uuid"])
+    assert (config["seed"], config["memory"]["index"]) == (3, ["lexical"])
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
 from everlong import doctor
-from everlong.cli.app import print_json
+from everlong.cli import main
+from everlong.cli.app import app, print_json
 from everlong.doctor import _text_ids, compare, examine
 from everlong.errors import UnsupportedModelError
-from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model
+from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model, tiny_text_model
 
 
 @pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
@@ -31,8 +35,9 @@ def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: 
     assert all(verdict == "exact" for name, verdict in verdicts.items() if name.startswith("moved"))
 
 
-def test_a_frame_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: one shifted position in what comes back, and the doctor must not call it healthy."""
+@pytest.fixture
+def displaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes back comes one position too far."""
     from everlong.cache import ResidentCache
 
     whole = ResidentCache.write_pages
@@ -43,9 +48,44 @@ def test_a_frame_that_computes_something_else_is_found(monkeypatch: pytest.Monke
         whole(self, payload, placements, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ResidentCache, "write_pages", displaced)
+
+
+@pytest.mark.usefixtures("displaced")
+def test_a_frame_that_computes_something_else_is_found() -> None:
+    """The control: one shifted position in what comes back, and the doctor must not call it healthy."""
     report = examine(tiny_model(), byte_tokenizer(), tokens=256)
     assert not report.healthy
     assert {check.verdict for check in report.checks if check.name != "frame"} >= {"wrong"}
+
+
+@pytest.mark.usefixtures("displaced")
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_line_fails_where_something_is_wrong(tmp_path: Path, as_json: bool) -> None:
+    tiny_model().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    arguments = ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"]
+    result = CliRunner().invoke(app, [*arguments, "--json"] if as_json else arguments)
+    assert result.exit_code == 1
+    if as_json:
+        assert "wrong" in {check["verdict"] for check in json.loads(result.stdout)["checks"]}
+    else:
+        assert "Do not use everlong with this model." in result.stdout
+
+
+def test_the_command_line_fails_where_a_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_text_model("gpt2").save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["everlong", "doctor", str(tmp_path), "--dtype", "float32"])
+    capsys.readouterr()  # how far saving was
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("everlong: gpt2: ")
+    assert told.err.count("\n") == 1
 
 
 def test_a_model_without_rotary_positions_is_refused() -> None:
@@ -89,10 +129,6 @@ def test_a_codec_that_makes_numbers_of_nothing_is_found(monkeypatch: pytest.Monk
 
 
 def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    from typer.testing import CliRunner
-
-    from everlong.cli.app import app
-
     tiny_model().save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     result = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128", "--json"])

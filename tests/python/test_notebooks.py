@@ -74,5 +74,10 @@ def test_notebook_is_kept_without_outputs(notebook: Path) -> None:
         assert cell["execution_count"] is None
 
 
-def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) >= 1
+def test_the_notebooks_are_these() -> None:
+    assert {notebook.stem for notebook in NOTEBOOKS} == {
+        "evaluate_your_model",
+        "memory_across_sessions",
+        "quick_start",
+        "re_phasing",
+    }

@@ -258,8 +258,9 @@ def test_keys_kept_otherwise_make_their_own(folder: Path, tmp_path: Path, keys: 
             assert memory.core.take_messages() == []
             return search(memory, "heads")
 
-    def stands() -> list[tuple[str, int]]:
-        return [(file.name, file.stat().st_mtime_ns) for file in sorted((folder / "index").iterdir())]
+    def stands() -> list[tuple[str, int, bytes]]:
+        """A file that is written anew, with the same bytes too, is another one: it replaces the one that was there."""
+        return [(file.name, file.stat().st_ino, file.read_bytes()) for file in sorted((folder / "index").iterdir())]
 
     in_bf16, files_in_bf16 = heads("bf16"), stands()
     in_bytes, files = heads(keys), stands()
