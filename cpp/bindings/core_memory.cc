@@ -19,6 +19,7 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "everlong/index/index_part.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/host_memory.h"
@@ -258,25 +259,17 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
   RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
 }
 
-uint32_t ParseKinds(const std::vector<std::string>& names) {
-  uint32_t kinds = 0;
+index::IndexParts ParseKinds(const std::vector<std::string>& names) {
+  index::IndexParts kinds;
   for (const std::string& name : names) {
-    if (name == "heads") {
-      kinds |= static_cast<uint32_t>(os::IndexKind::kHeads);
-    } else if (name == "lexical") {
-      kinds |= static_cast<uint32_t>(os::IndexKind::kLexical);
-    } else if (name == "mean_pool") {
-      kinds |= static_cast<uint32_t>(os::IndexKind::kMeanPool);
-    } else if (name == "hnsw") {
-      kinds |= static_cast<uint32_t>(os::IndexKind::kHnsw);
-    } else if (name == "embedding") {
-      kinds |= static_cast<uint32_t>(os::IndexKind::kEmbedding);
-    } else {
+    const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
+    if (!part.has_value()) {
       throw py::value_error("kinds: \"" + name +
                             "\", expected \"heads\", \"lexical\", \"mean_pool\", \"hnsw\" or \"embedding\"");
     }
+    kinds |= {*part};
   }
-  if (kinds == 0) throw py::value_error("kinds: none, expected at least one");
+  if (kinds.empty()) throw py::value_error("kinds: none, expected at least one");
   return kinds;
 }
 
@@ -308,7 +301,7 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
   if (!page_query.is_none()) request.page_query = View<float>(page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
-  if (!request.head_queries.empty() && (request.kinds & static_cast<uint32_t>(os::IndexKind::kHeads)) != 0) {
+  if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
     CheckHeadQueries(self, head_queries, request.token_ids.size());
   }
   request.idf_weights = idf_weights;

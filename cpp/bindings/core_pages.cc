@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core_bindings.h"
-#include "everlong/index/fusion.h"
+#include "everlong/index/index_part.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
 
@@ -23,13 +23,11 @@ using store::Damage;
 using store::StoreStats;
 using store::VerifyReport;
 
-std::vector<std::string> PartNames(uint32_t found_by) {
+std::vector<std::string> PartNames(const index::IndexParts& parts) {
   std::vector<std::string> names;
-  if ((found_by & index::kFoundByHeads) != 0) names.emplace_back("heads");
-  if ((found_by & index::kFoundByLexical) != 0) names.emplace_back("lexical");
-  if ((found_by & index::kFoundByMeanPool) != 0) names.emplace_back("mean_pool");
-  if ((found_by & index::kFoundByHnsw) != 0) names.emplace_back("hnsw");
-  if ((found_by & index::kFoundByEmbedding) != 0) names.emplace_back("embedding");
+  for (const index::IndexPart part : index::kIndexParts) {
+    if (parts.Has(part)) names.emplace_back(NameOf(part));
+  }
   return names;
 }
 

@@ -1,48 +1,56 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "everlong/index/fusion.h"
+#include "everlong/index/index_part.h"
 
 namespace everlong::index {
 namespace {
 
 constexpr int32_t kPages = 2'000;  // searched
 
-uint32_t Bits(std::initializer_list<FoundBy> parts) {
-  uint32_t bits = 0;
-  for (const FoundBy part : parts) bits |= part;
-  return bits;
+TEST(IndexParts, AreNamedAndCollected) {
+  IndexParts collected;
+  for (const IndexPart part : kIndexParts) {
+    EXPECT_EQ(ParseIndexPart(NameOf(part)), part);
+    EXPECT_FALSE(collected.Has(part));
+    collected |= {part};
+    EXPECT_TRUE(collected.Has(part));
+  }
+  EXPECT_EQ(ParseIndexPart("head"), std::nullopt);
+  EXPECT_TRUE(IndexParts().empty());
+  EXPECT_NE(collected, IndexParts({IndexPart::kHeads}));
 }
 
 TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
   const std::vector<Ranking> rankings{
-      {kFoundByHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
-      {kFoundByMeanPool, {{30, 0.5F}, {10, 0.4F}}},
+      {IndexPart::kHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
+      {IndexPart::kMeanPool, {{30, 0.5F}, {10, 0.4F}}},
   };
   const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 3U);
   EXPECT_EQ(fused[0].page, 10);
   EXPECT_FLOAT_EQ(fused[0].score, 1.0F / 61 + 1.0F / 62);
-  EXPECT_EQ(fused[0].found_by, Bits({kFoundByHnsw, kFoundByMeanPool}));
+  EXPECT_EQ(fused[0].found_by, IndexParts({IndexPart::kHnsw, IndexPart::kMeanPool}));
   EXPECT_EQ(fused[1].page, 30);
   EXPECT_FLOAT_EQ(fused[1].score, 1.0F / 61 + 1.0F / 63);
   EXPECT_EQ(fused[2].page, 20);
   EXPECT_FLOAT_EQ(fused[2].score, 1.0F / 62);
-  EXPECT_EQ(fused[2].found_by, Bits({kFoundByHnsw}));
+  EXPECT_EQ(fused[2].found_by, IndexParts({IndexPart::kHnsw}));
 }
 
 TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
-  const std::vector<Ranking> rankings{{kFoundByHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
-                                      {kFoundByLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
-                                      {kFoundByEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
+  const std::vector<Ranking> rankings{{IndexPart::kHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
+                                      {IndexPart::kLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
+                                      {IndexPart::kEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
   const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 4U);
   const auto score = [&fused](int32_t page) { return std::ranges::find(fused, page, &FusedHit::page)->score; };
@@ -53,16 +61,16 @@ TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
 }
 
 TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
-  for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
+  for (const IndexPart part : {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding}) {
     float before = std::numeric_limits<float>::infinity();
     for (int percent = 100; percent >= 0; percent -= 5) {
       const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
       const auto fused = LogitFusion(ranking, kPages, 1);
       ASSERT_EQ(fused.size(), 1U);
-      EXPECT_LT(fused[0].score, before) << part << " at " << percent;
+      EXPECT_LT(fused[0].score, before) << NameOf(part) << " at " << percent;
       before = fused[0].score;
     }
-    EXPECT_EQ(before, 0) << part;
+    EXPECT_EQ(before, 0) << NameOf(part);
     EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, kPages, 1)[0].score, 0)
         << "a negative cosine";
     EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, kPages, 1)[0].score, 0)
@@ -71,15 +79,15 @@ TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
 }
 
 TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
-  for (const FoundBy part : {kFoundByHeads, kFoundByLexical, kFoundByEmbedding}) {
+  for (const IndexPart part : {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding}) {
     float before = std::numeric_limits<float>::infinity();
     for (const float unnamed : {0.0F, 1.0F, 2.0F, 5.0F, 8.0F, 10.0F}) {
       const std::vector<Ranking> ranking{{part, {{1, 10.0F}}, 30.0F, unnamed}};
       const float score = LogitFusion(ranking, kPages, 1)[0].score;
-      EXPECT_LT(score, before) << part << " beside " << unnamed;
+      EXPECT_LT(score, before) << NameOf(part) << " beside " << unnamed;
       before = score;
     }
-    EXPECT_EQ(before, 0) << part;
+    EXPECT_EQ(before, 0) << NameOf(part);
   }
 }
 
@@ -87,8 +95,8 @@ TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
 // thing to do elsewhere; scores as they were measured.
 TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
   const std::vector<Ranking> rankings{
-      {kFoundByHeads, {{7, 4.12F}, {20, 1.59F}, {21, 1.28F}, {22, 1.2F}, {1, 0.92F}}, 149.6F},
-      {kFoundByLexical,
+      {IndexPart::kHeads, {{7, 4.12F}, {20, 1.59F}, {21, 1.28F}, {22, 1.2F}, {1, 0.92F}}, 149.6F},
+      {IndexPart::kLexical,
        {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
        25.9F}};
   const auto fused = LogitFusion(rankings, kPages, 4);
@@ -99,7 +107,7 @@ TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
 // Two parts without an idea rank 64 pages of their own, flatly; the third sees its pages well.
 TEST(LogitFusion, APartThatSeesNothingYields) {
   std::vector<Ranking> rankings{
-      {kFoundByHeads, {}, 100.0F}, {kFoundByLexical, {}, 40.0F}, {kFoundByEmbedding, {}, 1.0F}};
+      {IndexPart::kHeads, {}, 100.0F}, {IndexPart::kLexical, {}, 40.0F}, {IndexPart::kEmbedding, {}, 1.0F}};
   for (int32_t rank = 0; rank < 64; ++rank) {
     const auto step = static_cast<float>(rank);
     rankings[0].hits.push_back({100 + rank, 1.0F - 0.01F * step});
@@ -119,10 +127,11 @@ TEST(LogitFusion, APartThatSeesNothingYields) {
 
 // Asked in other words than the text's: words and heads see a little in a page that the encoder has second.
 TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
-  const Ranking meaning{kFoundByEmbedding, {{1, 0.52F}, {2, 0.51F}, {3, 0.50F}}, 1.0F, 0.4F};
+  const Ranking meaning{IndexPart::kEmbedding, {{1, 0.52F}, {2, 0.51F}, {3, 0.50F}}, 1.0F, 0.4F};
   const auto all = [&meaning](float heads, float words) {
-    return std::vector<Ranking>{
-        {kFoundByHeads, {{2, heads}}, 100.0F}, {kFoundByLexical, {{2, words}, {4, words / 2}}, 100.0F}, meaning};
+    return std::vector<Ranking>{{IndexPart::kHeads, {{2, heads}}, 100.0F},
+                                {IndexPart::kLexical, {{2, words}, {4, words / 2}}, 100.0F},
+                                meaning};
   };
   const auto alone = LogitFusion(std::vector<Ranking>{meaning}, kPages, 10);
   const auto unheard = LogitFusion(all(0.1F, 5.0F), kPages, 10);
@@ -131,7 +140,7 @@ TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
     EXPECT_EQ(unheard[i].page, alone[i].page);
     EXPECT_EQ(unheard[i].score, alone[i].score);
   }
-  EXPECT_EQ(unheard[1].found_by, Bits({kFoundByHeads, kFoundByLexical, kFoundByEmbedding}));
+  EXPECT_EQ(unheard[1].found_by, IndexParts({IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding}));
   EXPECT_EQ(unheard[3].page, 4);
   EXPECT_EQ(unheard[3].score, 0);
 
@@ -143,8 +152,8 @@ TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
 }
 
 TEST(LogitFusion, TiesAndK) {
-  const std::vector<Ranking> rankings{{kFoundByHnsw, {{7, 1.0F}, {5, 1.0F}}},
-                                      {kFoundByMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
+  const std::vector<Ranking> rankings{{IndexPart::kHnsw, {{7, 1.0F}, {5, 1.0F}}},
+                                      {IndexPart::kMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
   const auto fused = LogitFusion(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
   EXPECT_EQ(fused[0].page, 5);
@@ -157,8 +166,8 @@ TEST(LogitFusion, TiesAndK) {
 }
 
 TEST(LogitFusion, APageCountsOnceInARanking) {
-  const std::vector<Ranking> twice{{kFoundByHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
-  const std::vector<Ranking> once{{kFoundByHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
+  const std::vector<Ranking> twice{{IndexPart::kHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
+  const std::vector<Ranking> once{{IndexPart::kHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
   const auto fused = LogitFusion(twice, kPages, 10);
   const auto expected = LogitFusion(once, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
@@ -185,24 +194,30 @@ std::vector<std::vector<int32_t>> PagesOf(const std::vector<PageGroup>& groups) 
 
 using Grouping = std::vector<std::vector<int32_t>>;
 
+constexpr IndexParts kByHeads{IndexPart::kHeads};
+constexpr IndexParts kByWords{IndexPart::kLexical};
+constexpr IndexParts kByBoth{IndexPart::kHeads, IndexPart::kLexical};
+
 TEST(MakeGroups, NeighboursMergeAndBestComesFirst) {
   const PageDirectory book = Book(40);
   const PageFilter every(40, true);
-  const std::vector<FusedHit> hits{{20, 0.9F, 1}, {5, 0.8F, 2}, {23, 0.7F, 2}, {39, 0.6F, 1}};
+  const std::vector<FusedHit> hits{
+      {20, 0.9F, kByHeads}, {5, 0.8F, kByWords}, {23, 0.7F, kByWords}, {39, 0.6F, kByHeads}};
   const auto groups = MakeGroups(hits, book, every, 1, 10, 10'000);
   EXPECT_EQ(PagesOf(groups), (Grouping{{19, 20, 21, 22, 23, 24}, {4, 5, 6}, {38, 39}}));
   EXPECT_EQ(groups[0].span, (TokenSpan{19 * 64, 25 * 64}));
   EXPECT_EQ(groups[0].stream, 1);
   EXPECT_EQ(groups[0].score, 0.9F);
-  EXPECT_EQ(groups[0].found_by, 3U);
-  EXPECT_EQ(groups[1].found_by, 2U);
+  EXPECT_EQ(groups[0].found_by, kByBoth);
+  EXPECT_EQ(groups[1].found_by, kByWords);
   EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 0, 10, 10'000)), (Grouping{{20}, {5}, {23}, {39}}));
 }
 
 TEST(MakeGroups, EveryPageKeepsItsOwnScore) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   // 21 comes when no group is left, and is a page of one all the same.
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {11, 0.7F, 1}, {30, 0.6F, 1}, {21, 0.5F, 1}};
+  const std::vector<FusedHit> hits{
+      {10, 0.9F, kByHeads}, {20, 0.8F, kByHeads}, {11, 0.7F, kByHeads}, {30, 0.6F, kByHeads}, {21, 0.5F, kByHeads}};
   const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 2, 10'000);
   ASSERT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
   EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, 0.7F, kNone}));
@@ -216,36 +231,40 @@ TEST(MakeGroups, AHitFarBelowTheGroupThatItTouchesAddsNothing) {
   const PageDirectory book = Book(40);
   const PageFilter every(40, true);
   // A table: what else is named shares a digit or two with the question.
-  const std::vector<FusedHit> table{{10, 5.6F, 1}, {11, 0.7F, 2}, {9, 0.6F, 1}, {13, 0.5F, 1}, {7, 0.4F, 1}};
+  const std::vector<FusedHit> table{
+      {10, 5.6F, kByHeads}, {11, 0.7F, kByWords}, {9, 0.6F, kByHeads}, {13, 0.5F, kByHeads}, {7, 0.4F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11}}));
   EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 0, 4, 10'000)), (Grouping{{10}, {13}, {7}}));
   EXPECT_EQ(PagesOf(MakeGroups(table, book, every, 2, 4, 10'000)), (Grouping{{8, 9, 10, 11, 12}}));
   EXPECT_EQ(MakeGroups(table, book, every, 1, 4, 10'000)[0].scores, (std::vector<float>{0.6F, 5.6F, 0.7F}));
-  EXPECT_EQ(MakeGroups(table, book, every, 1, 4, 10'000)[0].found_by, 1U);
+  EXPECT_EQ(MakeGroups(table, book, every, 1, 4, 10'000)[0].found_by, kByHeads);
   // A statement that runs on beyond the neighbours of its first page.
-  const std::vector<FusedHit> statement{{10, 13.5F, 1}, {12, 8.4F, 1}, {14, 4.4F, 1}};
+  const std::vector<FusedHit> statement{{10, 13.5F, kByHeads}, {12, 8.4F, kByHeads}, {14, 4.4F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(statement, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11, 12, 13}}));
   // The room that it leaves is another group's; two groups that it lies between stay two.
-  const std::vector<FusedHit> apart{{10, 9.0F, 1}, {14, 8.0F, 1}, {12, 0.5F, 1}, {30, 0.4F, 1}};
+  const std::vector<FusedHit> apart{
+      {10, 9.0F, kByHeads}, {14, 8.0F, kByHeads}, {12, 0.5F, kByHeads}, {30, 0.4F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(apart, book, every, 1, 4, 8 * 64)), (Grouping{{9, 10, 11}, {13, 14, 15}, {29, 30}}));
   // Nothing stands out; a cosine may be below 0.
-  const std::vector<FusedHit> alike{{10, 0.7F, 1}, {11, 0.6F, 1}, {12, 0.5F, 1}};
+  const std::vector<FusedHit> alike{{10, 0.7F, kByHeads}, {11, 0.6F, kByHeads}, {12, 0.5F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(alike, book, every, 1, 4, 10'000)), (Grouping{{9, 10, 11, 12, 13}}));
-  const std::vector<FusedHit> below{{10, -0.1F, 1}, {11, -0.1F, 1}, {12, -0.2F, 1}};
+  const std::vector<FusedHit> below{{10, -0.1F, kByHeads}, {11, -0.1F, kByHeads}, {12, -0.2F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(below, book, every, 0, 4, 10'000)), (Grouping{{10, 11}}));
 }
 
 TEST(MakeGroups, AHitMayJoinTwoGroups) {
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}, {14, 0.7F, 1}, {12, 0.6F, 2}};
+  const std::vector<FusedHit> hits{
+      {10, 0.9F, kByHeads}, {30, 0.8F, kByHeads}, {14, 0.7F, kByHeads}, {12, 0.6F, kByWords}};
   EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 0, 10, 10'000)),
             (Grouping{{10}, {30}, {14}, {12}}));
   const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 10, 10'000);
   EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12, 13, 14, 15}, {29, 30, 31}}));
-  EXPECT_EQ(groups[0].found_by, 3U);
+  EXPECT_EQ(groups[0].found_by, kByBoth);
 }
 
 TEST(MakeGroups, EndsAtTheFirstHitThatNeedsOneGroupTooMany) {
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {11, 0.8F, 1}, {30, 0.7F, 1}, {13, 0.6F, 1}};
+  const std::vector<FusedHit> hits{
+      {10, 0.9F, kByHeads}, {11, 0.8F, kByHeads}, {30, 0.7F, kByHeads}, {13, 0.6F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 1, 10'000)), (Grouping{{9, 10, 11, 12}}));
   EXPECT_TRUE(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 0, 10'000).empty());
 }
@@ -254,10 +273,11 @@ TEST(MakeGroups, AHitInsideTheBestGroupWidensItStillWhenAllGroupsAreTaken) {
   const PageDirectory book = Book(40);
   const PageFilter every(40, true);
   // 13 continues the group of 10 but is no page of it when its turn comes; 11 is one.
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {20, 0.8F, 1}, {30, 0.7F, 1}, {13, 0.6F, 1}, {11, 0.5F, 2}};
+  const std::vector<FusedHit> hits{
+      {10, 0.9F, kByHeads}, {20, 0.8F, kByHeads}, {30, 0.7F, kByHeads}, {13, 0.6F, kByHeads}, {11, 0.5F, kByWords}};
   const auto groups = MakeGroups(hits, book, every, 1, 2, 10'000);
   EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
-  EXPECT_EQ(groups[0].found_by, 3U);
+  EXPECT_EQ(groups[0].found_by, kByBoth);
   std::vector<FusedHit> second = hits;
   second.back().page = 21;
   EXPECT_EQ(PagesOf(MakeGroups(second, book, every, 1, 2, 10'000)), (Grouping{{9, 10, 11}, {19, 20, 21}}))
@@ -267,7 +287,7 @@ TEST(MakeGroups, AHitInsideTheBestGroupWidensItStillWhenAllGroupsAreTaken) {
 }
 
 TEST(MakeGroups, BudgetCutsToTheBestPagesSurroundings) {
-  const std::vector<FusedHit> hits{{10, 0.9F, 1}, {30, 0.8F, 1}};
+  const std::vector<FusedHit> hits{{10, 0.9F, kByHeads}, {30, 0.8F, kByHeads}};
   const PageDirectory book = Book(40);
   const PageFilter every(40, true);
   EXPECT_TRUE(MakeGroups(hits, book, every, 2, 4, 63).empty());
@@ -289,7 +309,8 @@ TEST(MakeGroups, NothingIsTakenThatMayNotBe) {
   directory.ForgetBlock(0);
   PageFilter filter(12, true);
   filter.Set(8, false);
-  const std::vector<FusedHit> hits{{5, 0.9F, 1}, {2, 0.8F, 1}, {8, 0.7F, 1}, {10, 0.6F, 1}, {3, 0.5F, 1}};
+  const std::vector<FusedHit> hits{
+      {5, 0.9F, kByHeads}, {2, 0.8F, kByHeads}, {8, 0.7F, kByHeads}, {10, 0.6F, kByHeads}, {3, 0.5F, kByHeads}};
   EXPECT_EQ(PagesOf(MakeGroups(hits, directory, filter, 2, 9, 10'000)), (Grouping{{3, 4, 5}, {9, 10, 11}}));
 }
 
@@ -390,7 +411,7 @@ Question RandomQuestion(uint32_t seed) {
   std::ranges::shuffle(order, random);
   order.resize(std::min<size_t>(order.size(), 1 + random() % 20));
   float score = 1.0F;
-  for (const int32_t page : order) question.hits.push_back({page, score *= 0.9F, 1U << (random() % 4)});
+  for (const int32_t page : order) question.hits.push_back({page, score *= 0.9F, {kIndexParts[random() % 4]}});
   question.neighbours = static_cast<int32_t>(random() % 4);
   return question;
 }

@@ -19,6 +19,9 @@
 
 namespace everlong::os {
 
+using index::IndexPart;
+using index::IndexParts;
+
 inline constexpr int32_t kLayers = 2;
 inline constexpr int32_t kKvHeads = 2;
 inline constexpr int32_t kDim = 8;

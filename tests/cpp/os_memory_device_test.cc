@@ -35,7 +35,7 @@ struct TwoMemories {
     for (const Block& block : on_host.blocks) {
       const Question question = QuestionFor(block, block.span.size() - 1, 1.0F);
       SearchRequest request = question.Request();
-      request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+      request.kinds = {IndexPart::kHeads};
       request.max_groups = 100;
       request.filter = filter;
       const auto expected = on_host.memory->Search(request);

@@ -55,13 +55,13 @@ TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) 
       Question question = QuestionFor(words, words.span.size() - 1, 4.0F);
       question.head_queries = QuestionFor(keys, keys.span.size() - 1, 4.0F).head_queries;
       SearchRequest request = question.Request();
-      for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kLexical}) {
-        request.kinds = static_cast<uint32_t>(kind);
+      for (const IndexPart kind : {IndexPart::kHeads, IndexPart::kLexical}) {
+        request.kinds = {kind};
         const auto alone = filled.memory->Search(request);
         ASSERT_TRUE(alone.ok()) << alone.status().ToString();
         EXPECT_EQ(alone->agreed, !alone->groups.empty()) << "one index agrees with itself";
       }
-      request.kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
+      request.kinds = {IndexPart::kHeads, IndexPart::kLexical};
       const auto both = filled.memory->Search(request);
       ASSERT_TRUE(both.ok()) << both.status().ToString();
       agreed += both->agreed ? 1 : 0;
@@ -85,7 +85,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
     question.ids.push_back(other.ids[0]);
     question.head_queries.insert(question.head_queries.end(), other.head_queries.begin(), other.head_queries.end());
     SearchRequest request = question.Request();
-    request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+    request.kinds = {IndexPart::kHeads};
     request.neighbours = 0;
     request.max_groups = 100;
     request.token_budget = 10000;
@@ -97,7 +97,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
     EXPECT_GT(best.span.end, block.span.begin + token);
     EXPECT_EQ(best.stream, block.stream);
     EXPECT_EQ(best.source, block.source);
-    EXPECT_EQ(best.found_by, static_cast<uint32_t>(index::kFoundByHeads));
+    EXPECT_EQ(best.found_by, IndexParts({IndexPart::kHeads}));
 
     const std::vector<float> weights = filled.memory->Idf(question.ids);
     std::vector<double> mass = ReferenceMass(filled.blocks, pages, question, weights);
@@ -144,7 +144,7 @@ TEST(OsMemorySearchTest, LexicalFindsTheRareToken) {
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->groups.size(), 1U);
   EXPECT_EQ(result->groups[0].span, (TokenSpan{24, 36})) << "page [28, 32) and its neighbours, also of the next block";
-  EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(index::kFoundByLexical));
+  EXPECT_EQ(result->groups[0].found_by, IndexParts({IndexPart::kLexical}));
   EXPECT_EQ(result->top_mass, 0);
   EXPECT_EQ(result->decisiveness, 0);
   const std::vector<float> idf = memory->Idf(ids);
@@ -165,7 +165,7 @@ TEST(OsMemorySearchTest, FusionNamesEveryPartThatFoundThePage) {
   EXPECT_EQ(best.stream, block.stream);
   EXPECT_LE(best.span.begin, block.span.end - 1);
   EXPECT_GE(best.span.end, block.span.end);
-  EXPECT_EQ(best.found_by, static_cast<uint32_t>(index::kFoundByHeads | index::kFoundByLexical));
+  EXPECT_EQ(best.found_by, IndexParts({IndexPart::kHeads, IndexPart::kLexical}));
 }
 
 TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
@@ -181,12 +181,12 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
     }
     return mean;
   };
-  const auto check_by = [&](const Block& wanted, IndexKind kind, index::FoundBy part) {
+  const auto check_by = [&](const Block& wanted, IndexPart part) {
     const std::vector<double> mean = mean_of(wanted);
     const std::vector<float> query(mean.begin(), mean.end());
     SearchRequest request;
     request.mean_query = query;
-    request.kinds = static_cast<uint32_t>(kind);
+    request.kinds = {part};
     request.neighbours = 0;
     request.max_groups = 1;
     const auto result = filled.memory->Search(request);
@@ -194,11 +194,11 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
     ASSERT_EQ(result->groups.size(), 1U);
     EXPECT_EQ(result->groups[0].pages.front().block, wanted.id);
     EXPECT_NEAR(result->groups[0].score, 1.0, 1e-5);
-    EXPECT_EQ(result->groups[0].found_by, static_cast<uint32_t>(part));
+    EXPECT_EQ(result->groups[0].found_by, request.kinds);
   };
   const auto check = [&](const Block& wanted) {
-    check_by(wanted, IndexKind::kMeanPool, index::kFoundByMeanPool);
-    check_by(wanted, IndexKind::kHnsw, index::kFoundByHnsw);
+    check_by(wanted, IndexPart::kMeanPool);
+    check_by(wanted, IndexPart::kHnsw);
   };
   check(filled.blocks[4]);
   std::mt19937_64 random(80);
@@ -309,12 +309,12 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
     }
     ASSERT_GT(kept, 0U);
     ASSERT_LT(kept, filled.blocks.size());
-    for (const IndexKind kind : {IndexKind::kHeads, IndexKind::kMeanPool, IndexKind::kHnsw}) {
+    for (const IndexPart kind : {IndexPart::kHeads, IndexPart::kMeanPool, IndexPart::kHnsw}) {
       for (const Block& block : filled.blocks) {
         const Question question = QuestionFor(block, block.span.size() - 1, 1.0F);
         SearchRequest request = question.Request();
         request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
-        request.kinds = static_cast<uint32_t>(kind);
+        request.kinds = {kind};
         request.idf_weights = false;
         request.max_groups = 100;
         request.token_budget = 10000;
@@ -343,7 +343,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
     for (const Block& asked : filled.blocks) {
       SearchRequest request;
       request.token_ids = asked.ids;
-      request.kinds = static_cast<uint32_t>(IndexKind::kLexical);
+      request.kinds = {IndexPart::kLexical};
       request.neighbours = 0;
       request.max_groups = 1000;
       request.token_budget = 10000;
@@ -377,7 +377,10 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
   const Question question = QuestionFor(filled.blocks[5], 0, 1.0F);
   SearchRequest request = question.Request();
   request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
-  for (const uint32_t kinds : {1U, 2U, 4U, 8U, 15U}) {
+  for (const IndexParts& kinds :
+       {IndexParts({IndexPart::kHeads}), IndexParts({IndexPart::kLexical}), IndexParts({IndexPart::kMeanPool}),
+        IndexParts({IndexPart::kHnsw}),
+        IndexParts({IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool, IndexPart::kHnsw})}) {
     request.kinds = kinds;
     request.filter = {};
     EXPECT_FALSE(filled.memory->Search(request)->groups.empty());
@@ -424,7 +427,7 @@ TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   SearchRequest request = question.Request();
   const std::vector<float> page_query{1.0F, 2.0F, 3.0F};
   request.page_query = page_query;
-  request.kinds |= static_cast<uint32_t>(IndexKind::kEmbedding);
+  request.kinds |= {IndexPart::kEmbedding};
   request.token_budget = INT64_MAX;
   request.max_groups = static_cast<int32_t>(filled.memory->Pages().size()) + 1;
   const auto all = filled.memory->Search(request);
@@ -447,8 +450,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     change(request);
     EXPECT_EQ(filled.memory->Search(request).status().code(), StatusCode::kInvalidArgument);
   };
-  refuses([](SearchRequest& r) { r.kinds = 0; });
-  refuses([](SearchRequest& r) { r.kinds = 32; });
+  refuses([](SearchRequest& r) { r.kinds = {}; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
   refuses([](SearchRequest& r) { r.token_budget = 0; });
@@ -457,7 +459,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
   refuses([&](SearchRequest& r) { r.head_queries = wrong_size; });
   refuses([&](SearchRequest& r) {
     r.mean_query = wrong_size;
-    r.kinds = static_cast<uint32_t>(IndexKind::kMeanPool);
+    r.kinds = {IndexPart::kMeanPool};
   });
   const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->Search({});
   ASSERT_TRUE(nothing.ok());
@@ -512,7 +514,7 @@ TEST(OsMemorySearchTest, FindsWhatArchiveSpanWrote) {
     for (int64_t token = 0; token < kTokens; token += 5) {
       const Question question = QuestionFor(block, token, 4.0F);
       SearchRequest request = question.Request();
-      request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+      request.kinds = {IndexPart::kHeads};
       request.neighbours = 0;
       request.max_groups = 1;
       const auto result = memory->Search(request);

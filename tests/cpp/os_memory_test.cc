@@ -170,9 +170,9 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
 TEST(OsMemoryTest, AMeanQueryIsOneVector) {
   const Filled filled = FilledInRam(37, 3);
   const std::vector<float> two(static_cast<size_t>(2 * kKvHeads * kDim), 1.0F);
-  for (const IndexKind kind : {IndexKind::kMeanPool, IndexKind::kHnsw}) {
+  for (const IndexPart kind : {IndexPart::kMeanPool, IndexPart::kHnsw}) {
     SearchRequest request;
-    request.kinds = static_cast<uint32_t>(kind);
+    request.kinds = {kind};
     request.mean_query = two;
     const Status refused = filled.memory->Search(request).status();
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
@@ -391,7 +391,7 @@ TEST(OsMemoryTest, ForgottenBlocksAreGoneAndTheRestIsFoundStill) {
   const int64_t token = kept.span.size() - 1;
   const Question question = QuestionFor(kept, token, 4.0F);
   SearchRequest request = question.Request();
-  request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+  request.kinds = {IndexPart::kHeads};
   request.neighbours = 0;
   const auto result = filled.memory->Search(request);
   ASSERT_TRUE(result.ok());
@@ -531,7 +531,7 @@ TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   SearchRequest request = question.Request();
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
   request.mean_query = mean_query;
-  request.kinds |= static_cast<uint32_t>(IndexKind::kMeanPool);
+  request.kinds |= {IndexPart::kMeanPool};
   const auto result = reader->Search(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_FALSE(result->groups.empty());
@@ -563,7 +563,7 @@ TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
     for (size_t i = 0; i < found->groups.size(); ++i) EXPECT_EQ(found->groups[i].pages, expected->groups[i].pages);
     EXPECT_NEAR(found->top_mass, expected->top_mass, 1e-5);
     SearchRequest words = question.Request();
-    words.kinds = static_cast<uint32_t>(IndexKind::kLexical);
+    words.kinds = {IndexPart::kLexical};
     ExpectSame(*filled.memory->Search(words), *fresh->Search(words));
   }
 }
@@ -583,7 +583,7 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
   SearchRequest request;
   request.mean_query = mean_query;
-  request.kinds = static_cast<uint32_t>(IndexKind::kHnsw);
+  request.kinds = {IndexPart::kHnsw};
   {
     const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 31, 20);
     ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 8, true}).ok());
@@ -712,7 +712,7 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
     const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
     SearchRequest request;
     request.mean_query = mean_query;
-    request.kinds = static_cast<uint32_t>(IndexKind::kMeanPool) | static_cast<uint32_t>(IndexKind::kHnsw);
+    request.kinds = {IndexPart::kMeanPool, IndexPart::kHnsw};
     while (!stop) {
       const Status found = filled.memory->Search(request).status();
       // What is damaged may be met before it is dropped.
@@ -792,7 +792,7 @@ TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
       while (!stop) {
         SearchRequest request = question.Request();
         request.mean_query = mean_query;
-        request.kinds |= static_cast<uint32_t>(IndexKind::kMeanPool);
+        request.kinds |= {IndexPart::kMeanPool};
         const auto result = memory->Search(request);
         const auto ids = memory->TokenIds(0, {0, 12});
         const auto end = memory->StreamEnd(0);

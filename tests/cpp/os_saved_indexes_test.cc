@@ -116,7 +116,7 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
   const Question question = QuestionFor(blocks[3], 0, 2);
   const auto search = [&](const Memory& memory) {
     SearchRequest request = question.Request();
-    request.kinds = static_cast<uint32_t>(IndexKind::kHeads);
+    request.kinds = {IndexPart::kHeads};
     return memory.Search(request).value();
   };
   const auto memory = Memory::Open(folder.path(), true).value();

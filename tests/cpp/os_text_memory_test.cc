@@ -43,7 +43,7 @@ Twins MakeTwins(std::unique_ptr<Memory> text, uint64_t seed) {
 SearchRequest ByWords(const std::vector<int32_t>& ids) {
   SearchRequest request;
   request.token_ids = ids;
-  request.kinds = static_cast<uint32_t>(IndexKind::kLexical);
+  request.kinds = {IndexPart::kLexical};
   return request;
 }
 
@@ -119,10 +119,10 @@ TEST(OsTextMemoryTest, RefusesKeysAndValuesAndWhatNeedsThem) {
   std::mt19937_64 random(5);
   EXPECT_EQ(Append(memory, RandomBlock(random, 9, 0, 6)).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(memory.SetRetrievalHeads(kHeads).code(), StatusCode::kInvalidArgument);
-  for (const IndexKind kind : {IndexKind::kMeanPool, IndexKind::kHnsw}) {
+  for (const IndexPart kind : {IndexPart::kMeanPool, IndexPart::kHnsw}) {
     SearchRequest request = ByWords(block.ids);
     const std::vector<float> query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
-    request.kinds = static_cast<uint32_t>(kind);
+    request.kinds = {kind};
     request.mean_query = query;
     EXPECT_EQ(memory.Search(request).status().code(), StatusCode::kInvalidArgument);
   }

@@ -5,6 +5,7 @@
 
 #include "best_first.h"
 #include "everlong/index/fusion.h"
+#include "everlong/index/index_part.h"
 
 namespace everlong::index {
 namespace {
@@ -12,23 +13,23 @@ namespace {
 // The weights of a conditional logit, fitted by benchmarks/fit_fusion.py to all three parts and to every two of them at
 // once: over the 64 best pages of each, for the 324 questions of the development set (211 paraphrases, 113 drawn facts;
 // everlong.eval.development, benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and MiniLM.
-std::optional<double> WeightOf(FoundBy part) {
+std::optional<double> WeightOf(IndexPart part) {
   switch (part) {
-    case kFoundByHeads:
+    case IndexPart::kHeads:
       return 27.3;
-    case kFoundByLexical:
+    case IndexPart::kLexical:
       return 6.74;
-    case kFoundByEmbedding:
+    case IndexPart::kEmbedding:
       return 38.3;
-    case kFoundByMeanPool:
-    case kFoundByHnsw:
+    case IndexPart::kMeanPool:
+    case IndexPart::kHnsw:
       return std::nullopt;
   }
   return std::nullopt;
 }
 
 // The parts that find what is asked for in its own words.
-constexpr uint32_t kInSoManyWords = kFoundByHeads | kFoundByLexical;
+constexpr IndexParts kInSoManyWords = {IndexPart::kHeads, IndexPart::kLexical};
 
 // What the best page must have of the evidence of these parts, for each of them, so that they are heard beside the
 // encoder: of greatest likelihood on the same questions, behind 131,086 tokens and behind a million. In a longer
@@ -59,7 +60,7 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   struct Sum {
     double in_words = 0;  // evidence
     double otherwise = 0;
-    uint32_t found_by = 0;
+    IndexParts found_by;
     size_t last_ranking = SIZE_MAX;
   };
   std::unordered_map<int32_t, Sum> sums;
@@ -67,17 +68,17 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   double least = 0;
   bool by_meaning = false;
   for (size_t ranking = 0; ranking < rankings.size(); ++ranking) {
-    const FoundBy part = rankings[ranking].part;
-    const bool in_words = (part & kInSoManyWords) != 0;
+    const IndexPart part = rankings[ranking].part;
+    const bool in_words = kInSoManyWords.Has(part);
     if (in_words) least += LeastEvidence(pages);
-    by_meaning = by_meaning || part == kFoundByEmbedding;
+    by_meaning = by_meaning || part == IndexPart::kEmbedding;
     const std::vector<Hit>& hits = rankings[ranking].hits;
     for (size_t rank = 1; rank <= hits.size(); ++rank) {
       Sum& sum = sums[hits[rank - 1].page];
       if (sum.last_ranking == ranking) continue;
       sum.last_ranking = ranking;
       (in_words ? sum.in_words : sum.otherwise) += Evidence(rankings[ranking], rank);
-      sum.found_by |= part;
+      sum.found_by |= {part};
       best_in_words = std::max(best_in_words, sum.in_words);
     }
   }

@@ -100,15 +100,15 @@ std::optional<Memory::State::SavedHeads> Memory::State::LoadHeads(const std::vec
   return SavedHeads{std::move(loaded).value(), blocks_kept};
 }
 
-std::unique_ptr<index::VectorIndex> Memory::State::LoadBlockIndex(IndexKind kind) {
-  const char* const name = kind == IndexKind::kHnsw ? kHnswFile : kMeanPoolFile;
+std::unique_ptr<index::VectorIndex> Memory::State::LoadBlockIndex(index::IndexPart kind) {
+  const char* const name = kind == index::IndexPart::kHnsw ? kHnswFile : kMeanPoolFile;
   const int32_t dimension = layout.kv_heads * layout.head_dim;
   const std::optional<Coverage> coverage = CoverageOf(name, std::to_string(dimension));
   if (!coverage) return nullptr;
   const SavedIndex saved = *Saved(name);
   auto loaded =
-      Covered(kind == IndexKind::kHnsw ? index::LoadHnswIndex(saved.file()) : index::LoadFlatIndex(saved.file()), saved,
-              *coverage);
+      Covered(kind == index::IndexPart::kHnsw ? index::LoadHnswIndex(saved.file()) : index::LoadFlatIndex(saved.file()),
+              saved, *coverage);
   if (loaded.ok() && (*loaded)->dimension() != dimension) loaded = CorruptError("it holds vectors of another size");
   if (!loaded.ok()) {
     Say(name, loaded.status());

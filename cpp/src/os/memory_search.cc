@@ -7,24 +7,20 @@
 #include <utility>
 
 #include "everlong/index/fusion.h"
+#include "everlong/index/index_part.h"
 #include "everlong/os/memory.h"
 #include "memory_state.h"
 
 namespace everlong::os {
 namespace {
 
+using index::IndexPart;
+
 // Hits that each kind contributes to the fusion; the tail of a ranking is noise.
 constexpr int32_t kCandidates = 64;
-constexpr uint32_t kHeads = static_cast<uint32_t>(IndexKind::kHeads);
-constexpr uint32_t kLexical = static_cast<uint32_t>(IndexKind::kLexical);
-constexpr uint32_t kMeanPool = static_cast<uint32_t>(IndexKind::kMeanPool);
-constexpr uint32_t kHnsw = static_cast<uint32_t>(IndexKind::kHnsw);
-constexpr uint32_t kEmbedding = static_cast<uint32_t>(IndexKind::kEmbedding);
 
 Status CheckRequest(const SearchRequest& request) {
-  if (request.kinds == 0 || (request.kinds & ~(kHeads | kLexical | kMeanPool | kHnsw | kEmbedding)) != 0) {
-    return InvalidArgumentError("kinds is " + std::to_string(request.kinds) + ", expected bits of IndexKind");
-  }
+  if (request.kinds.empty()) return InvalidArgumentError("kinds: none, expected at least one");
   if (request.max_groups < 1) {
     return InvalidArgumentError("max_groups is " + std::to_string(request.max_groups) + ", expected at least 1");
   }
@@ -46,7 +42,7 @@ float ScoreOfUnnamed(std::span<const index::Hit> hits, int32_t count) {
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
   hits.reserve(ranking.hits.size());
-  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, ranking.part});
+  for (const index::Hit& hit : ranking.hits) hits.push_back({hit.page, hit.score, {ranking.part}});
   return hits;
 }
 
@@ -84,7 +80,7 @@ Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std:
         return block != blocks.end() && page < block->second.count && filter.Allows(block->second.first + page);
       }));
   index::Ranking ranking;
-  ranking.part = index::kFoundByEmbedding;
+  ranking.part = IndexPart::kEmbedding;
   for (const PageVectors::Found& page : found) {
     ranking.hits.push_back({blocks.at(page.block).first + page.page, page.score});
   }
@@ -94,11 +90,11 @@ Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std:
 
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
-  const bool by_heads = (request.kinds & kHeads) != 0 && !request.head_queries.empty();
-  const bool by_lexical = (request.kinds & kLexical) != 0 && !request.token_ids.empty();
-  const bool by_mean_pool = (request.kinds & kMeanPool) != 0 && !request.mean_query.empty();
-  const bool by_hnsw = (request.kinds & kHnsw) != 0 && !request.mean_query.empty();
-  const bool by_embedding = (request.kinds & kEmbedding) != 0 && !request.page_query.empty();
+  const bool by_heads = request.kinds.Has(IndexPart::kHeads) && !request.head_queries.empty();
+  const bool by_lexical = request.kinds.Has(IndexPart::kLexical) && !request.token_ids.empty();
+  const bool by_mean_pool = request.kinds.Has(IndexPart::kMeanPool) && !request.mean_query.empty();
+  const bool by_hnsw = request.kinds.Has(IndexPart::kHnsw) && !request.mean_query.empty();
+  const bool by_embedding = request.kinds.Has(IndexPart::kEmbedding) && !request.page_query.empty();
   if ((by_mean_pool || by_hnsw) && state_->text_alone()) {
     return InvalidArgumentError("mean_query is given, expected none: a memory of text alone has no keys");
   }
@@ -132,22 +128,22 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
           std::min(kMaxDecisiveness, hits[0].score / std::max(second, std::numeric_limits<float>::min()));
     }
     const float unnamed = ScoreOfUnnamed(hits, candidates);
-    rankings.push_back({index::kFoundByHeads, std::move(hits), all, unnamed});
+    rankings.push_back({IndexPart::kHeads, std::move(hits), all, unnamed});
   }
   if (by_lexical) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits, s.lexical->Search(request.token_ids, candidates, filter));
     const float unnamed = ScoreOfUnnamed(hits, candidates);
-    rankings.push_back({index::kFoundByLexical, std::move(hits), s.lexical->WholeScore(request.token_ids), unnamed});
+    rankings.push_back({IndexPart::kLexical, std::move(hits), s.lexical->WholeScore(request.token_ids), unnamed});
   }
   if (by_mean_pool) {
     EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
                               s.RankBlocks(*s.mean_pool, request.mean_query, candidates, filter));
-    ranking.part = index::kFoundByMeanPool;
+    ranking.part = IndexPart::kMeanPool;
     rankings.push_back(std::move(ranking));
   }
   if (by_hnsw) {
     EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, s.RankBlocks(*s.hnsw, request.mean_query, candidates, filter));
-    ranking.part = index::kFoundByHnsw;
+    ranking.part = IndexPart::kHnsw;
     rankings.push_back(std::move(ranking));
   }
   if (by_embedding) {

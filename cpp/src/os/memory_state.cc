@@ -362,8 +362,8 @@ Memory::State::PayloadKeys Memory::State::DecodePayloadKeys(std::span<const std:
   return keys;
 }
 
-Status Memory::State::BuildBlockIndex(IndexKind kind) {
-  std::unique_ptr<index::VectorIndex>& wanted = kind == IndexKind::kHnsw ? hnsw : mean_pool;
+Status Memory::State::BuildBlockIndex(index::IndexPart kind) {
+  std::unique_ptr<index::VectorIndex>& wanted = kind == index::IndexPart::kHnsw ? hnsw : mean_pool;
   {
     const std::shared_lock reading(guard);
     if (wanted != nullptr) return OkStatus();
@@ -373,8 +373,8 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
   const int32_t dimension = layout.kv_heads * layout.head_dim;
   std::unique_ptr<index::VectorIndex> built = LoadBlockIndex(kind);
   if (built == nullptr) {
-    built = kind == IndexKind::kHnsw ? index::MakeHnswIndex({.dimension = dimension})
-                                     : index::MakeFlatIndex({.dimension = dimension});
+    built = kind == index::IndexPart::kHnsw ? index::MakeHnswIndex({.dimension = dimension})
+                                            : index::MakeFlatIndex({.dimension = dimension});
   }
   const std::vector<int64_t> ids = built->ids();
   const std::set<int64_t> known(ids.begin(), ids.end());
@@ -385,7 +385,7 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
         return keys == nullptr ? OkStatus() : AddDirection(*built, block.id, keys->mean_pool_sum);
       }));
   const std::unique_lock changing(guard);
-  if (!missing.empty()) unsaved.insert(kind == IndexKind::kHnsw ? kHnswFile : kMeanPoolFile);
+  if (!missing.empty()) unsaved.insert(kind == index::IndexPart::kHnsw ? kHnswFile : kMeanPoolFile);
   wanted = std::move(built);
   TellIndexBytes();
   return OkStatus();
@@ -393,8 +393,8 @@ Status Memory::State::BuildBlockIndex(IndexKind kind) {
 
 Result<std::shared_lock<FairSharedMutex>> Memory::State::LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw) {
   while (true) {
-    if (with_mean_pool) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kMeanPool));
-    if (with_hnsw) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(IndexKind::kHnsw));
+    if (with_mean_pool) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(index::IndexPart::kMeanPool));
+    if (with_hnsw) EVERLONG_RETURN_IF_ERROR(BuildBlockIndex(index::IndexPart::kHnsw));
     std::shared_lock reading(guard);
     // A repair may have dropped them before the lock was had.
     if ((!with_mean_pool || mean_pool != nullptr) && (!with_hnsw || hnsw != nullptr)) return reading;

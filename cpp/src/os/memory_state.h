@@ -21,6 +21,7 @@
 #include "everlong/base/status.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/heads_index.h"
+#include "everlong/index/index_part.h"
 #include "everlong/index/lexical_index.h"
 #include "everlong/index/page_directory.h"
 #include "everlong/index/page_filter.h"
@@ -184,7 +185,7 @@ struct Memory::State {
   };
   [[nodiscard]] std::optional<SavedHeads> LoadHeads(const std::vector<index::RetrievalHead>& of,
                                                     index::HeadsOptions options);
-  [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(IndexKind kind);
+  [[nodiscard]] std::unique_ptr<index::VectorIndex> LoadBlockIndex(index::IndexPart kind);
   [[nodiscard]] PageVectors LoadPageVectors(const PageVectorOptions& options);
   Status SaveIndexes();
   // What index/ has of forgotten blocks goes; what it has of others stays, also for an encoder that is not loaded.
@@ -204,7 +205,7 @@ struct Memory::State {
   // Whether there is an index over the sums of keys.
   [[nodiscard]] bool NeedsSums() const { return mean_pool != nullptr || hnsw != nullptr; }
   // Reads every block's last layer for the index that kMeanPool or kHnsw names, once.
-  Status BuildBlockIndex(IndexKind kind);
+  Status BuildBlockIndex(index::IndexPart kind);
   // `guard`, shared, with those of the two indexes there that are asked for.
   Result<std::shared_lock<FairSharedMutex>> LockWithBlockIndexes(bool with_mean_pool, bool with_hnsw);
 

@@ -6,22 +6,14 @@
 #include <vector>
 
 #include "everlong/base/token_span.h"
+#include "everlong/index/index_part.h"
 #include "everlong/index/page_directory.h"
 #include "everlong/index/page_filter.h"
 
 namespace everlong::index {
 
-// Which parts found a page; a bit set.
-enum FoundBy : uint32_t {
-  kFoundByHeads = 1U,
-  kFoundByLexical = 2U,
-  kFoundByMeanPool = 4U,
-  kFoundByHnsw = 8U,
-  kFoundByEmbedding = 16U
-};
-
 struct Ranking {
-  FoundBy part = kFoundByHeads;
+  IndexPart part = IndexPart::kHeads;
   std::vector<Hit> hits;  // best first
   // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
   // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
@@ -33,8 +25,8 @@ struct Ranking {
 
 struct FusedHit {
   int32_t page = 0;
-  float score = 0;        // log of the odds of this page against one that no part names
-  uint32_t found_by = 0;  // FoundBy bits
+  float score = 0;  // log of the odds of this page against one that no part names
+  IndexParts found_by;
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
@@ -66,7 +58,7 @@ struct PageGroup {
   std::vector<int32_t> pages;  // ordinals in order of time
   std::vector<float> scores;   // of `pages`; minus infinity for a neighbour that is no hit itself
   float score = 0;             // of its best page
-  uint32_t found_by = 0;       // of all its hits
+  IndexParts found_by;         // of all its hits
 };
 
 // Of a group's best score, what a hit has to have to bring its surroundings along; with 0 every hit does.

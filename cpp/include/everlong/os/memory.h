@@ -16,6 +16,7 @@
 #include "everlong/base/token_span.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/heads_index.h"
+#include "everlong/index/index_part.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 
@@ -29,12 +30,6 @@ struct PageRef {
   TokenSpan span;
   bool operator==(const PageRef&) const = default;
 };
-
-// Bits; several are fused by how far a page stands out in each (index/fusion.h). mean_pool and hnsw are over the same
-// vectors, the mean of a block's un-rotated keys of the last layer (the designs' MVP, 3.1.2): the one exact, the other
-// by a graph. embedding is over vectors of pages that the caller computes, by a sentence-embedding model over their
-// text.
-enum class IndexKind : uint32_t { kHeads = 1U, kLexical = 2U, kMeanPool = 4U, kHnsw = 8U, kEmbedding = 16U };
 
 // Whose vectors, and what they are kept in. Compared by cosine.
 struct PageVectorOptions {
@@ -59,7 +54,8 @@ struct SearchRequest {
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
   std::span<const float> mean_query;    // [Hkv * D] for mean_pool and hnsw; empty: no search by them
   std::span<const float> page_query;    // [dimension] of the page vectors; empty: no search by embedding
-  uint32_t kinds = static_cast<uint32_t>(IndexKind::kHeads) | static_cast<uint32_t>(IndexKind::kLexical);
+  // Several are fused by how far a page stands out in each (index/fusion.h).
+  index::IndexParts kinds{index::IndexPart::kHeads, index::IndexPart::kLexical};
   bool idf_weights = true;
   int32_t max_groups = 4;
   int32_t neighbours = 1;
@@ -78,7 +74,7 @@ struct FoundGroup {
   TokenSpan span;
   std::string source;
   float score = 0;
-  uint32_t found_by = 0;  // index::FoundBy bits
+  index::IndexParts found_by;
 };
 
 // How far down a ranking the best page may stand for that index to agree with it.
