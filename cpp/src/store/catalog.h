@@ -111,7 +111,7 @@ class Catalog {
     bool has_wal = false;
     bool operator==(const FileState&) const = default;
   };
-  struct BlockRow;
+  struct BlockRow;  // catalog_rows.h
   // Rows of a block's kv; null where one is missing or damaged.
   using KnownRows = std::shared_ptr<const std::vector<std::shared_ptr<const PageRow>>>;
 

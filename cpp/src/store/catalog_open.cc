@@ -1,0 +1,200 @@
+// A catalog's file: made, opened, checked.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <utility>
+
+#include "catalog.h"
+#include "catalog_rows.h"
+#include "everlong/base/file.h"
+
+namespace everlong::store {
+namespace {
+
+constexpr int32_t kApplicationId = 0x45564C47;  // "EVLG" in the header of the file
+constexpr int32_t kSchemaVersion = 1;
+
+constexpr const char* kSchema = R"sql(
+  PRAGMA application_id = 1163283527;
+  PRAGMA user_version = 1;
+  CREATE TABLE blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    state INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    span_begin INTEGER NOT NULL,
+    span_end INTEGER NOT NULL,
+    sink_tokens INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    pages INTEGER NOT NULL,
+    payload_bytes INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    token_crc INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    token_ids BLOB NOT NULL
+  );
+  CREATE TABLE tags (
+    block INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    tag TEXT NOT NULL,
+    PRIMARY KEY (block, position)
+  ) WITHOUT ROWID;
+  CREATE TABLE pages (
+    block INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    page INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    record_offset INTEGER NOT NULL,
+    record_bytes INTEGER NOT NULL,
+    part_bytes INTEGER NOT NULL,
+    part_crcs BLOB NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (block, kind, page)
+  ) WITHOUT ROWID;
+)sql";
+static_assert(kApplicationId == 1163283527 && kSchemaVersion == 1, "the schema's text holds the same numbers");
+
+constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
+constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
+
+// `path` as the path of a "file:" URI.
+std::string UriPath(const std::filesystem::path& path) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string uri = "file:";
+  for (const char c : path.string()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '%' || c == '?' || c == '#') {
+      uri.append({'%', kHex[byte >> 4U], kHex[byte & 15U]});
+    } else {
+      uri.push_back(c);
+    }
+  }
+  return uri;
+}
+
+Status ConfigureWriter(Database& database) {
+  EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("PRAGMA journal_mode = WAL"));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  const std::string mode = row ? query.Text(0) : "none";
+  // "memory" is what a catalog in RAM says.
+  if (mode == "wal" || mode == "memory") return OkStatus();
+  return IoError("'" + database.name() + "' cannot be written with a write-ahead log here (journal mode '" + mode +
+                 "')");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
+  EVERLONG_ASSIGN_OR_RETURN(Database database,
+                            Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& file) {
+  // SQLite gives its log files the mode of the database, and would itself create that readable for others.
+  EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file, bool read_only) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return CorruptError("catalog '" + file.string() + "' is missing");
+  if (read_only) {
+    std::unique_ptr<Catalog> catalog(new Catalog(Database()));
+    catalog->file_ = file;
+    EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
+    EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+    return catalog;
+  }
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+  std::unique_ptr<Catalog> catalog(new Catalog(std::move(database)));
+  EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+  EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
+  return catalog;
+}
+
+bool Catalog::HoldsNothing(const std::filesystem::path& file) {
+  const auto count = [&file]() -> Result<int64_t> {
+    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t tables, SelectNumber(database, kCountTables));
+    if (tables == 0) return 0;
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database, "PRAGMA application_id"));
+    return application == kApplicationId ? SelectNumber(database, kSelectSequence) : Result<int64_t>(tables);
+  };
+  const Result<int64_t> held = count();
+  return held.ok() && *held == 0;
+}
+
+Catalog::FileState Catalog::Look(const std::filesystem::path& file) {
+  FileState state;
+  struct stat status = {};
+  if (::stat(file.c_str(), &status) == 0) {
+    state.size = status.st_size;
+    state.modified_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    state.inode = status.st_ino;
+  }
+  state.has_wal = ::stat((file.string() + "-wal").c_str(), &status) == 0;
+  return state;
+}
+
+Status Catalog::OpenForReading() {
+  const FileState seen = Look(file_);
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file_.string(), SQLITE_OPEN_READONLY, file_.string()));
+  const Result<int64_t> probe = SelectNumber(database, "PRAGMA schema_version");
+  immutable_as_.reset();
+  if (!probe.ok() && probe.status().code() == StatusCode::kIoError && !seen.has_wal) {
+    // No writer and no right to make the log's files: the file is whole by itself.
+    EVERLONG_ASSIGN_OR_RETURN(database, Database::Open(UriPath(file_) + "?immutable=1",
+                                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, file_.string()));
+    immutable_as_ = seen;
+  } else if (!probe.ok()) {
+    return probe.status();
+  }
+  database_ = std::move(database);
+  // What the last connection's data_version_ says of the known rows means nothing to this one: each counts for itself.
+  DropKnownRows();
+  return OkStatus();
+}
+
+Status Catalog::Refresh() {
+  if (!immutable_as_ || Look(file_) == *immutable_as_) return OkStatus();
+  return OpenForReading();
+}
+
+Status Catalog::Verify() {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
+  if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
+  if (version > kSchemaVersion) {
+    return NewerFormatError("catalog '" + database_.name() + "' has format " + std::to_string(version) +
+                            "; this everlong reads up to " + std::to_string(kSchemaVersion) + ": update it");
+  }
+  if (version != kSchemaVersion) {
+    return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  const std::string found = row ? query.Text(0) : "no answer";
+  if (found != "ok") return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t highest, SelectNumber(database_, kSelectHighestId));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
+  if (sequence < highest) {
+    return CorruptError("catalog '" + database_.name() + "' is damaged: block " + std::to_string(highest) +
+                        " is above the last id given, " + std::to_string(sequence));
+  }
+  if (sequence > kLargestBlockId) {
+    return CorruptError("catalog '" + database_.name() + "' is damaged: the last id given is " +
+                        std::to_string(sequence));
+  }
+  return OkStatus();
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,84 @@
+#include "catalog_rows.h"
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "record.h"
+#include "row_checksum.h"
+
+namespace everlong::store {
+namespace {
+
+uint32_t PageChecksum(int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
+  const auto parts = static_cast<int64_t>(row.part_crcs.size());
+  return RowChecksum()
+      .Add(block)
+      .Add(static_cast<int64_t>(kind))
+      .Add(page)
+      .Add(int64_t{row.segment})
+      .Add(row.offset)
+      .Add(RecordBytes(parts, row.part_bytes))
+      .Add(row.part_bytes)
+      .Add(std::as_bytes(std::span(row.part_crcs)))
+      .value();
+}
+
+}  // namespace
+
+Catalog::BlockRow Catalog::BlockRow::Of(const Query& query) {
+  BlockRow row;
+  row.info.id = query.Int64(0);
+  row.state = query.Int64(1);
+  row.info.stream = query.Int64(2);
+  row.info.span = {query.Int64(3), query.Int64(4)};
+  row.info.sink_tokens = static_cast<int32_t>(query.Int64(5));
+  row.info.created_at = query.Double(6);
+  row.info.pages = static_cast<int32_t>(query.Int64(7));
+  row.info.payload_bytes = query.Int64(8);
+  row.token_crc = static_cast<uint32_t>(query.Int64(10));
+  row.info.source = query.Text(11);
+  return row;
+}
+
+int64_t Catalog::BlockRow::StoredChecksum(const Query& query) { return query.Int64(9); }
+
+uint32_t Catalog::BlockRow::Checksum() const {
+  RowChecksum crc;
+  crc.Add(info.id).Add(state).Add(info.stream).Add(info.span.begin).Add(info.span.end);
+  crc.Add(int64_t{info.sink_tokens}).Add(info.created_at).Add(int64_t{info.pages}).Add(info.payload_bytes);
+  crc.Add(int64_t{token_crc}).Add(info.source).Add(static_cast<int64_t>(info.tags.size()));
+  for (const std::string& tag : info.tags) crc.Add(tag);
+  return crc.value();
+}
+
+std::optional<PageRow> PageOf(const Query& query, int64_t block) {
+  const std::span<const std::byte> crcs = query.Blob(4);
+  // A damaged row may hold no checksum at all, and nothing must be copied from nowhere.
+  if (crcs.empty() || crcs.size() % 4 != 0) return std::nullopt;
+  PageRow row;
+  row.segment = static_cast<int32_t>(query.Int64(0));
+  row.offset = query.Int64(1);
+  row.part_bytes = query.Int64(3);
+  row.part_crcs.resize(crcs.size() / 4);
+  std::memcpy(row.part_crcs.data(), crcs.data(), crcs.size());
+  const auto kind = static_cast<PayloadKind>(query.Int64(kKindColumn));
+  if (PageChecksum(block, kind, query.Int64(kPageColumn), row) != query.Int64(5)) return std::nullopt;
+  return row;
+}
+
+void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
+  query.Bind(block).Bind(static_cast<int64_t>(kind)).Bind(page).Bind(int64_t{row.segment}).Bind(row.offset);
+  query.Bind(RecordBytes(static_cast<int64_t>(row.part_crcs.size()), row.part_bytes)).Bind(row.part_bytes);
+  query.Bind(std::as_bytes(std::span(row.part_crcs))).Bind(int64_t{PageChecksum(block, kind, page, row)});
+}
+
+Result<int64_t> SelectNumber(Database& database, std::string_view sql) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(sql));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  if (!row) return CorruptError("'" + database.name() + "' gives no answer to " + std::string(sql));
+  return query.Int64(0);
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,65 @@
+// Rows of the catalog's tables as values, and the checksum that each carries (docs/format.md, "catalog.sqlite").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "catalog.h"
+#include "everlong/base/sqlite.h"
+#include "everlong/base/status.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::store {
+
+// States of a block.
+inline constexpr int64_t kLive = 0;
+inline constexpr int64_t kForgotten = 1;
+
+// What Catalog::BlockRow::Of takes, from one block or from all.
+inline constexpr std::string_view kSelectBlock =
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source FROM blocks WHERE id = ?";
+inline constexpr std::string_view kSelectBlocks =
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source FROM blocks ORDER BY id";
+
+// The fields of a row of `blocks`; tags come from their own table.
+struct Catalog::BlockRow {
+  BlockInfo info;
+  int64_t state = kLive;
+  uint32_t token_crc = 0;
+
+  // Of the row that `query` stands on, and the checksum that is stored with it.
+  static BlockRow Of(const Query& query);
+  static int64_t StoredChecksum(const Query& query);
+
+  [[nodiscard]] uint32_t Checksum() const;
+};
+
+// The records of a block. Of a row: what PageOf takes, and kind and page.
+inline constexpr std::string_view kSelectPages =
+    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages WHERE block = ? "
+    "ORDER BY kind, page";
+inline constexpr int kKindColumn = 6;
+inline constexpr int kPageColumn = 7;
+// The record that a row describes; none when the row does not match its checksum.
+std::optional<PageRow> PageOf(const Query& query, int64_t block);
+
+inline constexpr std::string_view kInsertPage =
+    "INSERT INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, crc) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+inline constexpr std::string_view kReplacePage =
+    "INSERT OR REPLACE INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, "
+    "crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+// The values of both.
+void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row);
+
+// The last id given.
+inline constexpr std::string_view kSelectSequence =
+    "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
+
+// The one number that a query answers.
+Result<int64_t> SelectNumber(Database& database, std::string_view sql);
+
+}  // namespace everlong::store
