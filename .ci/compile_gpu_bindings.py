@@ -33,6 +33,7 @@ bindings = root / "cpp" / "bindings"
 sources = {path: for_torch for path in bindings.glob("ops_gpu_*.cc")}
 users = [path for path in bindings.glob("core_*.cc") if "EVERLONG_GPU" in path.read_text()]
 sources |= {path: for_python for path in (*bindings.glob("core_gpu_*.cc"), *users)}
+assert len(set(map(str, sources.values()))) == 2, "bindings of both kinds"
 for source, needs in sorted(sources.items()):
     subprocess.run(["g++", *flags, *own, *needs, "-c", source, "-o", folder / f"{source.stem}.o"], check=True)
     print(f"{source.relative_to(root)}: compiled")

@@ -1,0 +1,35 @@
+"""The embedded model, which all other tests replace by tiny ones: README's three lines over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import everlong
+from everlong.data import shipped_books
+from everlong.prompt import build_prompt
+
+FACT = "The pass key for the garden shed is 48213."
+QUESTION = "What is the pass key for the garden shed?"
+
+
+def test_a_text_that_the_frame_does_not_hold_is_read_and_answered_from(tmp_path: Path) -> None:
+    text = shipped_books()[0].text
+    notes = tmp_path / "notes.txt"
+    notes.write_text(f"{text[:4_000]}\n\n{FACT}\n\n{text[4_000:12_000]}", encoding="utf-8")
+    with everlong.MemoryModel.from_pretrained("smollm2", memory=tmp_path / "notes.everlong", dtype="float32") as mm:
+        mm.read(notes)
+        assert mm.frame.os.evicted
+        answer = mm.generate(QUESTION, max_new_tokens=24, remember=False)
+        assert "48213" in answer.text
+        assert answer.recalled[0].source == "notes"
+        assert FACT in answer.recalled[0].text
+
+        turns = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "An answer."},
+            {"role": "user", "content": QUESTION},
+        ]
+        whole = mm.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        prompt = build_prompt(mm.tokenizer, QUESTION)
+        assert mm.tokenizer.decode(prompt.ids) == whole[whole.index("An answer.") + len("An answer.") :]
+        assert mm.tokenizer.decode(prompt.ids[prompt.question]) == QUESTION
