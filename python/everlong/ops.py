@@ -178,39 +178,18 @@ def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, hea
     return layers * kv_heads * codes
 
 
-def _fake_derotate_kv(
-    k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
+# Shapes and types without data, for torch.compile and meta tensors. torch hands over arguments in the schema's order.
+
+
+def _rotated(k: torch.Tensor, v: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     return k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _fake_rerotate_kv(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    new_pos_ids: torch.Tensor,
-    inv_freq: torch.Tensor,
-    attention_scaling: float = 1.0,
-    interleaved: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _fake_shift_kv_(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    source: int,
-    target: int,
-    count: int,
-    delta: int,
-    inv_freq: torch.Tensor,
-    interleaved: bool = False,
-) -> None:
+def _written_in_place(*_: object, **__: object) -> None:
     return None
 
 
-def _fake_archive_kv(
+def _archived(
     k: torch.Tensor,
     v: torch.Tensor,
     cos: torch.Tensor,
@@ -219,50 +198,18 @@ def _fake_archive_kv(
     tokens: int,
     page_tokens: int,
     codec: str,
-    interleaved: bool = False,
+    *_: object,
 ) -> torch.Tensor:
-    layers, kv_heads, _, head_dim = k.shape
+    layers, kv_heads, head_dim = k.shape[0], k.shape[1], k.shape[3]
     return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
 
 
-def _fake_archive_kv_out(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    first_slot: int,
-    tokens: int,
-    page_tokens: int,
-    codec: str,
-    interleaved: bool = False,
-    *,
-    out: torch.Tensor,
-) -> None:
-    return None
-
-
-def _fake_restore_kv(
-    payload: torch.Tensor,
-    placements: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    page_tokens: int,
-    codec: str,
-    inv_freq: torch.Tensor,
-    attention_scaling: float = 1.0,
-    interleaved: bool = False,
-) -> None:
-    return None
-
-
-def _fake_encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
+def _encoded(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
     layers, kv_heads, tokens, head_dim = k.shape
     return k.new_empty([payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)], dtype=torch.uint8)
 
 
-def _fake_decode_kv(
+def _decoded(
     payload: torch.Tensor,
     layers: int,
     kv_heads: int,
@@ -276,12 +223,11 @@ def _fake_decode_kv(
     return payload.new_empty(shape, dtype=dtype), payload.new_empty(shape, dtype=dtype)
 
 
-# Shapes and types without data, for torch.compile and meta tensors.
-register_fake("everlong::derotate_kv", _fake_derotate_kv)
-register_fake("everlong::rerotate_kv", _fake_rerotate_kv)
-register_fake("everlong::shift_kv_", _fake_shift_kv_)
-register_fake("everlong::archive_kv", _fake_archive_kv)
-register_fake("everlong::archive_kv.out", _fake_archive_kv_out)
-register_fake("everlong::restore_kv", _fake_restore_kv)
-register_fake("everlong::encode_kv", _fake_encode_kv)
-register_fake("everlong::decode_kv", _fake_decode_kv)
+register_fake("everlong::derotate_kv", _rotated)
+register_fake("everlong::rerotate_kv", _rotated)
+register_fake("everlong::shift_kv_", _written_in_place)
+register_fake("everlong::archive_kv.out", _written_in_place)
+register_fake("everlong::restore_kv", _written_in_place)
+register_fake("everlong::archive_kv", _archived)
+register_fake("everlong::encode_kv", _encoded)
+register_fake("everlong::decode_kv", _decoded)
