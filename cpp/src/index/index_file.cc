@@ -75,7 +75,8 @@ void IndexFileWriter::Write(std::span<const std::byte> bytes) {
 }
 
 Status IndexFileWriter::Commit() {
-  WriteValue(uint32_t{crc_});
+  const uint32_t crc = crc_;  // which writing changes
+  WriteValue(crc);
   EVERLONG_RETURN_IF_ERROR(status_);
   EVERLONG_RETURN_IF_ERROR(SyncFile(written_, temporary_));
   EVERLONG_RETURN_IF_ERROR(RenameFile(temporary_, file_));
@@ -105,7 +106,7 @@ Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file,
   void* const mapping = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.get(), 0) : nullptr;
   if (mapping == MAP_FAILED) return ErrnoError("cannot read", file, errno);
   const size_t least = magic.size() + sizeof(uint32_t);
-  if (size < least) {
+  if (mapping == nullptr || size < least) {
     if (mapping != nullptr) munmap(mapping, size);
     return CorruptError(Quoted(file) + " has " + std::to_string(size) + " bytes, expected at least " +
                         std::to_string(least));

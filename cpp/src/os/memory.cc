@@ -175,7 +175,7 @@ Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index:
   const std::scoped_lock writing(s.writer);
   EVERLONG_RETURN_IF_ERROR(s.broken);
   EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, s.layout));
-  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads), options));
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads), std::move(options)));
   const std::unique_lock changing(s.guard);
   s.heads = std::move(built);
   s.TellIndexBytes();
