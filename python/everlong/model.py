@@ -99,13 +99,13 @@ class MemoryModel:
             self.memory = there
             self.memory.check(prints)
             # How a memory is written was decided when it was made.
-            self.config = config.written_as(self.memory.core.manifest())
+            config = config.written_as(self.memory.core.manifest())
             self.model = model
             self.tokenizer = tokenizer
-            self.frame: Frame = _frame(served, self.memory, self.config, tokenizer)
+            self.frame: Frame = _frame(served, self.memory, config, tokenizer)
             undo.callback(self.frame.detach)
             self._readings = Readings(self.memory.core, self.frame.os.stream)
-            self.searcher = Searcher(self.frame, tokenizer, self.config, prints, encoder)
+            self.searcher = Searcher(self.frame, tokenizer, config, prints, encoder)
             undo.pop_all()
         self.memory.log_messages()
         self._last_recalled: tuple[Recall, ...] = ()
@@ -127,6 +127,15 @@ class MemoryModel:
 
         model, tokenizer = load(name_or_path, **load_arguments)
         return cls(model, tokenizer, memory, config)
+
+    @property
+    def config(self) -> MemoryConfig:
+        """The settings in use; other ones of recall hold from the next question on."""
+        return self.searcher.config
+
+    @config.setter
+    def config(self, config: MemoryConfig) -> None:
+        self.searcher.config = config
 
     # --- reading
 

@@ -416,7 +416,7 @@ def test_heads_are_searched_where_the_model_computes(
     with monkeypatch.context() as patched:
         patched.setattr(mm.searcher, "_core", core)
         patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
-        patched.setattr(mm.searcher, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
+        patched.setattr(mm, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
         mm.searcher._search_by(profile)
     assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
 

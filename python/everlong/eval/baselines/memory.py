@@ -105,8 +105,8 @@ def memory_bytes(reading: Reading) -> int:
 def configured(mm: MemoryModel, **changes: Any) -> Iterator[MemoryModel]:
     """`mm` with other settings of recall; afterwards it has its own again."""
     own = mm.config
-    mm.config = mm.searcher.config = dataclasses.replace(own, **changes)
+    mm.config = dataclasses.replace(own, **changes)
     try:
         yield mm
     finally:
-        mm.config = mm.searcher.config = own
+        mm.config = own
