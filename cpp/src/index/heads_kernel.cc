@@ -2,9 +2,9 @@
 
 #include <limits>
 
+#include "everlong/base/simd_levels.h"
 #include "everlong/index/key_tiles.h"
 #include "everlong/kv/element.h"
-#include "simd_levels.h"
 
 namespace everlong::index {
 namespace {
@@ -12,8 +12,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 #ifdef EVERLONG_KERNEL_X86
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+EVERLONG_KERNEL_AVX512_BF16
 namespace avx512_bf16 {
 #define EVERLONG_KERNEL_LANES 16
 #define EVERLONG_KERNEL_ROWS 8
@@ -23,10 +22,9 @@ namespace avx512_bf16 {
 #undef EVERLONG_KERNEL_ROWS
 #undef EVERLONG_KERNEL_BF16
 }  // namespace avx512_bf16
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+EVERLONG_KERNEL_AVX512
 namespace avx512 {
 #define EVERLONG_KERNEL_LANES 16
 #define EVERLONG_KERNEL_ROWS 8
@@ -34,10 +32,9 @@ namespace avx512 {
 #undef EVERLONG_KERNEL_LANES
 #undef EVERLONG_KERNEL_ROWS
 }  // namespace avx512
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+EVERLONG_KERNEL_AVX2
 namespace avx2 {
 #define EVERLONG_KERNEL_LANES 8
 #define EVERLONG_KERNEL_ROWS 4
@@ -45,7 +42,7 @@ namespace avx2 {
 #undef EVERLONG_KERNEL_LANES
 #undef EVERLONG_KERNEL_ROWS
 }  // namespace avx2
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 #endif
 
 namespace portable {
@@ -70,7 +67,7 @@ void QueryRows::Set(int32_t row, std::span<const float> query) {
 }
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels() {
-  static const KernelTable<HeadsKernel> kSupported = Supported<HeadsKernel>({
+  static const KernelTable<HeadsKernel> kSupported = SupportedOf<HeadsKernel>({
 #ifdef EVERLONG_KERNEL_X86
       {SimdLevel::kAvx512Bf16, avx512_bf16::kKernel},
       {SimdLevel::kAvx512, avx512::kKernel},

@@ -1,28 +1,26 @@
 #include "everlong/index/vector_kernel.h"
 
-#include "simd_levels.h"
+#include "everlong/base/simd_levels.h"
 
 namespace everlong::index {
 namespace {
 
 #ifdef EVERLONG_KERNEL_X86
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+EVERLONG_KERNEL_AVX512
 namespace avx512 {
 #define EVERLONG_KERNEL_LANES 16
 #include "vector_kernel_body.inc"
 #undef EVERLONG_KERNEL_LANES
 }  // namespace avx512
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+EVERLONG_KERNEL_AVX2
 namespace avx2 {
 #define EVERLONG_KERNEL_LANES 8
 #include "vector_kernel_body.inc"
 #undef EVERLONG_KERNEL_LANES
 }  // namespace avx2
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 #endif
 
 namespace portable {
@@ -34,7 +32,7 @@ namespace portable {
 }  // namespace
 
 const KernelTable<VectorKernel>& SupportedVectorKernels() {
-  static const KernelTable<VectorKernel> kSupported = Supported<VectorKernel>({
+  static const KernelTable<VectorKernel> kSupported = SupportedOf<VectorKernel>({
 #ifdef EVERLONG_KERNEL_X86
       {SimdLevel::kAvx512, avx512::kKernel},
       {SimdLevel::kAvx2, avx2::kKernel},

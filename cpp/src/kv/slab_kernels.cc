@@ -5,16 +5,8 @@
 
 #include "everlong/base/cache_lines.h"
 #include "everlong/base/check.h"
+#include "everlong/base/simd_levels.h"
 #include "everlong/kv/element.h"
-
-// GCC compiles a part of a file for another instruction set; the choice between them is made when the program runs.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#include <immintrin.h>
-#define EVERLONG_KERNEL_X86 1
-// The intrinsics' headers of GCC 12 make undefined vectors by initialising them with themselves.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 
 // Sanitizers make much code of every loop: their builds hold each once, with its parts of vectors, and not for AVX2.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -25,8 +17,7 @@ namespace everlong::kv {
 namespace {
 
 #ifdef EVERLONG_KERNEL_X86
-#pragma GCC push_options
-#pragma GCC target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+EVERLONG_KERNEL_AVX512
 namespace avx512 {
 #define EVERLONG_KERNEL_LANES 16
 #define EVERLONG_KERNEL_NAME "avx512"
@@ -34,11 +25,10 @@ namespace avx512 {
 #undef EVERLONG_KERNEL_LANES
 #undef EVERLONG_KERNEL_NAME
 }  // namespace avx512
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 
 #ifndef EVERLONG_KERNEL_SANITIZED
-#pragma GCC push_options
-#pragma GCC target("avx2,f16c")
+EVERLONG_KERNEL_AVX2
 namespace avx2 {
 #define EVERLONG_KERNEL_LANES 8
 #define EVERLONG_KERNEL_NAME "avx2"
@@ -46,7 +36,7 @@ namespace avx2 {
 #undef EVERLONG_KERNEL_LANES
 #undef EVERLONG_KERNEL_NAME
 }  // namespace avx2
-#pragma GCC pop_options
+EVERLONG_KERNEL_END
 #endif
 #endif
 
@@ -57,23 +47,6 @@ namespace portable {
 #undef EVERLONG_KERNEL_LANES
 #undef EVERLONG_KERNEL_NAME
 }  // namespace portable
-
-SupportedKernels Supported() {
-  SupportedKernels supported;
-  const auto add = [&supported](const SlabKernels& kernels) { supported.kernels[supported.count++] = kernels; };
-#ifdef EVERLONG_KERNEL_X86
-  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
-  if (has_avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
-    add(avx512::kKernels);
-  }
-#ifndef EVERLONG_KERNEL_SANITIZED
-  if (has_avx2) add(avx2::kKernels);
-#endif
-#endif
-  add(portable::kKernels);
-  return supported;
-}
 
 }  // namespace
 
@@ -103,8 +76,16 @@ Format FormatOf(Codec codec) {
   EVERLONG_CHECK(false);
 }
 
-const SupportedKernels& SupportedSlabKernels() {
-  static const SupportedKernels kSupported = Supported();
+const KernelTable<SlabKernels>& SupportedSlabKernels() {
+  static const KernelTable<SlabKernels> kSupported = SupportedOf<SlabKernels>({
+#ifdef EVERLONG_KERNEL_X86
+      {SimdLevel::kAvx512, avx512::kKernels},
+#ifndef EVERLONG_KERNEL_SANITIZED
+      {SimdLevel::kAvx2, avx2::kKernels},
+#endif
+#endif
+      {SimdLevel::kPortable, portable::kKernels},
+  });
   return kSupported;
 }
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "everlong/index/kernel_table.h"
+#include "everlong/base/kernel_table.h"
 #include "everlong/index/key_layout.h"
 
 namespace everlong::index {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "everlong/index/kernel_table.h"
+#include "everlong/base/kernel_table.h"
 
 namespace everlong::index {
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "everlong/base/dtype.h"
+#include "everlong/base/kernel_table.h"
 #include "everlong/kv/payload.h"
 #include "everlong/kv/rope_table.h"
 
@@ -76,12 +77,7 @@ struct SlabKernels {
 
 constexpr int64_t ScratchFloats(const SlabTask& task) { return 64 * task.tokens + task.dim; }
 
-// Every set that this CPU can run, the best first: tests compare them.
-struct SupportedKernels {
-  SlabKernels kernels[3];
-  int32_t count = 0;
-};
-const SupportedKernels& SupportedSlabKernels();
+const KernelTable<SlabKernels>& SupportedSlabKernels();
 inline const SlabKernels& BestSlabKernels() { return SupportedSlabKernels().kernels[0]; }
 
 }  // namespace everlong::kv

@@ -1,4 +1,5 @@
-// What the kernels of the index are compiled for, and what this CPU can run.
+// What kernels are compiled for, and what of it this CPU can run. For the sources of kernels alone: it brings the
+// intrinsics.
 #pragma once
 
 // GCC compiles a part of a file for another instruction set; the choice between them is made when the program runs.
@@ -13,16 +14,27 @@
 #include <initializer_list>
 #include <utility>
 
-#include "everlong/index/kernel_table.h"
+#include "everlong/base/kernel_table.h"
 
-namespace everlong::index {
+namespace everlong {
 
 enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+
+// What stands between one of these and EVERLONG_KERNEL_END is compiled for that level, with all that BestSimdLevel asks
+// for it. kPortable needs none.
+#ifdef EVERLONG_KERNEL_X86
+#define EVERLONG_KERNEL_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
+#define EVERLONG_KERNEL_AVX512 EVERLONG_KERNEL_AVX2 _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl\")")
+#define EVERLONG_KERNEL_AVX512_BF16 EVERLONG_KERNEL_AVX512 _Pragma("GCC target(\"avx512bf16\")")
+#define EVERLONG_KERNEL_END _Pragma("GCC pop_options")
+#endif
 
 // The best one that this CPU can run.
 inline SimdLevel BestSimdLevel() {
 #ifdef EVERLONG_KERNEL_X86
-  if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) return SimdLevel::kPortable;
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("f16c") != 0;
+  if (!has_avx2) return SimdLevel::kPortable;
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   if (!has_avx512) return SimdLevel::kAvx2;
@@ -34,7 +46,7 @@ inline SimdLevel BestSimdLevel() {
 
 // Those of `compiled`, the best first, that this CPU can run.
 template <class Kernel>
-KernelTable<Kernel> Supported(std::initializer_list<std::pair<SimdLevel, Kernel>> compiled) {
+KernelTable<Kernel> SupportedOf(std::initializer_list<std::pair<SimdLevel, Kernel>> compiled) {
   KernelTable<Kernel> supported;
   for (const auto& [level, kernel] : compiled) {
     if (level <= BestSimdLevel()) supported.kernels[supported.count++] = kernel;
@@ -42,4 +54,4 @@ KernelTable<Kernel> Supported(std::initializer_list<std::pair<SimdLevel, Kernel>
   return supported;
 }
 
-}  // namespace everlong::index
+}  // namespace everlong

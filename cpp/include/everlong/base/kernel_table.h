@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace everlong::index {
+namespace everlong {
 
 // The best first: tests compare them.
 template <class Kernel>
@@ -12,4 +12,4 @@ struct KernelTable {
   int32_t count = 0;
 };
 
-}  // namespace everlong::index
+}  // namespace everlong
