@@ -130,65 +130,6 @@ store::VerifyReport Repair(const std::string& folder) {
   }));
 }
 
-store::PayloadKind ParseTensorKind(const std::string& name) {
-  if (name == "detail") return store::PayloadKind::kDetail;
-  if (name == "index") return store::PayloadKind::kIndex;
-  if (name == "text") return store::PayloadKind::kText;
-  throw py::value_error("kind: \"" + name + "\", expected \"detail\", \"index\" or \"text\"");
-}
-
-// Dtypes of safetensors and of numpy that mean the same; BF16 and FP8, which numpy has not, come as their bits.
-struct DtypeNames {
-  const char* safetensors;
-  const char* numpy;
-};
-constexpr std::array<DtypeNames, 12> kDtypes = {{{"F64", "float64"},
-                                                 {"F32", "float32"},
-                                                 {"F16", "float16"},
-                                                 {"I64", "int64"},
-                                                 {"I32", "int32"},
-                                                 {"I16", "int16"},
-                                                 {"I8", "int8"},
-                                                 {"U8", "uint8"},
-                                                 {"BOOL", "bool"},
-                                                 {"BF16", "uint16"},
-                                                 {"F8_E4M3", "uint8"},
-                                                 {"F8_E5M2", "uint8"}}};
-
-store::TensorView ViewTensor(const std::string& name, const py::handle& value) {
-  if (!py::isinstance<py::array>(value)) throw py::type_error(name + ": expected a numpy array");
-  const auto array = py::reinterpret_borrow<py::array>(value);
-  if ((array.flags() & py::array::c_style) == 0) throw py::value_error(name + ": expected a C-contiguous array");
-  const std::string dtype = py::str(array.dtype());
-  const auto found = std::ranges::find_if(kDtypes, [&dtype](const DtypeNames& names) { return dtype == names.numpy; });
-  if (found == kDtypes.end()) throw py::type_error(name + ": dtype " + dtype + " cannot be stored");
-  store::TensorView view{name, found->safetensors, {}, {}};
-  view.shape.assign(array.shape(), array.shape() + array.ndim());
-  view.bytes = {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())};
-  return view;
-}
-
-void PutTensors(const MemoryHandle& self, int64_t block, const std::string& kind, const py::dict& tensors) {
-  // Another thread may change the caller's dict while the arrays are written.
-  const auto held = py::reinterpret_steal<py::dict>(PyDict_Copy(tensors.ptr()));
-  if (!held) throw py::error_already_set();
-  std::vector<store::TensorView> views;
-  for (const auto& [name, value] : held) views.push_back(ViewTensor(py::str(name), value));
-  RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, ParseTensorKind(kind), views); }));
-}
-
-py::dict Tensors(const MemoryHandle& self, int64_t block, const std::string& kind) {
-  const auto tensors =
-      ValueOrRaise(self.Call([&](Memory& memory) { return memory.Tensors(block, ParseTensorKind(kind)); }));
-  py::dict arrays;
-  for (const store::Tensor& tensor : tensors) {
-    const auto found =
-        std::ranges::find_if(kDtypes, [&tensor](const DtypeNames& names) { return tensor.dtype == names.safetensors; });
-    arrays[py::str(tensor.name)] = py::array(py::dtype(found->numpy), tensor.shape, tensor.bytes.data());
-  }
-  return arrays;
-}
-
 int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
                std::string source, double created_at, std::vector<std::string> tags, const py::object& token_ids,
                const py::object& payload) {
@@ -291,7 +232,7 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
 
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                         const py::object& mean_query, const py::object& page_query,
-                        const std::vector<std::string>& kinds, bool idf_weights, int32_t max_groups, int32_t neighbours,
+                        const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
                         int64_t token_budget, float least_share, int64_t stream, std::optional<int64_t> resident_from,
                         std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
                         std::optional<double> before) {
@@ -304,7 +245,6 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
     CheckHeadQueries(self, head_queries, request.token_ids.size());
   }
-  request.idf_weights = idf_weights;
   request.max_groups = max_groups;
   request.neighbours = neighbours;
   request.token_budget = token_budget;
@@ -402,9 +342,9 @@ void BindMemory(py::module_& module) {
            })
       .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
            py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
-           py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("idf_weights") = true,
-           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
-           py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
+           py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
+           py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
+           py::arg("stream") = 0, py::arg("resident_from") = py::none(),
            py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
            py::arg("since") = py::none(), py::arg("before") = py::none())
       .def(
@@ -434,8 +374,6 @@ void BindMemory(py::module_& module) {
       .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"))
       .def("start_read_pages", &StartReadPages, py::arg("pages"), py::arg("first_layer"), py::arg("layers"),
            py::arg("out"))
-      .def("put_tensors", &PutTensors, py::arg("block"), py::arg("kind"), py::arg("tensors"))
-      .def("tensors", &Tensors, py::arg("block"), py::arg("kind"))
       .def("read_keys", &ReadKeys, py::arg("page"), py::arg("layer"))
       .def("page_bytes", &PageBytes, py::arg("tokens"))
       .def(

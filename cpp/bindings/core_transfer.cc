@@ -97,8 +97,7 @@ void BindTransfer(py::module_& module) {
           [](TransferEngine& self, const Transfer& transfer) {
             RaiseIfError(Unlocked([&] { return self.Wait(transfer); }));
           },
-          py::arg("transfer"))
-      .def("wait_all", [](TransferEngine& self) { RaiseIfError(Unlocked([&] { return self.WaitAll(); })); });
+          py::arg("transfer"));
 }
 
 }  // namespace everlong::bindings

@@ -211,7 +211,6 @@ class Memory:
         mean_query: npt.NDArray[np.float32] | None = None,
         page_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ("heads", "lexical"),
-        idf_weights: bool = True,
         max_groups: int = 4,
         neighbours: int = 1,
         token_budget: int = 1024,
@@ -246,10 +245,6 @@ class Memory:
         self, pages: Sequence[PageRef], first_layer: int, layers: int, out: npt.NDArray[np.uint8]
     ) -> PendingReads:
         """Those layers of each page, one after the other; `out` may be used once `wait` has returned."""
-    def put_tensors(self, block: int, kind: str, tensors: dict[str, npt.NDArray[Any]]) -> None:
-        """kind: "detail", "index" or "text"; in place of what the block has of that kind."""
-    def tensors(self, block: int, kind: str) -> dict[str, npt.NDArray[Any]]:
-        """BF16 and FP8 come as their bits."""
     def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]:
         """[Hkv, tokens, D], un-rotated."""
     def page_bytes(self, tokens: int) -> int: ...
@@ -505,4 +500,3 @@ class TransferEngine:
     def to_host(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
         """Fill the whole buffer from there, without waiting."""
     def wait(self, transfer: Transfer) -> None: ...
-    def wait_all(self) -> None: ...

@@ -39,7 +39,7 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
         }
         float references[kBlockRows];
         std::ranges::generate(references, [&] { return 10.0F * normal(random); });
-        const PageKeys page{tiles.keys(0, 0), tiles.tiles(0), PairsOf(dim), first, tokens};
+        const PageKeys page{tiles.keys(0, 0), PairsOf(dim), first, tokens};
         float maxima[kBlockRows];
         float sums[kBlockRows];
         kernel().page_maxima(page, rows, maxima);
@@ -73,7 +73,7 @@ TEST_P(HeadsKernelTest, Exp2IsAccurate) {
   KeyTiles tiles(1, 2);
   const std::vector<float> key(2, 1.0F);
   ASSERT_TRUE(tiles.Add(key, 1).ok());
-  const PageKeys page{tiles.keys(0, 0), 1, 1, 0, 1};
+  const PageKeys page{tiles.keys(0, 0), 1, 0, 1};
   const QueryRows zeros(2);
   float references[kBlockRows] = {};
   float sums[kBlockRows];

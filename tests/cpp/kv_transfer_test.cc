@@ -94,12 +94,13 @@ TEST(TransferEngine, PagesGoThereAndBack) {
 TEST(TransferEngine, BatchesArriveInOrder) {
   TransferEngine engine(MakeWorkerCopyQueue(), MakeWorkerCopyQueue(), kMiB);
   std::vector<std::byte> device(50'000);
+  Transfer last;
   for (int value = 1; value <= 200; ++value) {
     const auto buffer = Acquired(engine, 50'000);
     Fill(*buffer, static_cast<std::byte>(value));
-    ASSERT_TRUE(engine.ToDevice(buffer, std::vector<TransferSegment>{{0, 50'000, device.data()}}, nullptr).ok());
+    last = engine.ToDevice(buffer, std::vector<TransferSegment>{{0, 50'000, device.data()}}, nullptr).value();
   }
-  ASSERT_TRUE(engine.WaitAll().ok());
+  ASSERT_TRUE(engine.Wait(last).ok());
   EXPECT_EQ(device, std::vector<std::byte>(50'000, std::byte{200}));
 }
 
@@ -135,17 +136,17 @@ TEST(TransferEngine, AFullPoolWaitsForTheOldestTransfer) {
   const auto send = [&](int value) {
     const auto buffer = Acquired(engine, kMiB);
     Fill(*buffer, static_cast<std::byte>(value));
-    EXPECT_TRUE(engine.ToDevice(buffer, std::vector<TransferSegment>{{0, kMiB, device.data()}}, nullptr).ok());
+    return engine.ToDevice(buffer, std::vector<TransferSegment>{{0, kMiB, device.data()}}, nullptr).value();
   };
   send(1);
   send(2);
   EXPECT_EQ(queue->waits, 0);
-  send(3);
+  const Transfer last = send(3);
   EXPECT_EQ(queue->waits, 1);
   EXPECT_EQ(queue->done, 1U);
   EXPECT_EQ(device.front(), std::byte{1});
   EXPECT_EQ(queue->allocations, 2);
-  ASSERT_TRUE(engine.WaitAll().ok());
+  ASSERT_TRUE(engine.Wait(last).ok());
   EXPECT_EQ(device.front(), std::byte{3});
 }
 
@@ -259,10 +260,10 @@ TEST(TransferEngine, ErrorsComeToLight) {
   queue->failing = 2;
   EXPECT_EQ(engine.Acquire(kMiB).status().message(), "the copy failed");  // back-pressure waited for it
 
-  ASSERT_TRUE(engine.ToHost(Acquired(engine, kMiB), segments, nullptr).ok());
+  const auto back = engine.ToHost(Acquired(engine, kMiB), segments, nullptr);
+  ASSERT_TRUE(back.ok());
   queue->failing = 3;
-  EXPECT_EQ(engine.WaitAll().message(), "the copy failed");
-  EXPECT_TRUE(engine.WaitAll().ok());
+  EXPECT_EQ(engine.Wait(*back).message(), "the copy failed");
 }
 
 TEST(TransferEngine, EndsAfterItsTransfersAndBuffersMayOutliveIt) {

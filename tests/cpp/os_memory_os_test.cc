@@ -571,6 +571,9 @@ TEST(MemoryOsTest, ALongBranchLeavesTheTraceItsBound) {
 
 // A host that keeps what stands at which frame position by doing as the actions say, knowing nothing of zones.
 struct ModelHost {
+  explicit ModelHost(const MemoryOsConfig& of) : config(of) {}
+
+  MemoryOsConfig config;
   std::map<int64_t, int64_t> at_position;                   // own stream, not recalled: position -> token
   std::map<int64_t, std::pair<int64_t, int64_t>> recalled;  // position -> (stream, token)
   std::vector<TokenSpan> archived;
@@ -592,7 +595,7 @@ struct ModelHost {
         std::set<int64_t> resident;
         for (const auto& [position, token] : at_position) resident.insert(token);
         for (int64_t t = archive->span.begin; t < archive->span.end; ++t) ASSERT_TRUE(resident.contains(t)) << t;
-        ASSERT_LE(archive->span.size(), os.config().segmenter.block_tokens);
+        ASSERT_LE(archive->span.size(), config.segmenter.block_tokens);
         archived.push_back(archive->span);
       } else if (const auto* evict = std::get_if<EvictAction>(&action)) {
         Evict(*evict, os.sinks(), os.archiving());
@@ -627,7 +630,7 @@ struct ModelHost {
 };
 
 void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
-  const ResidencyConfig& config = os.config().residency;
+  const ResidencyConfig& config = host.config.residency;
   ASSERT_GE(os.Room(), 1);
   ASSERT_EQ(static_cast<int64_t>(host.at_position.size()), os.sinks() + os.rolling().size());
   ASSERT_LT(os.rolling().size(), config.rolling_tokens + config.evict_tokens);
@@ -679,7 +682,7 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   ASSERT_TRUE(Validate(config).ok());
 
   MemoryOs os(config);
-  ModelHost host;
+  ModelHost host(config);
   int64_t generated = 0;
   const auto recall = [&](MemoryOs& on, ModelHost& its_host) {
     std::vector<PageRef> pages = PagesOf(config.stream, on.archived_until());
@@ -784,7 +787,7 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
 
   // A new process gets the frame back from the archive: sinks and the newest M tokens.
   MemoryOs resumed(config);
-  ModelHost resumed_host;
+  ModelHost resumed_host(config);
   for (const Placement& placement : resumed.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()))) {
     for (int32_t i = 0; i < placement.tokens; ++i) {
       ASSERT_TRUE(resumed_host.at_position

@@ -22,7 +22,7 @@ class StoreContract : public StoreFolderTest, public testing::WithParamInterface
   }
 
   int64_t Append(const TestBlock& block) {
-    const Result<int64_t> id = store_->Append(block.Draft());
+    const Result<int64_t> id = AppendTo(*store_, block.Draft());
     EXPECT_OK(id.status());
     return id.ok() ? *id : -1;
   }
@@ -169,7 +169,7 @@ TEST_P(StoreContract, RefusesDraftsThatDoNotFit) {
   const auto code = [&](const auto& spoil) {
     BlockDraft draft = good.Draft();
     spoil(draft);
-    return store_->Append(draft).status().code();
+    return AppendTo(*store_, draft).status().code();
   };
   const auto kBad = StatusCode::kInvalidArgument;
   EXPECT_EQ(code([&](BlockDraft& d) { d.payload = d.payload.first(d.payload.size() - 1); }), kBad);

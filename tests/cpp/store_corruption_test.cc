@@ -16,7 +16,7 @@ class StoreCorruption : public StoreFolderTest {
     const auto store = Create();
     for (uint64_t i = 0; i < 6; ++i) {
       blocks_.emplace_back(i, 20 + 10 * static_cast<int64_t>(i));
-      ASSERT_OK(store->Append(blocks_.back().Draft()).status());
+      ASSERT_OK(AppendTo(*store, blocks_.back().Draft()).status());
     }
     ASSERT_OK(store->Forget(std::vector<int64_t>{kForgotten}));
   }
@@ -128,7 +128,7 @@ TEST_F(StoreCorruption, TruncatedSegment) {
     EXPECT_EQ(ReadWhatIsWhole(*Open(true), segment()) == 5, length >= needed) << length;
     // A writer opens it too, and what it appends is readable.
     const auto writer = Open();
-    const Result<int64_t> id = writer->Append(blocks_[0].Draft());
+    const Result<int64_t> id = AppendTo(*writer, blocks_[0].Draft());
     ASSERT_OK(id.status());
     ExpectStored(*writer, blocks_[0], *id);
     ReadWhatIsWhole(*writer, segment());
@@ -138,15 +138,15 @@ TEST_F(StoreCorruption, TruncatedSegment) {
 TEST_F(StoreCorruption, MissingSegment) {
   {
     const auto store = Open(false, {.segment_bytes = 1});
-    ASSERT_EQ(store->Append(blocks_[0].Draft()).value(), 7);
-    ASSERT_EQ(store->Append(blocks_[1].Draft()).value(), 8);
+    ASSERT_EQ(AppendTo(*store, blocks_[0].Draft()).value(), 7);
+    ASSERT_EQ(AppendTo(*store, blocks_[1].Draft()).value(), 8);
   }
   std::filesystem::remove(segment());
   std::filesystem::remove(folder_ / "segments" / "000003.kvseg");
   const auto store = Open();
   EXPECT_EQ(ReadWhatIsWhole(*store, segment()), 0);
   ExpectStored(*store, blocks_[0], 7);
-  ASSERT_EQ(store->Append(blocks_[2].Draft()).value(), 9);
+  ASSERT_EQ(AppendTo(*store, blocks_[2].Draft()).value(), 9);
   ExpectStored(*store, blocks_[2], 9);
   // The lost file's number was not given away: what lay in it is missing, not something else.
   EXPECT_FALSE(std::filesystem::exists(folder_ / "segments" / "000003.kvseg"));
@@ -250,7 +250,7 @@ TEST_F(StoreCorruption, SegmentsOfAnotherMemory) {
     const auto store = MemoryStore::Create(other, TestManifest());
     ASSERT_OK(store.status());
     for (uint64_t i = 0; i < 6; ++i) {
-      ASSERT_OK((*store)->Append(TestBlock(50 + i, 20 + 10 * static_cast<int64_t>(i)).Draft()).status());
+      ASSERT_OK(AppendTo(**store, TestBlock(50 + i, 20 + 10 * static_cast<int64_t>(i)).Draft()).status());
     }
   }
   std::filesystem::copy_file(other / "segments" / "000001.kvseg", segment(),

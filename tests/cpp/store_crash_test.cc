@@ -37,7 +37,7 @@ bool Forgets(int64_t id) { return id % 5 == 0; }
     if (::write(pipe, &news, sizeof news) != sizeof news) ::_exit(3);
   };
   for (;; ++next) {
-    const Result<int64_t> id = (*store)->Append(BlockOf(next).Draft());
+    const Result<int64_t> id = AppendTo(**store, BlockOf(next).Draft());
     if (!id.ok()) ::_exit(4);
     if (*id != next) ::_exit(5);
     tell({next, false});
@@ -110,7 +110,7 @@ TEST_F(StoreCrash, EveryAcknowledgedBlockSurvivesSigkill) {
   }
   EXPECT_GT(acknowledged.size(), static_cast<size_t>(kRounds));
   const auto store = Open();
-  EXPECT_GT(store->Append(BlockOf(1).Draft()).value(), acknowledged.rbegin()->first);
+  EXPECT_GT(AppendTo(*store, BlockOf(1).Draft()).value(), acknowledged.rbegin()->first);
 }
 
 }  // namespace

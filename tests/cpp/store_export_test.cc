@@ -20,15 +20,15 @@ class StoreExport : public StoreFolderTest {
     store_ = Create();
     for (uint64_t i = 0; i < 4; ++i) {
       blocks_.emplace_back(i, 20 + 10 * static_cast<int64_t>(i));
-      ASSERT_OK(store_->Append(blocks_.back().Draft()).status());
+      ASSERT_OK(AppendTo(*store_, blocks_.back().Draft()).status());
     }
     const TensorView tensors[] = {{"keys", "F32", {4, 6}, keys_}, {"codes", "F8_E4M3", {0}, {}}};
     ASSERT_OK(store_->PutTensors(2, PayloadKind::kDetail, tensors));
-    BlockDraft bare = blocks_[0].Draft();  // no kv yet
+    BlockDraft bare = blocks_[0].Draft();  // no kv
     bare.payload = {};
     bare.page_bytes = {};
-    ASSERT_EQ(store_->Append(bare).value(), 5);
-    ASSERT_OK(store_->Append(blocks_[0].Draft()).status());
+    ASSERT_EQ(AppendTo(*store_, bare).value(), 5);
+    ASSERT_OK(AppendTo(*store_, blocks_[0].Draft()).status());
     ASSERT_OK(store_->Forget(std::vector<int64_t>{3, 6}));
     ASSERT_OK(store_->PutFile("frame", keys_));
   }
@@ -48,7 +48,7 @@ class StoreExport : public StoreFolderTest {
     EXPECT_EQ(memory.manifest().fingerprint, TestManifest().fingerprint);
     EXPECT_EQ(memory.File("frame").value(), keys_);
     EXPECT_TRUE(memory.Verify(false)->damage.empty());
-    EXPECT_EQ(memory.Append(blocks_[1].Draft()).value(), 7);  // 6 was given and forgotten
+    EXPECT_EQ(AppendTo(memory, blocks_[1].Draft()).value(), 7);  // 6 was given and forgotten
   }
 
   std::unique_ptr<MemoryStore> store_;
@@ -142,11 +142,10 @@ TEST_F(StoreExport, IdsThatNoBlockMayHaveAreRefused) {
   WriteFile(file, WithNumber(good, kEnd, 0, kLargestBlockId));
   auto copy = MemoryStore::Import(file, root_ / "copy");
   ASSERT_OK(copy.status());
-  EXPECT_EQ((*copy)->Append(blocks_[0].Draft()).value(), kLargestBlockId);
+  EXPECT_EQ(AppendTo(**copy, blocks_[0].Draft()).value(), kLargestBlockId);
   copy->reset();
   copy = MemoryStore::Open(root_ / "copy", false);
   ASSERT_OK(copy.status());
-  EXPECT_EQ((*copy)->Append(blocks_[0].Draft()).status().code(), StatusCode::kCapacity);
   EXPECT_EQ((*copy)->Submit(blocks_[0].Draft()).status().code(), StatusCode::kCapacity);
   ExpectStored(**copy, blocks_[0], kLargestBlockId);
 }
@@ -197,19 +196,6 @@ TEST_F(StoreExport, TensorsAreReplacedAndTheirOldBytesGo) {
   EXPECT_TRUE(on_disk(second));
   store_.reset();
   EXPECT_EQ(Open(true)->Tensors(1, PayloadKind::kIndex).value()[0].shape, (std::vector<int64_t>{5, 5}));
-}
-
-TEST_F(StoreExport, KvComesLater) {
-  EXPECT_EQ(store_->AddKv(1, blocks_[0].payload, blocks_[0].page_bytes).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(store_->AddKv(99, blocks_[0].payload, blocks_[0].page_bytes).code(), StatusCode::kNotFound);
-  EXPECT_EQ(store_->AddKv(5, blocks_[2].payload, blocks_[2].page_bytes).code(), StatusCode::kInvalidArgument);
-  std::vector<std::byte> out;
-  EXPECT_EQ(ReadBlock(*store_, blocks_[0], 5, out).code(), StatusCode::kNotFound);
-  ASSERT_OK(store_->AddKv(5, blocks_[0].payload, blocks_[0].page_bytes));
-  ExpectStored(*store_, blocks_[0], 5);
-  EXPECT_TRUE(store_->Verify(false)->damage.empty());
-  store_.reset();
-  ExpectStored(*Open(), blocks_[0], 5);
 }
 
 TEST_F(StoreExport, RefusesTensorsThatAreNone) {

@@ -242,7 +242,7 @@ class StoreFaults : public StoreFolderTest {
   // Two blocks to begin with. A block is known again by its span: it begins at 100 times its name.
   void SetUp() override {
     const auto store = Create(kSmallSegments);
-    for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(store->Append(BlockOf(id).Draft()).status());
+    for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(AppendTo(*store, BlockOf(id).Draft()).status());
     ASSERT_OK(store->PutFile("frame", kOldFile));
     std::filesystem::rename(folder_, template_);
   }
@@ -256,7 +256,7 @@ class StoreFaults : public StoreFolderTest {
     if (!opened.ok()) return;
     MemoryStore& store = **opened;
     for (int64_t name = 3; name <= 4; ++name) {
-      const auto id = store.Append(BlockOf(name).Draft());
+      const auto id = AppendTo(store, BlockOf(name).Draft());
       if (id.ok()) tell({name, News::kStored});
     }
     // One block alone, and behind it a group that does not fit into what is left of its segment.
@@ -281,7 +281,7 @@ class StoreFaults : public StoreFolderTest {
     if (store.SetAttribute("said", "yes").ok()) tell({0, News::kAttribute});
     if (store.PutFile("frame", kNewFile).ok()) tell({0, News::kFile});
     static_cast<void>(store.Compact().status());
-    if (store.Append(BlockOf(9).Draft()).ok()) tell({9, News::kStored});
+    if (AppendTo(store, BlockOf(9).Draft()).ok()) tell({9, News::kStored});
   }
 
   // One process that meets `fault` at call number `at`. Returns how many calls it made, or `at` when it was the last.
@@ -354,7 +354,7 @@ class StoreFaults : public StoreFolderTest {
         EXPECT_TRUE(*file == kNewFile);
       }
     }
-    ASSERT_OK(store->Append(BlockOf(10).Draft()).status());
+    ASSERT_OK(AppendTo(*store, BlockOf(10).Draft()).status());
   }
 
   void RunAll(Fault fault, int usual_points = 25) {

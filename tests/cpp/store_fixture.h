@@ -98,6 +98,13 @@ struct TestBlock {
   std::vector<std::string> tags = {"first", "second"};
 };
 
+// Durable on return: what a writer does who waits for every block.
+inline Result<int64_t> AppendTo(MemoryStore& store, const BlockDraft& draft) {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t id, store.Submit(draft));
+  EVERLONG_RETURN_IF_ERROR(store.Flush());
+  return id;
+}
+
 // Reads parts of a page into `out`, which it sizes.
 inline Status ReadParts(const MemoryStore& store, const TestBlock& block, int64_t id, int32_t page, int32_t first,
                         int32_t parts, std::vector<std::byte>& out) {

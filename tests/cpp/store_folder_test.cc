@@ -33,7 +33,7 @@ TEST_F(StoreFolder, ReopensWithTheSameBytes) {
     const auto store = Create();
     for (uint64_t i = 0; i < 5; ++i) {
       blocks.emplace_back(i, 10 + 17 * static_cast<int64_t>(i));
-      ASSERT_OK(store->Append(blocks.back().Draft()).status());
+      ASSERT_OK(AppendTo(*store, blocks.back().Draft()).status());
     }
     ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
     ASSERT_OK(store->SetAttribute("profile", "new"));
@@ -48,7 +48,7 @@ TEST_F(StoreFolder, ReopensWithTheSameBytes) {
     EXPECT_EQ(store->Block(2).status().code(), StatusCode::kNotFound);
   }
   const auto store = Open();
-  EXPECT_EQ(store->Append(blocks[0].Draft()).value(), 6);
+  EXPECT_EQ(AppendTo(*store, blocks[0].Draft()).value(), 6);
   ExpectStored(*store, blocks[0], 6);
   ExpectStored(*store, blocks[4], 5);
 }
@@ -57,10 +57,10 @@ TEST_F(StoreFolder, AForgottenLastIdIsNotReusedAfterReopening) {
   const TestBlock block(1, 20);
   {
     const auto store = Create();
-    ASSERT_OK(store->Append(block.Draft()).status());
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
     ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
   }
-  EXPECT_EQ(Open()->Append(block.Draft()).value(), 2);
+  EXPECT_EQ(AppendTo(*Open(), block.Draft()).value(), 2);
 }
 
 TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
@@ -70,7 +70,7 @@ TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
     auto made = MemoryStore::Create(folder_.string() + ending, TestManifest());
     ASSERT_OK(made.status());
     const auto store = std::move(made).value();
-    ASSERT_OK(store->Append(TestBlock(1, 20).Draft()).status());
+    ASSERT_OK(AppendTo(*store, TestBlock(1, 20).Draft()).status());
     ASSERT_OK(store->SetAttribute("a", "b"));
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
       struct stat status = {};
@@ -89,11 +89,11 @@ TEST_F(StoreFolder, BeginsANewSegmentPastTheLimit) {
   const StoreOptions options{.segment_bytes = 40 * 1024};  // a block's three records take 24 KiB
   {
     const auto store = Create(options);
-    for (int i = 0; i < 3; ++i) ASSERT_OK(store->Append(block.Draft()).status());
+    for (int i = 0; i < 3; ++i) ASSERT_OK(AppendTo(*store, block.Draft()).status());
   }
   {
     const auto store = Open(false, options);
-    for (int i = 0; i < 3; ++i) ASSERT_OK(store->Append(block.Draft()).status());
+    for (int i = 0; i < 3; ++i) ASSERT_OK(AppendTo(*store, block.Draft()).status());
     for (int64_t id = 1; id <= 6; ++id) ExpectStored(*store, block, id);
   }
   size_t segments = 0;
@@ -109,7 +109,7 @@ TEST_F(StoreFolder, ABlockAboveTheLimitHasASegmentOfItsOwn) {
   const auto store = Create({.segment_bytes = 1});
   const TestBlock block(1, 40);
   for (int64_t id = 1; id <= 3; ++id) {
-    ASSERT_EQ(store->Append(block.Draft()).value(), id);
+    ASSERT_EQ(AppendTo(*store, block.Draft()).value(), id);
     ExpectStored(*store, block, id);
   }
 }
@@ -118,7 +118,7 @@ TEST_F(StoreFolder, CreateRefusesAFolderThatHoldsAMemory) {
   const TestBlock block(1, 20);
   {
     const auto store = Create();
-    ASSERT_OK(store->Append(block.Draft()).status());
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
     EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
   }
   EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
@@ -168,7 +168,7 @@ TEST_F(StoreFolder, CreateRefusesACatalogThatHeldBlocks) {
   TestBlock block(1, 20);
   block.payload.clear();
   block.page_bytes.clear();
-  ASSERT_OK(Create()->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*Create(), block.Draft()).status());
   const std::string manifest = ReadFile(folder_ / "manifest.json");
   std::filesystem::remove(folder_ / "manifest.json");
   EXPECT_EQ(MemoryStore::Create(folder_, TestManifest()).status().code(), StatusCode::kAlreadyExists);
@@ -242,9 +242,9 @@ TEST_F(StoreFolder, ReadersBesideAWriterSeeWhatIsCommitted) {
   const TestBlock first(1, 40);
   const TestBlock other(2, 20);
   EXPECT_TRUE(reader->Blocks()->empty());
-  ASSERT_OK(writer->Append(first.Draft()).status());
+  ASSERT_OK(AppendTo(*writer, first.Draft()).status());
   ExpectStored(*reader, first, 1);
-  ASSERT_OK(writer->Append(other.Draft()).status());
+  ASSERT_OK(AppendTo(*writer, other.Draft()).status());
   ExpectStored(*second, other, 2);
   EXPECT_EQ(reader->Blocks()->size(), 2U);
   ASSERT_OK(writer->Forget(std::vector<int64_t>{1}));
@@ -256,9 +256,9 @@ TEST_F(StoreFolder, ReadersBesideAWriterSeeWhatIsCommitted) {
 }
 
 TEST_F(StoreFolder, AReaderRefusesToWrite) {
-  ASSERT_OK(Create()->Append(TestBlock(1, 20).Draft()).status());
+  ASSERT_OK(AppendTo(*Create(), TestBlock(1, 20).Draft()).status());
   const auto reader = Open(true);
-  EXPECT_EQ(reader->Append(TestBlock(2, 20).Draft()).status().code(), StatusCode::kReadOnly);
+  EXPECT_EQ(AppendTo(*reader, TestBlock(2, 20).Draft()).status().code(), StatusCode::kReadOnly);
   EXPECT_EQ(reader->Forget(std::vector<int64_t>{1}).code(), StatusCode::kReadOnly);
   EXPECT_EQ(reader->SetAttribute("a", "b").code(), StatusCode::kReadOnly);
   EXPECT_EQ(reader->Blocks()->size(), 1U);
@@ -288,7 +288,7 @@ TEST_F(StoreFolder, ReadsAFolderWithoutTheRightToWrite) {
       return !testing::Test::HasFailure();
     });
   };
-  ASSERT_OK(Create()->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*Create(), block.Draft()).status());
   protect(true);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "catalog.sqlite-wal"));
   EXPECT_TRUE(as_nobody([&](MemoryStore& store) { ExpectStored(store, block, 1); }));
@@ -296,7 +296,7 @@ TEST_F(StoreFolder, ReadsAFolderWithoutTheRightToWrite) {
 
   EXPECT_FALSE(InChild([&]() -> bool {
     const auto store = Open();
-    EXPECT_OK(store->Append(logged.Draft()).status());
+    EXPECT_OK(AppendTo(*store, logged.Draft()).status());
     ::kill(::getpid(), SIGKILL);
     return true;
   }));
@@ -316,7 +316,7 @@ class StoreUnchangingFolder : public StoreFolder {
 
   // A memory of `block_`: `before` and then `after` in one reader of another process, `write` between the two, here.
   void ReadBesideALateWriter(const Use& before, const Use& write, const Use& after) const {
-    ASSERT_OK(Create()->Append(block_.Draft()).status());
+    ASSERT_OK(AppendTo(*Create(), block_.Draft()).status());
     Allow(0555, 0444);
     ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
     int ready[2];
@@ -358,7 +358,7 @@ class StoreUnchangingFolder : public StoreFolder {
       ASSERT_EQ(::chmod(entry.path().c_str(), entry.is_directory() ? folders : files), 0);
     }
   }
-  static void AppendSecond(MemoryStore& store) { ASSERT_OK(store.Append(TestBlock(2, 20).Draft()).status()); }
+  static void AppendSecond(MemoryStore& store) { ASSERT_OK(AppendTo(store, TestBlock(2, 20).Draft()).status()); }
 
   const TestBlock block_{1, 40};
   bool unchanging_again_ = false;  // once the writer has gone
@@ -389,21 +389,21 @@ TEST_F(StoreUnchangingFolder, WhatAReaderExportsAfterALaterWriterCanBeImported) 
 
 TEST_F(StoreFolder, SkipsWhatACrashLeftBehindTheLastRecord) {
   const TestBlock block(1, 40);
-  ASSERT_OK(Create()->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*Create(), block.Draft()).status());
   const std::filesystem::path segment = folder_ / "segments" / "000001.kvseg";
   std::ofstream(segment, std::ios::binary | std::ios::app) << std::string(5'000, 'x');
   WriteFile(folder_ / "manifest.json.tmp", "half a mani");
   {
     const auto store = Open();
     EXPECT_FALSE(std::filesystem::exists(folder_ / "manifest.json.tmp"));
-    EXPECT_EQ(store->Append(TestBlock(2, 40).Draft()).value(), 2);
+    EXPECT_EQ(AppendTo(*store, TestBlock(2, 40).Draft()).value(), 2);
     ExpectStored(*store, block, 1);
     ExpectStored(*store, TestBlock(2, 40), 2);
   }
   // A segment that was created, and no more.
   WriteFile(folder_ / "segments" / "000002.kvseg", "");
   const auto store = Open();
-  EXPECT_EQ(store->Append(TestBlock(3, 40).Draft()).value(), 3);
+  EXPECT_EQ(AppendTo(*store, TestBlock(3, 40).Draft()).value(), 3);
   for (int64_t id = 1; id <= 3; ++id) ExpectStored(*store, TestBlock(static_cast<uint64_t>(id), 40), id);
   EXPECT_GT(std::filesystem::file_size(folder_ / "segments" / "000002.kvseg"), 0U);
 }
@@ -414,14 +414,14 @@ TEST_F(StoreFolder, AFullDiskIsAnErrorThatLosesNothing) {
   EXPECT_TRUE(InChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const auto store = Create();
-    EXPECT_OK(store->Append(block.Draft()).status());
+    EXPECT_OK(AppendTo(*store, block.Draft()).status());
     const std::filesystem::path segment = folder_ / "segments" / "000001.kvseg";
     const uintmax_t size = std::filesystem::file_size(segment);
     rlimit limit = {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const rlimit full = {.rlim_cur = size + 20'000, .rlim_max = limit.rlim_max};  // a block takes 24 KiB
     ::setrlimit(RLIMIT_FSIZE, &full);
-    const Status refused = store->Append(TestBlock(2, 40).Draft()).status();
+    const Status refused = AppendTo(*store, TestBlock(2, 40).Draft()).status();
     EXPECT_EQ(refused.code(), StatusCode::kIoError);
     EXPECT_NE(refused.message().find(segment.string()), std::string::npos) << refused.message();
     EXPECT_NE(refused.message().find("File too large"), std::string::npos) << refused.message();
@@ -429,13 +429,13 @@ TEST_F(StoreFolder, AFullDiskIsAnErrorThatLosesNothing) {
     EXPECT_EQ(store->Blocks()->size(), 1U);
     ExpectStored(*store, block, 1);
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    EXPECT_EQ(store->Append(TestBlock(3, 40).Draft()).value(), 2);
-    ExpectStored(*store, TestBlock(3, 40), 2);
+    EXPECT_EQ(AppendTo(*store, TestBlock(3, 40).Draft()).value(), 3);  // who was lost keeps its id
+    ExpectStored(*store, TestBlock(3, 40), 3);
     return !testing::Test::HasFailure();
   }));
   const auto store = Open();
   ExpectStored(*store, block, 1);
-  ExpectStored(*store, TestBlock(3, 40), 2);
+  ExpectStored(*store, TestBlock(3, 40), 3);
 }
 
 // Wherever it ends: an export that fails leaves no file that would be in the way of the next.
@@ -443,7 +443,7 @@ TEST_F(StoreFolder, AFullDiskLeavesNothingOfAnExport) {
   EXPECT_TRUE(InChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const auto store = Create();
-    EXPECT_OK(store->Append(TestBlock(1, 40).Draft()).status());
+    EXPECT_OK(AppendTo(*store, TestBlock(1, 40).Draft()).status());
     const std::filesystem::path file = root_ / "export";
     rlimit limit = {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
@@ -466,23 +466,23 @@ TEST_F(StoreFolder, AFullDiskUnderTheCatalogIsAnErrorThatLosesNothing) {
   EXPECT_TRUE(InChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const auto store = Create();
-    EXPECT_OK(store->Append(TestBlock(1, 20).Draft()).status());
+    EXPECT_OK(AppendTo(*store, TestBlock(1, 20).Draft()).status());
     rlimit limit = {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const rlimit full = {.rlim_cur = 200'000, .rlim_max = limit.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &full);
-    const Status refused = store->Append(large.Draft()).status();
+    const Status refused = AppendTo(*store, large.Draft()).status();
     EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused.ToString();
     EXPECT_NE(refused.message().find("catalog.sqlite"), std::string::npos) << refused.message();
     EXPECT_EQ(store->Blocks()->size(), 1U);
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    EXPECT_EQ(store->Append(large.Draft()).value(), 2);
-    ExpectStored(*store, large, 2);
+    EXPECT_EQ(AppendTo(*store, large.Draft()).value(), 3);
+    ExpectStored(*store, large, 3);
     return !testing::Test::HasFailure();
   }));
   const auto store = Open();
   ExpectStored(*store, TestBlock(1, 20), 1);
-  ExpectStored(*store, large, 2);
+  ExpectStored(*store, large, 3);
 }
 
 TEST_F(StoreFolder, RefusesAPlaceThatIsNoFolder) {

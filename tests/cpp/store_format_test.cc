@@ -43,7 +43,7 @@ class StoreFormat : public StoreFolderTest {
     const auto store = Create();
     for (uint64_t i = 0; i < 3; ++i) {
       blocks_.emplace_back(i, 20 + 25 * static_cast<int64_t>(i), 1000 * static_cast<int64_t>(i));
-      ASSERT_OK(store->Append(blocks_.back().Draft()).status());
+      ASSERT_OK(AppendTo(*store, blocks_.back().Draft()).status());
     }
     ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
   }

@@ -20,7 +20,7 @@ class StoreLife : public StoreFolderTest {
     for (int i = 0; i < count; ++i) {
       blocks.emplace_back(static_cast<uint64_t>(i + 1), tokens);
       blocks.back().source = "source of block " + std::to_string(i + 1) + " alone";
-      EXPECT_OK(store.Append(blocks.back().Draft()).status());
+      EXPECT_OK(AppendTo(store, blocks.back().Draft()).status());
     }
     return blocks;
   }
@@ -49,7 +49,7 @@ TEST_F(StoreLife, ChoosesBlocks) {
     block.source = i % 2 == 0 ? "even" : "odd";
     block.tags = i < 3 ? std::vector<std::string>{"early", "x"} : std::vector<std::string>{};
     block.created_at = 100 + i;
-    ASSERT_OK(store->Append(block.Draft()).status());
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
   }
   const auto ids = [&store](const BlockFilter& filter) {
     std::vector<int64_t> found;
@@ -105,7 +105,7 @@ TEST_F(StoreLife, CompactRemovesEveryByteOfWhatWasForgotten) {
     ExpectStored(*reader, blocks[static_cast<size_t>(id - 1)], id);
   }
   // What is appended later takes no forgotten block's id, in this process and in the next.
-  EXPECT_EQ(store->Append(blocks[0].Draft()).value(), 8);
+  EXPECT_EQ(AppendTo(*store, blocks[0].Draft()).value(), 8);
   ExpectStored(*reader, blocks[0], 8);
   EXPECT_EQ(store->Compact().value(), 0);
   EXPECT_TRUE(store->Verify(false)->damage.empty());
@@ -146,10 +146,10 @@ TEST_F(StoreLife, AReplacementThatFailsLeavesNothing) {
   const auto store = Create();
   const std::vector<TestBlock> blocks = Fill(*store, 20);
   ASSERT_OK(store->PutFile("frame", std::vector<std::byte>(10)));
-  ASSERT_OK(store->Fork(root_ / "branch.everlong"));
+  ASSERT_OK(store->Fork(root_ / "branch.everlong", {}));
   ASSERT_OK(store->Forget(std::vector<int64_t>{2}));
   ASSERT_OK(store->Compact().status());  // a copy takes the place of the segment that the fork reads too
-  ASSERT_OK(store->Fork(root_ / "another.everlong"));
+  ASSERT_OK(store->Fork(root_ / "another.everlong", {}));
   ASSERT_OK(store->Forget(std::vector<int64_t>{3}));
   {
     const FileLimit limit(300'000);
@@ -172,7 +172,7 @@ TEST_F(StoreLife, CompactFreesTheBytesThoughTheCatalogCannotBeRewritten) {
   for (int i = 0; i < 8; ++i) {
     blocks.emplace_back(static_cast<uint64_t>(i + 1), 40);
     blocks.back().source = std::string(100'000, 's');
-    ASSERT_OK(store->Append(blocks.back().Draft()).status());
+    ASSERT_OK(AppendTo(*store, blocks.back().Draft()).status());
   }
   ASSERT_OK(store->Compact().status());  // so that the catalog's log is empty
   {
@@ -196,7 +196,7 @@ TEST_F(StoreLife, CompactedIdsAreNotReusedAfterReopening) {
     EXPECT_TRUE(store->Blocks()->empty());
   }
   const auto store = Open();
-  EXPECT_EQ(store->Append(TestBlock(9, 20).Draft()).value(), 4);
+  EXPECT_EQ(AppendTo(*store, TestBlock(9, 20).Draft()).value(), 4);
   ExpectStored(*store, TestBlock(9, 20), 4);
 }
 
@@ -227,7 +227,7 @@ TEST_F(StoreLife, ReadersGoOnWhileAWriterForgetsAndCompacts) {
     if (id % 3 == 1) continue;
     EXPECT_OK(store->Forget(std::vector<int64_t>{id}));
     EXPECT_OK(store->Compact().status());
-    EXPECT_OK(store->Append(TestBlock(50, 30).Draft()).status());  // new files, perhaps with old numbers
+    EXPECT_OK(AppendTo(*store, TestBlock(50, 30).Draft()).status());  // new files, perhaps with old numbers
   }
   done = true;
   same.join();
@@ -257,7 +257,7 @@ TEST_F(StoreLife, AKilledReaderHarmsNobody) {
     ::close(reading[1]);
     ASSERT_OK(store->Forget(std::vector<int64_t>{round + 2}));
     ASSERT_OK(store->Compact().status());
-    ASSERT_OK(store->Append(blocks[0].Draft()).status());
+    ASSERT_OK(AppendTo(*store, blocks[0].Draft()).status());
     EXPECT_TRUE(store->Verify(false)->damage.empty());
   }
   ExpectStored(*store, blocks[0], 1);
@@ -320,7 +320,7 @@ TEST_F(StoreLife, RepairKeepsWhatIsWhole) {
   EXPECT_TRUE(store->Verify(false)->damage.empty());
   for (const int64_t id : {1, 3, 5}) ExpectStored(*store, blocks[static_cast<size_t>(id - 1)], id);
   EXPECT_EQ(store->Tensors(5, PayloadKind::kIndex).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(store->Append(blocks[0].Draft()).value(), 6);
+  EXPECT_EQ(AppendTo(*store, blocks[0].Draft()).value(), 6);
 }
 
 TEST_F(StoreLife, RepairWritesALostManifestAnew) {
@@ -342,7 +342,7 @@ TEST_F(StoreLife, AForkIsAMemoryOfItsOwn) {
   blocks = Fill(*store, 5);
   ASSERT_OK(store->SetAttribute("profile", "kept"));
   ASSERT_OK(store->Forget(std::vector<int64_t>{2, 5}));
-  ASSERT_OK(store->Fork(branch));
+  ASSERT_OK(store->Fork(branch, {}));
   {
     auto opened = MemoryStore::Open(branch, false);
     ASSERT_OK(opened.status());
@@ -352,8 +352,8 @@ TEST_F(StoreLife, AForkIsAMemoryOfItsOwn) {
     for (const int64_t id : {1, 3, 4}) ExpectStored(fork, blocks[static_cast<size_t>(id - 1)], id);
     EXPECT_TRUE(fork.Verify(false)->damage.empty());
     // Both go on, each for itself: the same id, other bytes.
-    ASSERT_EQ(fork.Append(TestBlock(70, 25).Draft()).value(), 6);
-    ASSERT_EQ(store->Append(TestBlock(80, 35).Draft()).value(), 6);
+    ASSERT_EQ(AppendTo(fork, TestBlock(70, 25).Draft()).value(), 6);
+    ASSERT_EQ(AppendTo(*store, TestBlock(80, 35).Draft()).value(), 6);
     ExpectStored(fork, TestBlock(70, 25), 6);
     ExpectStored(*store, TestBlock(80, 35), 6);
     // One forgets for good what the other keeps.
@@ -391,7 +391,7 @@ TEST_F(StoreLife, OwnFilesAreReplacedWholeAndForked) {
     }
     EXPECT_EQ(store->PutFile(std::string(65, 'a'), first).code(), StatusCode::kInvalidArgument);
     const std::filesystem::path branch = root_ / (store == ram.get() ? "of-ram" : "of-folder");
-    ASSERT_OK(store->Fork(branch));
+    ASSERT_OK(store->Fork(branch, {}));
     ASSERT_OK(store->PutFile("frame", second));
     const auto fork = MemoryStore::Open(branch, false);
     ASSERT_OK(fork.status());
@@ -401,7 +401,7 @@ TEST_F(StoreLife, OwnFilesAreReplacedWholeAndForked) {
     EXPECT_EQ(store->File("frame").value(), second);
   }
   WriteFile(folder_ / "files" / "Other", "not ours");
-  ASSERT_OK(folder->Fork(root_ / "again"));
+  ASSERT_OK(folder->Fork(root_ / "again", {}));
   EXPECT_FALSE(std::filesystem::exists(root_ / "again" / "files" / "Other"));
   EXPECT_EQ(Open(true)->PutFile("frame", first).code(), StatusCode::kReadOnly);
 }
@@ -411,15 +411,15 @@ TEST_F(StoreLife, AReopenedOriginalNeverWritesIntoAForksFile) {
   {
     const auto store = Create();
     Fill(*store, 2);
-    ASSERT_OK(store->Fork(branch));
+    ASSERT_OK(store->Fork(branch, {}));
   }
   const std::string before = ReadFile(branch / "segments" / "000001.kvseg");
   const auto store = Open();
-  ASSERT_EQ(store->Append(TestBlock(9, 40).Draft()).value(), 3);
+  ASSERT_EQ(AppendTo(*store, TestBlock(9, 40).Draft()).value(), 3);
   EXPECT_EQ(ReadFile(branch / "segments" / "000001.kvseg"), before);
   const auto fork = MemoryStore::Open(branch, false);
   ASSERT_OK(fork.status());
-  ASSERT_EQ((*fork)->Append(TestBlock(8, 40).Draft()).value(), 3);
+  ASSERT_EQ(AppendTo(**fork, TestBlock(8, 40).Draft()).value(), 3);
   ExpectStored(*store, TestBlock(9, 40), 3);
   ExpectStored(**fork, TestBlock(8, 40), 3);
 }
@@ -428,12 +428,12 @@ TEST_F(StoreLife, AReaderForksBesideAWriter) {
   const std::filesystem::path branch = root_ / "branch.everlong";
   const auto writer = Create({.segment_bytes = 64 * 1024});
   std::vector<TestBlock> blocks = Fill(*writer, 4);
-  ASSERT_OK(Open(true)->Fork(branch));
+  ASSERT_OK(Open(true)->Fork(branch, {}));
   // The writer's segment was copied, not shared: what it appends is not in the fork's file.
-  ASSERT_EQ(writer->Append(TestBlock(60, 40).Draft()).value(), 5);
+  ASSERT_EQ(AppendTo(*writer, TestBlock(60, 40).Draft()).value(), 5);
   const auto fork = MemoryStore::Open(branch, false);
   ASSERT_OK(fork.status());
-  ASSERT_EQ((*fork)->Append(TestBlock(61, 40).Draft()).value(), 5);
+  ASSERT_EQ(AppendTo(**fork, TestBlock(61, 40).Draft()).value(), 5);
   ExpectStored(*writer, TestBlock(60, 40), 5);
   ExpectStored(**fork, TestBlock(61, 40), 5);
   for (int64_t id = 1; id <= 4; ++id) ExpectStored(**fork, blocks[static_cast<size_t>(id - 1)], id);
@@ -443,11 +443,11 @@ TEST_F(StoreLife, AMemoryInRamForksIntoAFolder) {
   const auto ram = MemoryStore::Create(std::nullopt, TestManifest()).value();
   const std::vector<TestBlock> blocks = Fill(*ram, 4);
   ASSERT_OK(ram->Forget(std::vector<int64_t>{1, 4}));
-  ASSERT_OK(ram->Fork(folder_));
+  ASSERT_OK(ram->Fork(folder_, {}));
   const auto fork = Open();
   ASSERT_EQ(fork->Blocks()->size(), 2U);
   for (const int64_t id : {2, 3}) ExpectStored(*fork, blocks[static_cast<size_t>(id - 1)], id);
-  EXPECT_EQ(fork->Append(blocks[0].Draft()).value(), 5);
+  EXPECT_EQ(AppendTo(*fork, blocks[0].Draft()).value(), 5);
 }
 
 TEST_F(StoreLife, ForkingOverAMemoryIsRefusedAndHarmsNothing) {
@@ -457,15 +457,15 @@ TEST_F(StoreLife, ForkingOverAMemoryIsRefusedAndHarmsNothing) {
   {
     const auto there = MemoryStore::Create(other, TestManifest());
     ASSERT_OK(there.status());
-    ASSERT_OK((*there)->Append(TestBlock(5, 20).Draft()).status());
+    ASSERT_OK(AppendTo(**there, TestBlock(5, 20).Draft()).status());
   }
-  EXPECT_EQ(store->Fork(other).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(store->Fork(folder_).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Fork(other, {}).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Fork(folder_, {}).code(), StatusCode::kAlreadyExists);
   ExpectStored(**MemoryStore::Open(other, false), TestBlock(5, 20), 1);
   ExpectStored(*store, blocks[0], 1);
   // What a fork that fails has made is gone again.
   std::filesystem::remove(segment());
-  EXPECT_EQ(store->Fork(root_ / "third.everlong").code(), StatusCode::kCorrupt);
+  EXPECT_EQ(store->Fork(root_ / "third.everlong", {}).code(), StatusCode::kCorrupt);
   EXPECT_FALSE(std::filesystem::exists(root_ / "third.everlong"));
 }
 

@@ -72,7 +72,7 @@ TEST_P(StoreThreads, TwoReadersBesideAnAppenderSeeWholeBlocksOnly) {
   std::atomic<bool> done = false;
   std::thread appender([&] {
     for (int64_t id = 1; id <= kBlocks; ++id) {
-      EXPECT_EQ(store.Append(block_of(id).Draft()).value(), id);
+      EXPECT_EQ(AppendTo(store, block_of(id).Draft()).value(), id);
       if (id % 10 == 0) {
         EXPECT_OK(store.Forget(std::vector<int64_t>{id}));
       }
@@ -116,16 +116,13 @@ TEST_P(StoreThreads, TwoReadersBesideAnAppenderSeeWholeBlocksOnly) {
 TEST_F(StoreFolderTest, AReaderBesideAWriterFindsNoDamageThatIsNotThere) {
   const auto writer = Create();
   const auto reader = Open(true);
-  TestBlock bare(1, 5);
-  bare.payload.clear();
-  bare.page_bytes.clear();
-  const TestBlock whole(1, 5);
+  const TestBlock block(1, 5);
   std::atomic<bool> done = false;
   std::thread writing([&] {
     while (!done) {
-      const Result<int64_t> id = writer->Append(bare.Draft());
+      const Result<int64_t> id = AppendTo(*writer, block.Draft());
       ASSERT_OK(id.status());
-      ASSERT_OK(writer->AddKv(*id, whole.payload, whole.page_bytes));
+      if (*id % 2 == 0) ASSERT_OK(writer->Forget(std::vector<int64_t>{*id}));
     }
   });
   for (int look = 0; look < CampaignSize("LOOKS", 300) && !HasFailure(); ++look) {
@@ -149,7 +146,7 @@ TEST_P(StoreThreads, AppendersTakeTurns) {
     for (int i = 0; i < kEach; ++i) {
       TestBlock block(seed, 20);
       block.stream = static_cast<int64_t>(seed);
-      EXPECT_OK(store.Append(block.Draft()).status());
+      EXPECT_OK(AppendTo(store, block.Draft()).status());
     }
   };
   std::thread first(append, 1);
@@ -166,8 +163,7 @@ TEST_P(StoreThreads, AppendersTakeTurns) {
   }
 }
 
-// A block that is appended may be committed before one that was submitted and has a smaller id; who then reads it under
-// the lock that the other's commit wants must not wait for that.
+// Who reads a committed block under the lock that the commit of a queued one wants must not wait for that.
 TEST_F(StoreFolderTest, AnExportWaitsForNothingThatWaitsForIt) {
   const auto store = Create({.segment_bytes = 1});
   const TestBlock block(1, 20);
@@ -176,7 +172,7 @@ TEST_F(StoreFolderTest, AnExportWaitsForNothingThatWaitsForIt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits for the lock now, most likely
     return thread;
   };
-  const auto append = [&] { EXPECT_OK(store->Append(block.Draft()).status()); };
+  const auto append = [&] { EXPECT_OK(AppendTo(*store, block.Draft()).status()); };
   for (int round = 0; round < 5; ++round) {
     g_segments_wait = true;
     std::thread holder = later(append);
@@ -211,7 +207,7 @@ TEST_F(StoreWithoutThreads, ABlockThatNobodyCouldStoreIsRefused) {
 
 TEST_F(StoreWithoutThreads, PagesAreReadByWhoWaitsForThem) {
   const TestBlock block(1, 60);
-  ASSERT_EQ(Create()->Append(block.Draft()).value(), 1);
+  ASSERT_EQ(AppendTo(*Create(), block.Draft()).value(), 1);
   for (const int threads : {0, 1}) {
     const auto store = Open(false, {.host_bytes = 0});
     for (int round = 0; round < 2; ++round) {
@@ -257,7 +253,7 @@ TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
   const TestBlock block(1, 4);
   const int rounds = GetParam() == Place::kRam ? 2000 : 20;
   for (int round = 0; round < rounds; ++round) {
-    const int64_t id = store->Append(block.Draft()).value();
+    const int64_t id = AppendTo(*store, block.Draft()).value();
     EXPECT_OK(store->PutTensors(id, PayloadKind::kIndex, {&tensor, 1}));
     newest = id;
     std::this_thread::yield();
@@ -273,7 +269,7 @@ TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {
   const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 1}).value();
   const TestBlock block(1, 60);
   for (int64_t id = 1; id <= 20; ++id) {
-    ASSERT_EQ(store->Append(block.Draft()).value(), id);
+    ASSERT_EQ(AppendTo(*store, block.Draft()).value(), id);
     std::vector<std::byte> out(block.payload.size());
     std::vector<PageRead> reads;
     size_t at = 0;

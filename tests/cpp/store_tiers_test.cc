@@ -120,7 +120,7 @@ TEST_F(StoreTiers, WhatWasWrittenOrReadIsReadFromRam) {
   const TestBlock block(1, 50);
   {
     const auto store = Create({.host_bytes = 1 << 20});
-    ASSERT_OK(store->Append(block.Draft()).status());
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
     EXPECT_EQ(store->Stats()->host_bytes, std::ssize(block.payload));
     HideSegments();
     ExpectStored(*store, block, 1);
@@ -141,7 +141,7 @@ TEST_F(StoreTiers, WhatWasWrittenOrReadIsReadFromRam) {
 TEST_F(StoreTiers, WithoutHostBytesEveryReadIsFromDisk) {
   const TestBlock block(1, 50);
   const auto store = Create({.host_bytes = 0});
-  ASSERT_OK(store->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*store, block.Draft()).status());
   EXPECT_EQ(store->Stats()->host_bytes, 0);
   ExpectStored(*store, block, 1);
   std::filesystem::resize_file(folder_ / "segments" / "000001.kvseg", 0);
@@ -154,7 +154,7 @@ TEST_F(StoreTiers, ASmallTierAnswersRightFromBothSides) {
   const auto store = Create({.host_bytes = 30'000});
   for (uint64_t i = 0; i < 8; ++i) {
     blocks.emplace_back(i, 40);
-    ASSERT_OK(store->Append(blocks.back().Draft()).status());
+    ASSERT_OK(AppendTo(*store, blocks.back().Draft()).status());
   }
   std::mt19937_64 random = Repeatable(5);
   for (int i = 0; i < 300; ++i) {
@@ -176,7 +176,7 @@ TEST_F(StoreTiers, PayloadHasWhatTheIndexesLeave) {
   const TestBlock block(1, 40);
   int64_t id = 0;
   const auto fill = [&] {
-    for (int i = 0; i < 20; ++i) id = store->Append(block.Draft()).value();
+    for (int i = 0; i < 20; ++i) id = AppendTo(*store, block.Draft()).value();
   };
   fill();
   const int64_t all = store->Stats()->host_bytes;
@@ -226,7 +226,7 @@ TEST_F(StoreTiers, BatchesAreUnderWayTogether) {
     const auto store = Create();
     for (uint64_t i = 0; i < 6; ++i) {
       blocks.emplace_back(i, 64);
-      ASSERT_OK(store->Append(blocks.back().Draft()).status());
+      ASSERT_OK(AppendTo(*store, blocks.back().Draft()).status());
     }
   }
   for (const int64_t host_bytes : {int64_t{0}, int64_t{1} << 20}) {
@@ -268,7 +268,7 @@ TEST_F(StoreTiers, BatchesAreUnderWayTogether) {
 TEST_F(StoreTiers, AFailedBatchSaysWhichRead) {
   const TestBlock block(1, 48);
   const auto store = Create({.host_bytes = 0});
-  ASSERT_OK(store->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*store, block.Draft()).status());
   std::vector<std::byte> out(block.payload.size());
   const auto bytes = static_cast<size_t>(block.page_bytes[0]);
   const PageRead unknown[] = {{1, 0, 0, kLayers, std::span(out).first(bytes)}, {7, 0, 0, 1, {}}};
@@ -283,7 +283,7 @@ TEST_F(StoreTiers, AFailedBatchSaysWhichRead) {
 TEST_F(StoreTiers, WhatIsForgottenBeforeItIsReadIsNotFound) {
   const TestBlock block(1, 48);
   const auto store = MemoryStore::Create(std::nullopt, TestManifest()).value();
-  ASSERT_OK(store->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*store, block.Draft()).status());
   std::vector<std::byte> out(static_cast<size_t>(block.page_bytes[0]));
   const PageRead read{1, 0, 0, kLayers, out};
   const auto pending = store->StartReadPages({&read, 1});
@@ -295,7 +295,7 @@ TEST_F(StoreTiers, WhatIsForgottenBeforeItIsReadIsNotFound) {
 // Its bytes lie in the file still, and must not come into RAM when nothing takes them out any more.
 TEST_F(StoreTiers, WhatIsForgottenWhileItIsReadIsNotKeptInRam) {
   const TestBlock block(1, 48);
-  ASSERT_OK(Create()->Append(block.Draft()).status());
+  ASSERT_OK(AppendTo(*Create(), block.Draft()).status());
   const auto store = Open();
   std::vector<std::byte> out(static_cast<size_t>(block.page_bytes[0]));
   const PageRead read{1, 0, 0, kLayers, out};
@@ -321,7 +321,7 @@ TEST_F(StoreQueue, WhatIsFlushedIsDurableAndWhatIsQueuedIsRead) {
   const auto reader = Open(true);
   EXPECT_EQ(reader->Blocks()->size(), 30U);
   for (int64_t id = 1; id <= 30; ++id) ExpectStored(*reader, blocks[static_cast<size_t>(id - 1)], id);
-  ASSERT_EQ(store->Append(blocks[0].Draft()).value(), 31);
+  ASSERT_EQ(AppendTo(*store, blocks[0].Draft()).value(), 31);
 }
 
 TEST_F(StoreQueue, APayloadWithAnOwnerIsStoredFromItsPlaceAndThenLetGo) {
@@ -334,7 +334,7 @@ TEST_F(StoreQueue, APayloadWithAnOwnerIsStoredFromItsPlaceAndThenLetGo) {
     draft.payload = *owned;
     draft.payload_owner = owned;
     owners.emplace_back(owned);
-    ASSERT_OK((i % 3 == 0 ? store->Append(draft) : store->Submit(draft)).status());
+    ASSERT_OK((i % 3 == 0 ? AppendTo(*store, draft) : store->Submit(draft)).status());
   }
   ASSERT_OK(store->Flush());
   for (uint64_t i = 0; i < 12; ++i) {
@@ -358,7 +358,7 @@ TEST_F(StoreQueue, AFullDiskIsToldOnceAndLosesNothingThatWasDurable) {
     ::signal(SIGXFSZ, SIG_IGN);
     const TestBlock block(1, 40);
     const auto store = Create();
-    EXPECT_OK(store->Append(block.Draft()).status());
+    EXPECT_OK(AppendTo(*store, block.Draft()).status());
     rlimit limit = {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const uintmax_t size = std::filesystem::file_size(folder_ / "segments" / "000001.kvseg");
@@ -370,7 +370,7 @@ TEST_F(StoreQueue, AFullDiskIsToldOnceAndLosesNothingThatWasDurable) {
     std::vector<std::byte> out;
     EXPECT_EQ(ReadBlock(*store, block, 2, out).code(), StatusCode::kNotFound);
     EXPECT_EQ(store->Submit(block.Draft()).status().code(), StatusCode::kIoError);
-    EXPECT_EQ(store->Append(block.Draft()).status().code(), StatusCode::kIoError);
+    EXPECT_EQ(AppendTo(*store, block.Draft()).status().code(), StatusCode::kIoError);
     std::vector<int64_t> lost;
     const Status told = store->Flush(&lost);
     EXPECT_EQ(told.code(), StatusCode::kIoError);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,18 +21,16 @@ TAGS = ("a", "b")
 
 
 class Model:
-    """What one memory should hold: blocks by id, tensors by (block, kind), in plain Python."""
+    """What one memory should hold: blocks by id, in plain Python."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, tuple[Written, float, list[str]]] = {}
-        self.tensors: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
         self.ends: dict[int, int] = {}  # of what was ever appended
         self.given = 0  # the last id
 
     def copy(self) -> Model:
         other = Model()
-        other.blocks, other.tensors = dict(self.blocks), dict(self.tensors)
-        other.ends, other.given = dict(self.ends), self.given
+        other.blocks, other.ends, other.given = dict(self.blocks), dict(self.ends), self.given
         return other
 
 
@@ -49,14 +46,6 @@ def expect_same(memory: everlong.Memory, model: Model) -> None:
         memory.core.read_pages(pages, out)
         np.testing.assert_array_equal(out, written.payload())
         np.testing.assert_array_equal(memory.core.token_ids(written.stream, written.begin, written.end), written.ids)
-    for kind in ("detail", "index", "text"):
-        for block_id in range(1, model.given + 1):
-            expected = model.tensors.get((block_id, kind))
-            if expected is None:
-                with pytest.raises(errors.MemoryNotFoundError):
-                    memory.core.tensors(block_id, kind)
-            else:
-                np.testing.assert_array_equal(memory.core.tensors(block_id, kind)["x"], expected)
     frequency: dict[int, int] = {}
     pages = 0
     for written, _, _ in model.blocks.values():
@@ -109,7 +98,6 @@ class MemoryStates(RuleBasedStateMachine):
     def forgotten(self, ids: list[int]) -> None:
         for block_id in ids:
             del self.model.blocks[block_id]
-        self.model.tensors = {key: value for key, value in self.model.tensors.items() if key[0] not in ids}
 
     @precondition(lambda self: self.model.blocks)
     @rule(data=st.data())
@@ -133,14 +121,6 @@ class MemoryStates(RuleBasedStateMachine):
         ids = [*self.model.blocks, self.model.given + unknown]
         with pytest.raises(errors.MemoryNotFoundError):
             self.memory.forget(ids)
-
-    @precondition(lambda self: self.model.blocks)
-    @rule(data=st.data(), kind=st.sampled_from(["detail", "index", "text"]), count=st.integers(0, 40))
-    def put_tensors(self, data: st.DataObject, kind: str, count: int) -> None:
-        block_id = data.draw(st.sampled_from(sorted(self.model.blocks)))
-        tensor = self.rng.integers(0, 255, count).astype(np.int16)
-        self.memory.core.put_tensors(block_id, kind, {"x": tensor})
-        self.model.tensors[block_id, kind] = tensor
 
     @rule()
     def flush(self) -> None:

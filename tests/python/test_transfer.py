@@ -32,8 +32,7 @@ def test_engine_copies_there_and_back() -> None:
         engine.wait(engine.to_device(there, device.data_ptr()))
         assert np.array_equal(device.numpy(), sent)
         back = engine.acquire(100_000)
-        engine.to_host(back, device.data_ptr())
-        engine.wait_all()
+        engine.wait(engine.to_host(back, device.data_ptr()))
         assert np.array_equal(back.array, sent)
 
 

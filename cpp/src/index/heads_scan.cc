@@ -29,7 +29,7 @@ class PageReader {
       if (page != page_ || key_head != key_head_) Expand(page, key_head);
       words = expanded_.data();
     }
-    return {words, tiles.tiles(page), PairsOf(keys_.dim), keys_.sinks[static_cast<size_t>(page)], tiles.tokens(page)};
+    return {words, PairsOf(keys_.dim), keys_.sinks[static_cast<size_t>(page)], tiles.tokens(page)};
   }
 
  private:

@@ -102,8 +102,6 @@ class Fts5Index final : public LexicalIndex {
     return static_cast<float>(sum);
   }
 
-  int32_t pages() const override { return pages_; }
-
   int64_t bytes() const override {
     const std::scoped_lock lock(mutex_);
     return database_.CachedBytes() + statistics_.bytes();

@@ -20,6 +20,12 @@ StagingBuffer::~StagingBuffer() { pool_->GiveBack({memory_, capacity_}); }
 class TransferEngine::Lane {
  public:
   explicit Lane(std::shared_ptr<CopyQueue> queue) : queue_(std::move(queue)) {}
+  // After all that was handed over; an error that nobody waited for concerns nobody any more.
+  ~Lane() {
+    while (const std::optional<uint64_t> ticket = Oldest()) static_cast<void>(Wait(*ticket));
+  }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   Result<uint64_t> Enqueue(std::shared_ptr<const StagingBuffer> buffer, std::span<const CopyRun> batch,
                            void* consumer) {
@@ -46,15 +52,6 @@ class TransferEngine::Lane {
     const std::lock_guard lock(mutex_);
     if (under_way_.empty()) return std::nullopt;
     return under_way_.front().ticket;
-  }
-
-  Status WaitAll() {
-    Status first;
-    while (const std::optional<uint64_t> ticket = Oldest()) {
-      Status status = Wait(*ticket);
-      if (first.ok()) first = std::move(status);
-    }
-    return first;
   }
 
  private:
@@ -97,10 +94,7 @@ TransferEngine::TransferEngine(std::shared_ptr<CopyQueue> to_device, std::shared
       to_device_(std::make_unique<Lane>(std::move(to_device))),
       to_host_(std::make_unique<Lane>(std::move(to_host))) {}
 
-TransferEngine::~TransferEngine() {
-  const Status ended = WaitAll();  // an error that nobody waited for concerns nobody any more
-  static_cast<void>(ended);
-}
+TransferEngine::~TransferEngine() = default;
 
 Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes, int64_t keep_free) {
   if (bytes < 0 || keep_free < 0) {
@@ -167,12 +161,6 @@ Result<Transfer> TransferEngine::ToHost(std::shared_ptr<const StagingBuffer> buf
 
 Status TransferEngine::Wait(const Transfer& transfer) {
   return (transfer.to_device ? to_device_ : to_host_)->Wait(transfer.ticket);
-}
-
-Status TransferEngine::WaitAll() {
-  Status to_device = to_device_->WaitAll();
-  Status to_host = to_host_->WaitAll();
-  return to_device.ok() ? to_host : to_device;
 }
 
 }  // namespace everlong::kv

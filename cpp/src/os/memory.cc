@@ -459,14 +459,6 @@ Status Memory::Export(const std::filesystem::path& file) {
   return state_->store->Export(file);
 }
 
-Status Memory::PutTensors(int64_t block, store::PayloadKind kind, std::span<const store::TensorView> tensors) {
-  return state_->store->PutTensors(block, kind, tensors);
-}
-
-Result<std::vector<store::Tensor>> Memory::Tensors(int64_t block, store::PayloadKind kind) const {
-  return state_->store->Tensors(block, kind);
-}
-
 int64_t Memory::StreamEnd(int64_t stream) const {
   const std::shared_lock reading(state_->guard);
   const auto found = state_->streams.find(stream);

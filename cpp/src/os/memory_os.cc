@@ -278,7 +278,6 @@ const RecallCounts& MemoryOs::recall_counts() const { return policy_.counts(); }
 int64_t MemoryOs::cooldown_until() const { return segmenter_.cooldown_until(); }
 std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.AnchorPositions(); }
 bool MemoryOs::evicted() const { return residency_.evicted(); }
-const MemoryOsConfig& MemoryOs::config() const { return config_; }
 const std::vector<Event>& MemoryOs::trace() const { return trace_; }
 std::optional<int64_t> MemoryOs::branched_at() const { return branched_at_; }
 

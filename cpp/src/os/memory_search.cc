@@ -114,8 +114,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     if (!s.heads.has_value()) {
       return InvalidArgumentError("head_queries are given, expected none: this memory has no retrieval heads");
     }
-    const std::vector<float> weights =
-        request.idf_weights ? s.statistics.Idf(request.token_ids) : std::vector<float>(request.token_ids.size(), 1.0F);
+    const std::vector<float> weights = s.statistics.Idf(request.token_ids);
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits,
                               s.heads->Search(request.head_queries, weights, candidates, filter));
     float all = 0;

@@ -11,28 +11,6 @@ namespace {
 
 Status Bad(const std::string& what) { return InvalidArgumentError("block draft: " + what); }
 
-}  // namespace
-
-Status ValidateBlock(const BlockDraft& draft) {
-  const TokenSpan& span = draft.span;
-  if (span.begin < 0 || span.empty()) return Bad("span is " + NameOf(span) + ", expected 0 <= begin < end");
-  if (span.size() > std::numeric_limits<int32_t>::max()) return Bad("span " + NameOf(span) + " is too long");
-  const std::string tokens = std::to_string(span.size()) + ", the tokens of the block";
-  if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
-    return Bad("token_ids has " + std::to_string(draft.token_ids.size()) + " ids, expected " + tokens);
-  }
-  if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
-    return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " + tokens);
-  }
-  return std::isfinite(draft.created_at) ? OkStatus() : Bad("created_at is not finite");
-}
-
-Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
-  EVERLONG_RETURN_IF_ERROR(ValidateBlock(draft));
-  if (draft.payload.empty() && draft.page_bytes.empty()) return OkStatus();
-  return ValidatePages(draft.span, draft.payload, draft.page_bytes, geometry);
-}
-
 Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
                      const Geometry& geometry) {
   if (TextAlone(geometry)) return Bad("a payload, in a memory of text alone");
@@ -56,6 +34,28 @@ Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::sp
                " more than its pages");
   }
   return OkStatus();
+}
+
+}  // namespace
+
+Status ValidateBlock(const BlockDraft& draft) {
+  const TokenSpan& span = draft.span;
+  if (span.begin < 0 || span.empty()) return Bad("span is " + NameOf(span) + ", expected 0 <= begin < end");
+  if (span.size() > std::numeric_limits<int32_t>::max()) return Bad("span " + NameOf(span) + " is too long");
+  const std::string tokens = std::to_string(span.size()) + ", the tokens of the block";
+  if (static_cast<int64_t>(draft.token_ids.size()) != span.size()) {
+    return Bad("token_ids has " + std::to_string(draft.token_ids.size()) + " ids, expected " + tokens);
+  }
+  if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
+    return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " + tokens);
+  }
+  return std::isfinite(draft.created_at) ? OkStatus() : Bad("created_at is not finite");
+}
+
+Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
+  EVERLONG_RETURN_IF_ERROR(ValidateBlock(draft));
+  if (draft.payload.empty() && draft.page_bytes.empty()) return OkStatus();
+  return ValidatePages(draft.span, draft.payload, draft.page_bytes, geometry);
 }
 
 BlockRecords::BlockRecords(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,

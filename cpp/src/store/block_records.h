@@ -16,8 +16,6 @@ namespace everlong::store {
 
 // kInvalidArgument naming what does not fit.
 Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry);
-Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
-                     const Geometry& geometry);
 
 class BlockRecords {
  public:

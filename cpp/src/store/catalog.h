@@ -69,8 +69,6 @@ class Catalog {
 
   // All or none; durable on return.
   Status Insert(std::span<const NewBlock> blocks);
-  // kv of a block that has none (else kAlreadyExists).
-  Status AddKv(int64_t id, std::span<const PageRow> rows);
   // The record of another kind, in place of the one there was.
   Status PutRecord(int64_t id, PayloadKind kind, const PageRow& row);
 
@@ -125,7 +123,6 @@ class Catalog {
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);
   Status InsertPages(int64_t id, std::span<const PageRow> rows);
-  Status WriteBlockRow(const BlockRow& row);
   Status DeleteBlocks(std::span<const int64_t> ids);
   void DropKnownRowsOf(std::span<const int64_t> ids);
   Result<KnownRows> LoadRows(int64_t id);

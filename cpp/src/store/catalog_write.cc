@@ -17,8 +17,7 @@ constexpr std::string_view kInsertBlock =
     "INSERT INTO blocks (id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, "
     "token_crc, source, token_ids) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kInsertTag = "INSERT INTO tags (block, position, tag) VALUES (?, ?, ?)";
-constexpr std::string_view kUpdateBlock =
-    "UPDATE blocks SET state = ?, pages = ?, payload_bytes = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
 constexpr std::string_view kDeletePages = "DELETE FROM pages WHERE block = ?";
 constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block = ? AND kind = ? AND page = ?";
 constexpr std::string_view kDeleteTags = "DELETE FROM tags WHERE block = ?";
@@ -88,30 +87,6 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
   return transaction.Commit();
 }
 
-// state, pages and payload_bytes as `row` has them now.
-Status Catalog::WriteBlockRow(const BlockRow& row) {
-  EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateBlock));
-  update.Bind(row.state).Bind(int64_t{row.info.pages}).Bind(row.info.payload_bytes);
-  return update.Bind(int64_t{row.Checksum()}).Bind(row.info.id).Run();
-}
-
-Status Catalog::AddKv(int64_t id, std::span<const PageRow> rows) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
-  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
-  if (row.info.pages != 0) return AlreadyExistsError("block " + std::to_string(id) + " has its kv already");
-  row.info.pages = static_cast<int32_t>(rows.size());
-  for (const PageRow& page : rows) {
-    row.info.payload_bytes += page.part_bytes * static_cast<int64_t>(page.part_crcs.size());
-  }
-  EVERLONG_RETURN_IF_ERROR(InsertPages(id, rows));
-  EVERLONG_RETURN_IF_ERROR(WriteBlockRow(row));
-  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
-  const std::scoped_lock known(known_mutex_);
-  known_.erase(id);
-  return OkStatus();
-}
-
 Status Catalog::PutRecord(int64_t id, PayloadKind kind, const PageRow& row) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
@@ -133,7 +108,8 @@ Status Catalog::Forget(std::span<const int64_t> ids) {
   for (const int64_t id : once) {
     EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
     row.state = kForgotten;
-    EVERLONG_RETURN_IF_ERROR(WriteBlockRow(row));
+    EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateState));
+    EVERLONG_RETURN_IF_ERROR(update.Bind(row.state).Bind(int64_t{row.Checksum()}).Bind(id).Run());
   }
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   DropKnownRowsOf(once);

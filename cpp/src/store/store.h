@@ -54,10 +54,8 @@ class Store final : public MemoryStore {
   explicit Store(Rooms rooms);
   ~Store() override;
 
-  Result<int64_t> Append(const BlockDraft& draft) override;
   Result<int64_t> Submit(const BlockDraft& draft) override;
   Status Flush(std::vector<int64_t>* lost) override;
-  Status AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) override;
   Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
@@ -80,7 +78,6 @@ class Store final : public MemoryStore {
   Status Forget(std::span<const int64_t> blocks) override;
   Result<int64_t> Compact() override;
   Result<VerifyReport> Verify(bool repair) override;
-  using MemoryStore::Fork;
   Status Fork(const std::filesystem::path& folder,
               const std::function<void(const std::filesystem::path& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;

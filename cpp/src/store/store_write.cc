@@ -82,43 +82,23 @@ Status Store::ReserveIdsBelow(int64_t next) {
   return rooms_.catalog->ReserveIdsBelow(next);
 }
 
-Result<int64_t> Store::Append(const BlockDraft& draft) {
+Result<int64_t> Store::Submit(const BlockDraft& draft) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
-  queue_->Wait();
-  EVERLONG_RETURN_IF_ERROR(queue_->failure());
+  if (rooms_.folder) return queue_->Submit(draft);
+  // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
   NewBlock block{id, &draft, {}};
   Status failure;
-  if (StoreBlocks({&block, 1}, failure) == 1) return block.id;
-  queue_->GiveBack(block.id);
+  if (StoreBlocks({&block, 1}, failure) == 1) return id;
+  queue_->GiveBack(id);
   return failure;
-}
-
-Result<int64_t> Store::Submit(const BlockDraft& draft) {
-  // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
-  if (!rooms_.folder) return Append(draft);
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
-  return queue_->Submit(draft);
 }
 
 Status Store::Flush(std::vector<int64_t>* lost) {
   if (lost != nullptr) lost->clear();
   return queue_ ? queue_->Flush(lost) : OkStatus();
-}
-
-Status Store::AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
-  if (info.pages != 0) return AlreadyExistsError("block " + std::to_string(block) + " has its kv already");
-  EVERLONG_RETURN_IF_ERROR(ValidatePages(info.span, payload, page_bytes, geometry_));
-  BlockRecords records(info.span, payload, page_bytes, geometry_);
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, records.Write(block, *rooms_.segments));
-  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
-  return rooms_.catalog->AddKv(block, rows);
 }
 
 Status Store::PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) {

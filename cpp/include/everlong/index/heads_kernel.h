@@ -12,10 +12,9 @@
 namespace everlong::index {
 
 struct PageKeys {
-  const uint32_t* tiles = nullptr;  // [tile_count][pairs][kTileTokens], see key_layout.h
-  int32_t tile_count = 0;
-  int32_t pairs = 0;        // of dimensions: half of D, rounded up
-  int32_t first_token = 0;  // [first_token, end_token) are scored; not empty
+  const uint32_t* tiles = nullptr;  // [tiles][pairs][kTileTokens], see key_layout.h
+  int32_t pairs = 0;                // of dimensions: half of D, rounded up
+  int32_t first_token = 0;          // [first_token, end_token) are scored; not empty
   int32_t end_token = 0;
 };
 

@@ -31,7 +31,6 @@ class LexicalIndex {
   // BM25 of a page of average length that has once each of the distinct ids that Search looks for, and those that no
   // page has. 0 for no ids.
   [[nodiscard]] virtual float WholeScore(std::span<const int32_t> token_ids) const = 0;
-  [[nodiscard]] virtual int32_t pages() const = 0;  // ordinals given
   [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
 };
 

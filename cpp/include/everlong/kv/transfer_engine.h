@@ -73,8 +73,6 @@ class TransferEngine {
                           void* consumer);
 
   Status Wait(const Transfer& transfer);
-  // For all that was handed over; the first error among them.
-  Status WaitAll();
 
  private:
   class Lane;

@@ -56,7 +56,6 @@ struct SearchRequest {
   std::span<const float> page_query;    // [dimension] of the page vectors; empty: no search by embedding
   // Several are fused by how far a page stands out in each (index/fusion.h).
   index::IndexParts kinds{index::IndexPart::kHeads, index::IndexPart::kLexical};
-  bool idf_weights = true;
   int32_t max_groups = 4;
   int32_t neighbours = 1;
   int64_t token_budget = 1024;
@@ -180,8 +179,6 @@ class Memory {
   // The store's, and the saved indexes with it.
   Status Fork(const std::filesystem::path& folder);
   Status Export(const std::filesystem::path& file);
-  Status PutTensors(int64_t block, store::PayloadKind kind, std::span<const store::TensorView> tensors);
-  [[nodiscard]] Result<std::vector<store::Tensor>> Tensors(int64_t block, store::PayloadKind kind) const;
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;  // one past the newest archived token; 0 when there is none
   [[nodiscard]] kv::PayloadLayout layout() const;
   [[nodiscard]] store::Manifest manifest() const;

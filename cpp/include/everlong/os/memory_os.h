@@ -157,7 +157,7 @@ class MemoryOs {
   void TakeTrace(const MemoryOs& branch);
 
   [[nodiscard]] State state() const;
-  [[nodiscard]] int64_t stream() const;          // config().stream
+  [[nodiscard]] int64_t stream() const;          // the config's
   [[nodiscard]] int64_t stream_end() const;      // tokens observed so far
   [[nodiscard]] int64_t archived_until() const;  // one past the newest token that was put into a block
   [[nodiscard]] int64_t read_until() const;      // one past the newest token that was read, not asked or generated
@@ -169,7 +169,6 @@ class MemoryOs {
   [[nodiscard]] std::vector<int64_t> AnchorPositions() const;  // frame positions of its slots
   [[nodiscard]] int64_t recalled_tokens() const;               // in the recalled zone now
   [[nodiscard]] bool evicted() const;  // whether anything has left the frame: there is a recalled zone
-  [[nodiscard]] const MemoryOsConfig& config() const;
   [[nodiscard]] const std::vector<Event>& trace() const;
   [[nodiscard]] std::optional<int64_t> branched_at() const;  // of a Branch(): which token of the stream it began before
 

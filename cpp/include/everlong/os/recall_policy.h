@@ -54,7 +54,6 @@ class RecallPolicy {
   // when a count is negative.
   bool Adopt(const RecallCounts& counts);
   [[nodiscard]] const RecallCounts& counts() const { return counts_; }
-  [[nodiscard]] const RecallPolicyConfig& config() const { return config_; }
 
  private:
   [[nodiscard]] bool Protected() const {

@@ -105,7 +105,6 @@ class Residency {
   [[nodiscard]] bool evicted() const { return evicted_; }
   // Frame position of rolling's first token.
   [[nodiscard]] int64_t rolling_position() const;
-  [[nodiscard]] const ResidencyConfig& config() const { return config_; }
 
  private:
   void KeepAnchors(TokenSpan leaving, std::vector<Keep>& keeps);

@@ -59,7 +59,6 @@ class Segmenter {
   // Signals before this token of the stream are passed over.
   [[nodiscard]] int64_t cooldown_until() const { return cooldown_until_; }
   void PassOverUntil(int64_t cooldown_until) { cooldown_until_ = cooldown_until; }
-  [[nodiscard]] const SegmenterConfig& config() const { return config_; }
 
  private:
   // The block that begins at `begin`; none while it is open.

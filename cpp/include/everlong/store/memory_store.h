@@ -25,7 +25,7 @@
 
 namespace everlong::store {
 
-// What a block may carry, each optional and addable later (the designs' L3, L2, L1, and the text itself).
+// What a block may carry, each optional (the designs' L3, L2, L1, and the text itself).
 enum class PayloadKind : uint32_t {
   kKv = 1,      // pages of parts, as the manifest's codec says
   kDetail = 2,  // small dense tensors
@@ -44,7 +44,7 @@ struct BlockInfo {
   std::string source;       // what the caller called the text; "" for a conversation
   double created_at = 0;    // seconds since 1970, UTC
   std::vector<std::string> tags;
-  int32_t pages = 0;          // of kv; 0 while it has none
+  int32_t pages = 0;          // of kv; 0 without
   int64_t payload_bytes = 0;  // of kv
 };
 
@@ -56,7 +56,7 @@ struct BlockFilter {
   std::optional<double> before;  // created_at < before
 };
 
-// What Append takes; everything is copied before it returns, but for a payload that has an owner.
+// What Submit takes; everything is copied before it returns, but for a payload that has an owner.
 struct BlockDraft {
   int64_t stream = 0;
   TokenSpan span;
@@ -65,7 +65,7 @@ struct BlockDraft {
   double created_at = 0;
   std::vector<std::string> tags;
   std::span<const int32_t> token_ids;  // [span.size()]
-  std::span<const std::byte> payload;  // kv: the pages, one after the other; empty: no kv yet
+  std::span<const std::byte> payload;  // kv: the pages, one after the other; empty: no kv
   // Keeps `payload`, which nobody changes while this is held, in its place: it is let go once the block is stored.
   std::shared_ptr<const void> payload_owner;
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
@@ -125,7 +125,7 @@ struct StoreOptions {
   // as a cache tier for one in a folder. None: half of the memory that is free when it is opened, for this process: in
   // a container what the container's limit leaves.
   std::optional<int64_t> host_bytes = std::nullopt;
-  // Appends that are not durable yet hold at most this much, or one block: then Submit waits.
+  // Blocks that are not durable yet hold at most this much, or one block: then Submit waits.
   int64_t queue_bytes = int64_t{256} << 20;
 };
 
@@ -151,8 +151,6 @@ class MemoryStore {
 
   // --- writing. Ids are 1, 2, 3 ... in order of submission, never reused; a block that could not be stored keeps its.
 
-  // Durable on return.
-  virtual Result<int64_t> Append(const BlockDraft& draft) = 0;
   // Queued: durable after the next Flush. Waits while the queue is full. Blocks that are queued together are committed
   // together. A read of a queued block waits for it. Once a submitted block could not be stored (disk full) nothing
   // further is taken, with the same error, until Flush has reported it.
@@ -160,8 +158,6 @@ class MemoryStore {
   // Waits until all that was submitted is durable; or the first failure since the last Flush. `lost`, if given, gets
   // the ids that were submitted and are not stored.
   virtual Status Flush(std::vector<int64_t>* lost = nullptr) = 0;
-  // kv of a block that has none. kAlreadyExists when it has. Durable on return.
-  virtual Status AddKv(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes) = 0;
   // The block's tensors of one kind other than kKv, in place of those it has. Durable on return.
   virtual Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
@@ -211,7 +207,6 @@ class MemoryStore {
   // `adds` may put more into the folder, before anybody else can write there.
   virtual Status Fork(const std::filesystem::path& folder,
                       const std::function<void(const std::filesystem::path& folder)>& adds) = 0;
-  Status Fork(const std::filesystem::path& folder) { return Fork(folder, {}); }
   // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
   virtual Status Export(const std::filesystem::path& file) = 0;
 };
