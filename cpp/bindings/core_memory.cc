@@ -37,13 +37,10 @@ using os::PageRef;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 
 // The Python object: a memory until it is closed. A call that is running in another thread while close() is called
-// finishes on the memory it began with, and the last one of them releases lock and files.
+// finishes on the memory it began with, and the last one of them releases lock and files. Destroyed without the GIL.
 class MemoryHandle {
  public:
   explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
-  ~MemoryHandle() { Close(); }
-  MemoryHandle(const MemoryHandle&) = delete;
-  MemoryHandle& operator=(const MemoryHandle&) = delete;
 
   // work(memory) without the GIL; ClosedError after Close.
   template <class Work>
@@ -71,27 +68,18 @@ class MemoryHandle {
 
 std::span<const std::byte> AsBytes(std::span<const uint8_t> bytes) { return std::as_bytes(bytes); }
 
-// Reads under way: they fill `out`, which they keep alive with the memory.
+// Reads under way, which keep the memory alive; Python keeps what they fill. Destroyed without the GIL.
 class PendingReadsHandle {
  public:
-  PendingReadsHandle(std::shared_ptr<Memory> memory, py::object out, std::unique_ptr<store::PendingReads> reads)
-      : memory_(std::move(memory)), out_(std::move(out)), reads_(std::move(reads)) {}
-  ~PendingReadsHandle() {
-    Unlocked([this] {
-      reads_.reset();  // waits
-      memory_.reset();
-    });
-  }
-  PendingReadsHandle(const PendingReadsHandle&) = delete;
-  PendingReadsHandle& operator=(const PendingReadsHandle&) = delete;
+  PendingReadsHandle(std::shared_ptr<Memory> memory, std::unique_ptr<store::PendingReads> reads)
+      : memory_(std::move(memory)), reads_(std::move(reads)) {}
   void Wait() {
     RaiseIfError(Unlocked([this] { return reads_->Wait(); }));
   }
 
  private:
   std::shared_ptr<Memory> memory_;
-  py::object out_;
-  std::unique_ptr<store::PendingReads> reads_;
+  std::unique_ptr<store::PendingReads> reads_;  // gone first: its destructor waits
 };
 
 store::StoreOptions Options(std::optional<int64_t> host_bytes) {
@@ -270,7 +258,7 @@ std::unique_ptr<PendingReadsHandle> StartReadPages(const MemoryHandle& self, con
     if (!started.ok()) memory.reset();
     return started;
   });
-  return std::make_unique<PendingReadsHandle>(std::move(memory), out, ValueOrRaise(std::move(reads)));
+  return std::make_unique<PendingReadsHandle>(std::move(memory), ValueOrRaise(std::move(reads)));
 }
 
 py::array_t<float> ReadKeys(const MemoryHandle& self, const PageRef& page, int32_t layer) {
@@ -310,9 +298,12 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
 
 void BindMemory(py::module_& module) {
   module.def("free_memory_bytes", [] { return store::FreeMemoryBytes(); });
-  py::class_<PendingReadsHandle>(module, "PendingReads").def("wait", &PendingReadsHandle::Wait);
+  const py::release_gil_before_calling_cpp_dtor without_gil;
+  py::class_<PendingReadsHandle>(module, "PendingReads", without_gil).def("wait", &PendingReadsHandle::Wait);
 
-  py::class_<MemoryHandle>(module, "Memory")
+  constexpr size_t kReads = 0;  // what start_read_pages returns
+  constexpr size_t kOut = 5;    // its last argument
+  py::class_<MemoryHandle>(module, "Memory", without_gil)
       .def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
       .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false, py::arg("host_bytes") = py::none())
       .def_static("import_file", &ImportFile, py::arg("file"), py::arg("folder"), py::arg("host_bytes") = py::none())
@@ -372,8 +363,8 @@ void BindMemory(py::module_& module) {
           },
           py::arg("stream"), py::arg("begin"), py::arg("end"))
       .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"))
-      .def("start_read_pages", &StartReadPages, py::arg("pages"), py::arg("first_layer"), py::arg("layers"),
-           py::arg("out"))
+      .def("start_read_pages", &StartReadPages, py::keep_alive<kReads, kOut>(), py::arg("pages"),
+           py::arg("first_layer"), py::arg("layers"), py::arg("out"))
       .def("read_keys", &ReadKeys, py::arg("page"), py::arg("layer"))
       .def("page_bytes", &PageBytes, py::arg("tokens"))
       .def(

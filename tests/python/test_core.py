@@ -9,6 +9,7 @@ import math
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -457,6 +458,20 @@ def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None
     again = _core.Memory.open(str(tmp_path / "m"))
     assert len(again.blocks()) == 8
     again.close()
+
+
+def test_reads_keep_what_they_fill() -> None:
+    memory = _core.Memory.create(None, manifest())
+    fill(memory)
+    pages = memory.pages()[:1]
+    out = np.zeros(memory.page_bytes(pages[0].end - pages[0].begin), dtype=np.uint8)
+    filled = weakref.ref(out)
+    reads = memory.start_read_pages(pages, 0, LAYERS, out)
+    del out
+    assert filled() is not None
+    reads.wait()
+    del reads
+    assert filled() is None
 
 
 def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
