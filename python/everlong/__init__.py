@@ -1,4 +1,4 @@
-"""everlong: a memory of a million tokens and more for any HuggingFace causal LM."""
+"""everlong: a memory of a million tokens and more for HuggingFace causal LMs."""
 
 from everlong import _native, index, ops
 from everlong.config import MemoryConfig

@@ -68,7 +68,8 @@ class MemoryModel:
     one that another process writes MemoryBusyError, a model that cannot be served exactly UnsupportedModelError.
     `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
     model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
-    the same tokenizer goes on with. After `close` every call raises ClosedError.
+    the same tokenizer goes on with. After `close` every call raises ClosedError. Its attributes `memory` (an open
+    `Memory`), `model` and `tokenizer` are for everyone.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="A memory of a million tokens and more for any HuggingFace causal LM.",
+    help="A memory of a million tokens and more for HuggingFace causal LMs.",
 )
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
