@@ -614,6 +614,39 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
   EXPECT_TRUE(opened->TakeMessages().empty());
 }
 
+// Whoever compacts a memory need not have its encoder; what that computed of other blocks is minutes of work.
+TEST(OsMemoryTest, ACompactionWithoutTheEncoderKeepsTheVectorsOfOthers) {
+  for (const bool graph : {false, true}) {
+    const TemporaryFolder folder;
+    const PageVectorOptions options{"an encoder\nof two lines", 3, graph};
+    const std::vector<int32_t> first_page{0};
+    const auto vector = [](int64_t block) { return std::vector<float>{1.0F, static_cast<float>(block), 2.0F}; };
+    int64_t blocks = 0;
+    {
+      const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 36, 12);
+      ASSERT_TRUE(filled.memory->SetPageVectors(options).ok());
+      for (const Block& block : filled.blocks) {
+        ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector(block.id)).ok());
+      }
+      ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+      blocks = std::ssize(filled.blocks);
+    }
+    {
+      const auto memory = Memory::Open(folder.path(), false).value();
+      ASSERT_TRUE(memory->Forget(std::vector<int64_t>{7}).ok());
+      ASSERT_TRUE(memory->Compact().ok());
+      EXPECT_TRUE(memory->TakeMessages().empty());
+    }
+    const auto memory = Memory::Open(folder.path(), false).value();
+    ASSERT_TRUE(memory->SetPageVectors(options).ok());
+    EXPECT_TRUE(memory->PagesWithoutVectors().empty());
+    EXPECT_TRUE(memory->TakeMessages().empty());
+    const std::filesystem::path file = folder.path() / "index" / "embedding";
+    const auto saved = graph ? index::LoadHnswIndex(file) : index::LoadFlatIndex(file);
+    EXPECT_EQ((*saved)->size(), blocks - 1);
+  }
+}
+
 // What a crash left of an index that was being saved holds what is forgotten later.
 TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   const TemporaryFolder folder;

@@ -142,7 +142,7 @@ TEST_F(StoreFolder, CreateLeavesAloneWhatIsSomebodyElses) {
   EXPECT_EQ(ReadFile(folder_ / "files" / "letter.txt"), "dear");
   std::filesystem::remove_all(folder_ / "files");
 
-  for (const char* name : {"files", "segments", "LOCK", "catalog.sqlite"}) {
+  for (const char* name : {"files", "index", "segments", "LOCK", "catalog.sqlite"}) {
     WriteFile(folder_ / name, "somebody else's");
     EXPECT_NE(refused().find(folder_.string()), std::string::npos);
     EXPECT_EQ(ReadFile(folder_ / name), "somebody else's");
@@ -209,6 +209,60 @@ TEST_F(StoreFolder, ASecondWriterIsToldWhoWrites) {
   EXPECT_TRUE(InChild([&] { return expect_busy(self); }));
   store.reset();
   EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(StoreFolder, AForkOfTheWriterDoesNotHoldItsLock) {
+  auto store = Create();
+  int done[2];
+  ASSERT_EQ(::pipe(done), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(done[1]);
+    char byte = 0;
+    const bool ended = ::read(done[0], &byte, 1) == 0;
+    ::_exit(ended ? 0 : 1);
+  }
+  ::close(done[0]);
+  EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kBusy) << "its parent does";
+  store.reset();
+  EXPECT_NE(Open(), nullptr);
+  ::close(done[1]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST_F(StoreFolder, AMemoryStaysWhereItIsWhenTheProcessGoesElsewhere) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const TestBlock mine(1, 40);
+  const TestBlock other(2, 40);
+  const auto make = [&](const char* place, const TestBlock& block) {
+    std::filesystem::create_directories(folder_ / place);
+    std::filesystem::current_path(folder_ / place);
+    StoreOptions options;
+    options.host_bytes = 0;  // every read is one of the file
+    auto store = MemoryStore::Create("memory", TestManifest(), options).value();
+    for (int i = 0; i < 3; ++i) EXPECT_OK(AppendTo(*store, block.Draft()).status());
+    return store;
+  };
+  auto store = make("a", mine);
+  make("b", other).reset();
+  // The working folder is b's now, where another memory has the name that this one was made by.
+  ExpectStored(*store, mine, 1);
+  EXPECT_OK(store->SetAttribute("of", "a"));
+  EXPECT_OK(store->PutFile("note", std::as_bytes(std::span("a", 1))));
+  EXPECT_OK(store->Forget(std::vector<int64_t>{2}));
+  EXPECT_OK(store->Compact().status());
+  EXPECT_EQ(store->folder(), folder_ / "a" / "memory");
+  store.reset();
+  store = MemoryStore::Open("memory", false).value();
+  std::filesystem::current_path(folder_ / "a");
+  EXPECT_EQ(store->manifest().attributes.count("of"), 0U);
+  for (const int64_t id : {1, 2, 3}) ExpectStored(*store, other, id);
+  EXPECT_TRUE(store->Verify(false)->damage.empty());
+  EXPECT_EQ(store->File("note").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(MemoryStore::Open("memory", false).value()->manifest().attributes.at("of"), "a");
+  std::filesystem::current_path(before);
 }
 
 TEST_F(StoreFolder, ADeadOwnersLockIsTakenOver) {

@@ -133,6 +133,13 @@ Status SyncFolder(const std::filesystem::path& folder) {
   return SyncFile(handle, name);
 }
 
+Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (error) return ErrnoError("cannot tell the current folder, in which lies", path, error.value());
+  return absolute;
+}
+
 Status MakeFolder(const std::filesystem::path& folder) { return MakeFolders(folder, kOwnerAlone); }
 
 Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,

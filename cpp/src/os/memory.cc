@@ -435,9 +435,7 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
   // A repair may fail behind the commit that drops blocks.
   if (report.ok() ? !report->dropped.empty() : repair && s.IndexesBlocksThatAreGone()) {
     const std::unique_lock changing(s.guard);
-    s.broken = s.LoadIndexes();
-    EVERLONG_RETURN_IF_ERROR(s.broken);
-    s.TellIndexBytes();
+    EVERLONG_RETURN_IF_ERROR(s.ReloadIndexes());
   }
   return report;
 }

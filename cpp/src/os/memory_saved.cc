@@ -45,7 +45,7 @@ std::vector<CoveredBlock> Memory::State::CoveredBlocks() const {
 std::optional<SavedIndex> Memory::State::Saved(const std::string& name) const {
   const std::optional<std::filesystem::path> folder = store->folder();
   if (!folder) return std::nullopt;
-  return SavedIndex(*folder / kIndexFolder, name);
+  return SavedIndex(*folder / store::kIndexFolder, name);
 }
 
 void Memory::State::Say(const std::string& name, const Status& why) {
@@ -150,10 +150,9 @@ Status Memory::State::SaveIndexes() {
   // Each save has a name of its own, so nothing else ever takes the place of what a crash left.
   for (const char* const name : kSavedIndexes) Saved(name)->RemoveUnfinished();
   const std::vector<CoveredBlock> covered = CoveredBlocks();
-  const auto save = [&](const char* name, const std::string& settings, std::span<const CoveredBlock> of,
-                        const auto& write) {
+  const auto save = [&](const char* name, const std::string& settings, const auto& write) {
     if (!unsaved.contains(name)) return OkStatus();
-    EVERLONG_RETURN_IF_ERROR(Saved(name)->Write(settings, of, write));
+    EVERLONG_RETURN_IF_ERROR(Saved(name)->Write(settings, covered, write));
     unsaved.erase(name);
     return OkStatus();
   };
@@ -163,31 +162,44 @@ Status Memory::State::SaveIndexes() {
       if (!directory.at(page).forgotten) pages.push_back(page);
     }
     EVERLONG_RETURN_IF_ERROR(save(kHeadsFile, HeadsSettings(heads->heads(), layout.head_dim, heads->options().keys),
-                                  covered,
                                   [&](const std::filesystem::path& file) { return heads->Save(file, pages); }));
   }
   const std::string dimension = std::to_string(layout.kv_heads * layout.head_dim);
   if (mean_pool != nullptr) {
-    EVERLONG_RETURN_IF_ERROR(save(kMeanPoolFile, dimension, covered,
-                                  [&](const std::filesystem::path& file) { return mean_pool->Save(file); }));
+    EVERLONG_RETURN_IF_ERROR(
+        save(kMeanPoolFile, dimension, [&](const std::filesystem::path& file) { return mean_pool->Save(file); }));
   }
   if (hnsw != nullptr) {
     EVERLONG_RETURN_IF_ERROR(
-        save(kHnswFile, dimension, covered, [&](const std::filesystem::path& file) { return hnsw->Save(file); }));
+        save(kHnswFile, dimension, [&](const std::filesystem::path& file) { return hnsw->Save(file); }));
   }
-  if (page_vectors) {
-    std::vector<CoveredBlock> with_vectors = covered;
-    std::erase_if(with_vectors, [&](const CoveredBlock& block) { return !page_vectors->Has(block.id); });
-    EVERLONG_RETURN_IF_ERROR(save(kPageVectorsFile, page_vectors->Settings(), with_vectors,
-                                  [&](const std::filesystem::path& file) { return page_vectors->Save(file); }));
+  if (page_vectors && unsaved.contains(kPageVectorsFile)) {
+    EVERLONG_RETURN_IF_ERROR(SavePageVectors(*page_vectors));
+    unsaved.erase(kPageVectorsFile);
   }
   return OkStatus();
 }
 
+Status Memory::State::SavePageVectors(const PageVectors& vectors) const {
+  std::vector<CoveredBlock> with_vectors = CoveredBlocks();
+  std::erase_if(with_vectors, [&](const CoveredBlock& block) { return !vectors.Has(block.id); });
+  return Saved(kPageVectorsFile)->Write(vectors.Settings(), with_vectors, [&](const std::filesystem::path& file) {
+    return vectors.Save(file);
+  });
+}
+
 void Memory::State::CarrySavedIndexes(const std::filesystem::path& folder) const {
   for (const char* const name : kSavedIndexes) {
-    if (const std::optional<SavedIndex> saved = Saved(name)) saved->CopyTo(folder / kIndexFolder);
+    if (const std::optional<SavedIndex> saved = Saved(name)) saved->CopyTo(folder / store::kIndexFolder);
   }
+}
+
+bool Memory::State::KeepSavedPageVectors(const SavedIndex& saved) {
+  const std::optional<PageVectorOptions> options = PageVectors::ParseSettings(saved.Settings());
+  if (!options) return false;
+  const PageVectors kept = LoadPageVectors(*options);
+  unsaved.erase(kPageVectorsFile);
+  return !kept.Blocks().empty() && SavePageVectors(kept).ok();
 }
 
 void Memory::State::RemoveSavedIndexesOfForgotten() {
@@ -197,6 +209,7 @@ void Memory::State::RemoveSavedIndexesOfForgotten() {
     if (!saved) continue;
     saved->RemoveUnfinished();
     if (saved->HoldsOnly(covered)) continue;
+    if (name == kPageVectorsFile && !page_vectors && KeepSavedPageVectors(*saved)) continue;
     saved->Remove();
     MarkUnsaved();
   }

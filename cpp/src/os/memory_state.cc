@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <set>
 #include <string>
 #include <utility>
@@ -240,7 +241,16 @@ Status Memory::State::GiveBackForgotten() {
   for (const auto& [id, block] : blocks) kept += block.count;
   const int32_t forgotten = directory.size() - kept;
   if (forgotten <= kept || (store->folder() && kept > 0)) return OkStatus();
-  broken = LoadIndexes();
+  return ReloadIndexes();
+}
+
+Status Memory::State::ReloadIndexes() {
+  try {
+    broken = LoadIndexes();
+  } catch (const std::exception& error) {  // out of memory, with some of the blocks
+    broken =
+        CapacityError(std::string("the indexes could not be made anew (") + error.what() + "): open the memory anew");
+  }
   EVERLONG_RETURN_IF_ERROR(broken);
   TellIndexBytes();
   return OkStatus();

@@ -35,8 +35,7 @@
 
 namespace everlong::os {
 
-// Names in index/, a folder of the memory.
-inline constexpr const char* kIndexFolder = "index";
+// Names in store::kIndexFolder, a folder of the memory.
 inline constexpr const char* kHeadsFile = "heads";
 inline constexpr const char* kMeanPoolFile = "mean_pool";
 inline constexpr const char* kHnswFile = "hnsw";
@@ -119,6 +118,8 @@ struct Memory::State {
   // Fills directory, statistics, word index and streams from the store, in place of what they held, and the heads index
   // if there is one. `guard` is held exclusively, or nobody else knows this state yet.
   Status LoadIndexes();
+  // The same for a memory that is in use: whatever fails, `broken` says so. `guard` is held exclusively.
+  Status ReloadIndexes();
   [[nodiscard]] std::string Name() const { return NameOf(*store); }
 
   // Puts a stored block into every index. `guard` is held exclusively, or nobody else knows this state yet.
@@ -190,6 +191,9 @@ struct Memory::State {
   Status SaveIndexes();
   // What index/ has of forgotten blocks goes; what it has of others stays, also for an encoder that is not loaded.
   void RemoveSavedIndexesOfForgotten();
+  Status SavePageVectors(const PageVectors& vectors) const;
+  // The saved vectors of what is not forgotten in the place of all; false when there are none to keep.
+  [[nodiscard]] bool KeepSavedPageVectors(const SavedIndex& saved);
   // Copies what index/ has into the folder of a fork.
   void CarrySavedIndexes(const std::filesystem::path& folder) const;
   // Every index that there is differs from what is saved.

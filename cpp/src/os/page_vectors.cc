@@ -1,7 +1,10 @@
 #include "page_vectors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -23,6 +26,10 @@ std::unique_ptr<index::VectorIndex> MakeIndex(const PageVectorOptions& options) 
                        : index::MakeFlatIndex({.dimension = options.dimension});
 }
 
+std::string SettingsOf(const PageVectorOptions& options) {
+  return options.encoder + "\n" + std::to_string(options.dimension) + (options.graph ? " hnsw" : " flat");
+}
+
 }  // namespace
 
 PageVectors::PageVectors(PageVectorOptions options) : options_(std::move(options)), index_(MakeIndex(options_)) {}
@@ -42,8 +49,18 @@ Result<PageVectors> PageVectors::Load(PageVectorOptions options, const std::file
   return vectors;
 }
 
-std::string PageVectors::Settings() const {
-  return options_.encoder + "\n" + std::to_string(options_.dimension) + (options_.graph ? " hnsw" : " flat");
+std::string PageVectors::Settings() const { return SettingsOf(options_); }
+
+std::optional<PageVectorOptions> PageVectors::ParseSettings(const std::string& settings) {
+  const size_t end = settings.rfind('\n');
+  if (end == std::string::npos) return std::nullopt;
+  PageVectorOptions options{.encoder = settings.substr(0, end)};
+  const char* const first = settings.data() + end + 1;
+  const char* const last = settings.data() + settings.size();
+  const auto [rest, error] = std::from_chars(first, last, options.dimension);
+  options.graph = std::string_view(rest, last) == " hnsw";
+  if (error != std::errc() || options.dimension < 1 || SettingsOf(options) != settings) return std::nullopt;
+  return options;
 }
 
 std::vector<int64_t> PageVectors::Blocks() const {

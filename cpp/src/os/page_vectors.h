@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ class PageVectors {
   void Remove(int64_t block);
   // What vectors of other options cannot be used for, as one text.
   [[nodiscard]] std::string Settings() const;
+  // The options of such a text; none when it is not one.
+  [[nodiscard]] static std::optional<PageVectorOptions> ParseSettings(const std::string& settings);
   // Those that have vectors, ascending.
   [[nodiscard]] std::vector<int64_t> Blocks() const;
   [[nodiscard]] bool Has(int64_t block) const { return ids_.contains(block); }

@@ -95,6 +95,11 @@ bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
          });
 }
 
+std::string SavedIndex::Settings() const {
+  const Result<std::optional<List>> list = ReadList();
+  return list.ok() && list->has_value() ? (*list)->settings : std::string();
+}
+
 void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
   std::error_code error;
   if (!std::filesystem::exists(list_, error)) return;

@@ -61,6 +61,9 @@ class SavedIndex {
   // Whether both files are here, belong together and cover no block but those: nothing of one that was forgotten.
   [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
 
+  // What the list says that the index was made with; empty when there is none to read.
+  [[nodiscard]] std::string Settings() const;
+
   // Both files in another folder, if they are here. What could not be copied is not there either: it is
   // made anew.
   void CopyTo(const std::filesystem::path& folder) const;

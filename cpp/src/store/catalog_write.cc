@@ -62,7 +62,7 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
                 .span = draft.span,
                 .sink_tokens = draft.sink_tokens,
                 .source = draft.source,
-                .created_at = draft.created_at,
+                .created_at = draft.created_at + 0.0,  // -0.0, which SQLite gives back as 0, becomes 0
                 .tags = draft.tags,
                 .pages = static_cast<int32_t>(block.rows.size()),
                 .payload_bytes = static_cast<int64_t>(draft.payload.size())};
@@ -70,7 +70,7 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
     {
       EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
       insert.Bind(block.id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
-      insert.Bind(int64_t{draft.sink_tokens}).Bind(draft.created_at).Bind(int64_t{row.info.pages});
+      insert.Bind(int64_t{draft.sink_tokens}).Bind(row.info.created_at).Bind(int64_t{row.info.pages});
       insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc});
       insert.Bind(draft.source).Bind(std::as_bytes(draft.token_ids));
       EVERLONG_RETURN_IF_ERROR(insert.Run());

@@ -1,8 +1,11 @@
 #include "everlong/store/host_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "control_groups.h"
@@ -10,7 +13,8 @@
 namespace everlong::store {
 namespace {
 
-int64_t AvailableBytes(const std::filesystem::path& root) {
+// What the system says is free; none where it does not say it, as where /proc is hidden.
+std::optional<int64_t> AvailableBytes(const std::filesystem::path& root) {
   constexpr int64_t kKibibyte = 1024;
   std::ifstream file(root / "proc/meminfo");
   std::string name;
@@ -19,14 +23,19 @@ int64_t AvailableBytes(const std::filesystem::path& root) {
     if (name == "MemAvailable:" && file >> kibibytes) return kibibytes * kKibibyte;
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  return 0;
+  return std::nullopt;
 }
+
+// Half of what the machine has.
+int64_t HalfOfAllBytes() { return ::sysconf(_SC_PHYS_PAGES) / 2 * ::sysconf(_SC_PAGESIZE); }
 
 }  // namespace
 
 int64_t FreeMemoryBytes(const std::filesystem::path& root) {
-  const int64_t available = AvailableBytes(root);
-  return std::min(available, GroupMemoryBytes(root).value_or(available));
+  const std::optional<int64_t> available = AvailableBytes(root);
+  const std::optional<int64_t> in_group = GroupMemoryBytes(root);
+  const int64_t of_machine = available ? *available : HalfOfAllBytes();
+  return std::min(of_machine, in_group.value_or(of_machine));
 }
 
 }  // namespace everlong::store

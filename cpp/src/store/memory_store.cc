@@ -31,7 +31,9 @@ Status RequireFree(const std::filesystem::path& folder, bool may_open_catalog) {
     return AlreadyExistsError("'" + (folder / name).string() +
                               "' is there already, and would be lost where a memory has a place of that name");
   };
-  if (IsTaken(folder / kOwnFileFolder)) return taken(kOwnFileFolder);
+  for (const char* const ours : {kOwnFileFolder, kIndexFolder}) {
+    if (IsTaken(folder / ours)) return taken(ours);
+  }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
   const std::filesystem::path catalog = folder / kCatalogFile;
   if (!may_open_catalog || !std::filesystem::exists(catalog, error) || Catalog::HoldsNothing(catalog)) {
@@ -59,7 +61,8 @@ StoreOptions WithHostBytes(StoreOptions options) {
 }
 
 // Folder, lock, empty catalog; no manifest yet.
-Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& folder, const StoreOptions& options) {
+Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path folder, AbsolutePath(given));
   // Before the lock's file is made there, so that a refusal changes nothing.
   std::error_code error;
   EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !std::filesystem::exists(folder / kLockFile, error)));
@@ -137,9 +140,10 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Create(const std::optional<std
   return std::unique_ptr<MemoryStore>(std::move(store));
 }
 
-Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::path& folder, bool read_only,
+Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::path& given, bool read_only,
                                                        const StoreOptions& options) {
   EVERLONG_RETURN_IF_ERROR(ValidateOptions(options));
+  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path folder, AbsolutePath(given));
   Result<Manifest> read = ReadManifest(folder);
   if (read.status().code() == StatusCode::kNotFound && IsTaken(folder / kSegmentFolder)) {
     return CorruptError("memory '" + folder.string() + "' has segments but its " + kManifestFile + " is missing");

@@ -1,6 +1,7 @@
 #include "writer_lock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace everlong::store {
 namespace {
@@ -29,7 +33,56 @@ bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
          opened.st_ino == named.st_ino;
 }
 
+// The files of all locks of this process. An flock is held until the last copy of its descriptor is closed, and a fork
+// has a copy of each: it closes them at once, or its parent's memories would stay locked for as long as it lives.
+class LockFiles {
+ public:
+  // Never destroyed: a thread may close a memory while the process ends.
+  static LockFiles& Get() {
+    static LockFiles& files = *new LockFiles;
+    return files;
+  }
+  void Add(UniqueFd* file) {
+    const std::scoped_lock lock(mutex_);
+    files_.insert(file);
+  }
+  void Remove(UniqueFd* file) {
+    const std::scoped_lock lock(mutex_);
+    files_.erase(file);
+  }
+
+ private:
+  LockFiles() {
+    ::pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); }, [] { Get().CloseAll(); });
+  }
+  // In a fork, whose only thread locked the mutex before it was one.
+  void CloseAll() {
+    for (UniqueFd* const file : files_) *file = UniqueFd();
+    files_.clear();
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::set<UniqueFd*> files_;
+};
+
 }  // namespace
+
+class WriterLock::Held {
+ public:
+  explicit Held(UniqueFd file) : file_(std::move(file)) { LockFiles::Get().Add(&file_); }
+  ~Held() { LockFiles::Get().Remove(&file_); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  UniqueFd file_;
+};
+
+WriterLock::WriterLock(std::unique_ptr<Held> held) : held_(std::move(held)) {}
+WriterLock::WriterLock(WriterLock&&) noexcept = default;
+WriterLock& WriterLock::operator=(WriterLock&&) noexcept = default;
+WriterLock::~WriterLock() = default;
 
 Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;
@@ -56,7 +109,7 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
   const std::span<const std::byte> text = std::as_bytes(std::span(owner));
   if (::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot write to", path, errno);
   EVERLONG_RETURN_IF_ERROR(WriteAt(file, path, 0, std::span(&text, 1)));
-  return WriterLock(std::move(file));
+  return WriterLock(std::make_unique<Held>(std::move(file)));
 }
 
 bool WriterLock::IsForeign(const std::filesystem::path& folder) {

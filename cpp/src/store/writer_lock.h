@@ -1,9 +1,10 @@
 // The right to write to a memory: an flock on its LOCK file. The system drops it when its process dies, however it
 // dies, so a dead owner's lock needs no breaking. The file names the owner (pid, host) for the message of whoever comes
-// second.
+// second. A fork of the process has none of its locks.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 #include "everlong/base/file.h"
 #include "everlong/base/status.h"
@@ -14,14 +15,19 @@ inline constexpr const char* kLockFile = "LOCK";
 
 class WriterLock {
  public:
+  WriterLock(WriterLock&&) noexcept;
+  WriterLock& operator=(WriterLock&&) noexcept;
+  ~WriterLock();
+
   // Never waits. kBusy names the owner.
   static Result<WriterLock> Acquire(const std::filesystem::path& folder);
   // Whether `folder` holds a file of that name which no writer of a memory wrote.
   static bool IsForeign(const std::filesystem::path& folder);
 
  private:
-  explicit WriterLock(UniqueFd file) : file_(std::move(file)) {}
-  UniqueFd file_;
+  class Held;
+  explicit WriterLock(std::unique_ptr<Held> held);
+  std::unique_ptr<Held> held_;
 };
 
 }  // namespace everlong::store

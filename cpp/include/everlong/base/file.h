@@ -59,6 +59,9 @@ Status SyncFile(const UniqueFd& file, const std::filesystem::path& path);
 // Makes names created in, renamed in or removed from `folder` durable.
 Status SyncFolder(const std::filesystem::path& folder);
 
+// The same place under a name that holds wherever the process goes. kIoError when the current folder is gone.
+Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path);
+
 // Creates `folder` with mode 0700, its parents with the process' defaults, durably; one that exists is left as it is.
 Status MakeFolder(const std::filesystem::path& folder);
 

@@ -6,8 +6,8 @@
 
 namespace everlong::store {
 
-// What the system calls available memory, but no more than the process' control groups leave it, in bytes; 0 when the
-// system does not say. proc/ and sys/ are looked for in `root`. Any thread.
+// What the system calls available memory, or half of all there is where it does not say, but no more than the process'
+// control groups leave it, in bytes. proc/ and sys/ are looked for in `root`. Any thread.
 int64_t FreeMemoryBytes(const std::filesystem::path& root = "/");
 
 }  // namespace everlong::store

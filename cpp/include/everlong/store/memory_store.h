@@ -1,7 +1,7 @@
 // The host-memory store: blocks of a memory, in RAM or in a folder (both designs, 2.3; architecture.md "A memory on
 // disk").
 //
-//   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  files/NAME  LOCK
+//   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  files/NAME  index/  LOCK
 //
 // A block is acknowledged only after its payload is durable (fsync of the segment) and its catalog row is committed, in
 // that order: a crash between the two leaves bytes that no row names, never a row without bytes.
@@ -32,6 +32,9 @@ enum class PayloadKind : uint32_t {
   kIndex = 3,   // vectors that find the block
   kText = 4,    // where its tokens lie in the source, and what else belongs to its text
 };
+
+// A folder of the memory's for what can be made anew from the rest. The store keeps the name free, and no more.
+inline constexpr const char* kIndexFolder = "index";
 
 // No block has a larger id, nor one below 1: ids of what belongs to its pages begin with it (os/page_vectors.cc).
 inline constexpr int64_t kLargestBlockId = (int64_t{1} << 35) - 1;
