@@ -19,6 +19,7 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "everlong/base/process.h"
 #include "everlong/index/index_part.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
@@ -40,13 +41,12 @@ using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 // finishes on the memory it began with, and the last one of them releases lock and files. Destroyed without the GIL.
 class MemoryHandle {
  public:
-  explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(OwnedByThisProcess(std::move(memory))) {}
 
-  // work(memory) without the GIL; ClosedError after Close.
+  // work(memory) without the GIL; ClosedError after Close, and in a fork of the process.
   template <class Work>
   auto Call(const Work& work) const {
-    if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
-    std::shared_ptr<Memory> memory = memory_;
+    std::shared_ptr<Memory> memory = Share();
     return Unlocked([&] {
       const std::shared_ptr<Memory> held = std::move(memory);  // the last owner may be this call, and it has no GIL
       return work(*held);
@@ -55,6 +55,10 @@ class MemoryHandle {
   // For what outlives a call.
   [[nodiscard]] std::shared_ptr<Memory> Share() const {
     if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
+    if (!process_.IsThis()) {
+      RaiseNamed("ClosedError", "the memory was opened by process " + std::to_string(process_.pid()) +
+                                    ", of which this one is a fork: open it here");
+    }
     return memory_;
   }
   void Close() {
@@ -64,6 +68,7 @@ class MemoryHandle {
 
  private:
   std::shared_ptr<Memory> memory_;  // the GIL guards it
+  OwnProcess process_;
 };
 
 std::span<const std::byte> AsBytes(std::span<const uint8_t> bytes) { return std::as_bytes(bytes); }

@@ -7,6 +7,8 @@ import logging
 import re
 import resource
 import sqlite3
+import subprocess
+import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -46,6 +48,45 @@ def test_blocks_of_a_tag(folder: Path) -> None:
         memory.forget(source="a")
         assert [block.source for block in memory.blocks(tag="work")] == ["c", "c"]
         assert memory.blocks(tag="2024") == []
+
+
+# A process that is forked while others of its threads run may do little: no model is in this one.
+_FORKS = """
+import os, sys
+import numpy as np
+import everlong
+
+memory = everlong.Memory.open(sys.argv[1], host_bytes=0)
+pages = memory.core.pages()
+out = np.empty(sum(memory.core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
+memory.core.read_pages(pages, out)  # by threads, which wait for more
+child = os.fork()
+if child == 0:
+    try:
+        memory.blocks()
+    except everlong.ClosedError as error:
+        assert "fork" in str(error)
+        memory.close()
+        del memory
+        os._exit(0)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+end, held = os.pipe()
+if os.fork() == 0:
+    os.close(held)
+    os.read(end, 1)  # as long as its parent lives
+    os._exit(0)
+memory.close()
+everlong.Memory.open(sys.argv[1]).close()  # that a fork lives locks nobody out
+"""
+
+
+def test_a_fork_of_the_process_leaves_the_memory_alone(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS, str(folder)], stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_memory_that_does_not_open_any_more_is_repaired(folder: Path) -> None:

@@ -1,6 +1,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "everlong/base/huge_pages.h"
+#include "everlong/base/process.h"
 #include "everlong/kv/copy_queue.h"
 
 namespace everlong::kv {
@@ -87,6 +89,8 @@ class WorkerCopyQueue : public CopyQueue {
 
 }  // namespace
 
-std::unique_ptr<CopyQueue> MakeWorkerCopyQueue() { return std::make_unique<WorkerCopyQueue>(); }
+std::shared_ptr<CopyQueue> MakeWorkerCopyQueue() {
+  return OwnedByThisProcess<CopyQueue>(std::make_unique<WorkerCopyQueue>());
+}
 
 }  // namespace everlong::kv

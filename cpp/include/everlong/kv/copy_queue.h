@@ -40,7 +40,7 @@ class CopyQueue {
   virtual bool Passed(uint64_t ticket) = 0;
 };
 
-// Copies on one thread of its own, from and to ordinary memory.
-std::unique_ptr<CopyQueue> MakeWorkerCopyQueue();
+// Copies on one thread of its own, from and to ordinary memory; destroyed by the process that made it alone.
+std::shared_ptr<CopyQueue> MakeWorkerCopyQueue();
 
 }  // namespace everlong::kv
