@@ -21,13 +21,13 @@ from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack
-from everlong.eval.heatmap import draw_heat_map
 from everlong.eval.log import Log
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
-from everlong.eval.pictures import require_matplotlib
 from everlong.machine import processor
 from everlong.memory import Memory
 from everlong.models import DEFAULT_MODEL, dtype_name, load
+from everlong.pictures import require_matplotlib
+from everlong.pictures.heatmap import draw_heat_map
 from everlong.profile import profiles_in
 from everlong.room import check_room
 

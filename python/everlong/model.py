@@ -452,7 +452,7 @@ class MemoryModel:
         return self.frame.os.stream_end
 
     def trace(self) -> list[dict[str, Any]]:
-        """What the Memory OS decided and when, oldest first, as plain values; `everlong.eval.timeline` draws it.
+        """What the Memory OS decided and when, oldest first, as plain values; `everlong.pictures.timeline` draws it.
 
         Also for what is not remembered (`remember=False`, a search, a perplexity): such an event says in `branched_at`
         where the stream stood then, and no other has one. Since this MemoryModel was made; of a long life the newest

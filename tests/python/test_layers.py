@@ -68,6 +68,7 @@ PYTHON_LAYERS = (
     {"perplexity"},
     {"model"},
     {"doctor", "pipeline", "eval"},
+    {"pictures"},
     {"demo", "bench"},
     {"cli"},
     {"__init__", "__main__"},

@@ -198,9 +198,9 @@ def run_and_report(
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
     from everlong.eval.answers import dtype_of
     from everlong.eval.baselines import baseline_of
-    from everlong.eval.pictures import require_matplotlib
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.suite import DEFAULT_BASELINES, FILE, QUICK_BASELINES, SuiteConfig, run_suite
+    from everlong.pictures import require_matplotlib
     from everlong.settings import parse_lengths
 
     config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
@@ -235,7 +235,7 @@ def run_and_report(
         print_suite(report, console)
         console.print(f"report: {file}", markup=False, soft_wrap=True)
     if plot:
-        from everlong.eval.pictures import draw_report
+        from everlong.pictures import draw_report
 
         for picture in draw_report(report, folder):
             console.print(f"picture: {picture}", markup=False, soft_wrap=True)
@@ -247,7 +247,7 @@ def plot_report(
     out: Annotated[Path | None, typer.Option(help="Folder for the pictures; beside the file by default.")] = None,
 ) -> None:
     """Draw what a report says: PNG and SVG, from its JSON alone."""
-    from everlong.eval.pictures import draw_report, require_matplotlib
+    from everlong.pictures import draw_report, require_matplotlib
 
     require_matplotlib()
     report = json.loads(file.read_text(encoding="utf-8"))

@@ -184,7 +184,7 @@ def chat(
     where = where_of(source, tag, after, before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and timeline.suffix != ".json":
-        from everlong.eval.pictures import require_matplotlib
+        from everlong.pictures import require_matplotlib
 
         require_matplotlib()
     with _attached(model_for(memory, model), memory, settings, device) as mm:
@@ -202,7 +202,7 @@ def chat(
 
 
 def _draw_timeline(mm: MemoryModel, file: Path) -> None:
-    from everlong.eval.timeline import draw_timeline
+    from everlong.pictures.timeline import draw_timeline
 
     mm.frame.end_of_text()
     blocks = {block.id: block.span for block in mm.memory.blocks()}

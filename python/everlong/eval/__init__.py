@@ -1,1 +1,1 @@
-"""Measuring a memory: needle in a haystack, perplexity, and pictures of both. Seeded, offline."""
+"""Measuring a memory: needle in a haystack, suites of tasks, perplexity. Seeded, offline."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from everlong.eval.heatmap import share_colours
-from everlong.eval.pictures.canvas import label_of, open_figure, save
+from everlong.pictures.canvas import label_of, open_figure, save
+from everlong.pictures.heatmap import share_colours
 
 _BINS = 5
 

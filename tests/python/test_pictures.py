@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from everlong.eval.baselines import BASELINES
-from everlong.eval.pictures import draw_report
-from everlong.eval.pictures.canvas import LABELS
 from everlong.eval.suite import DEFAULT_BASELINES
+from everlong.pictures import draw_report
+from everlong.pictures.canvas import LABELS
 
 image = pytest.importorskip("matplotlib.image")
 

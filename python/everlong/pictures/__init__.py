@@ -1,4 +1,4 @@
-"""Pictures of every report, drawn from its JSON alone: PNG and SVG."""
+"""Pictures of every report and of a trace, drawn from their JSON alone: PNG and SVG."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.eval.heatmap import draw_heat_map
-from everlong.eval.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
-from everlong.eval.pictures.budget import draw_by_budget
-from everlong.eval.pictures.canvas import require_matplotlib
-from everlong.eval.pictures.depth import draw_by_depth
-from everlong.eval.pictures.position import draw_by_position
-from everlong.eval.timeline import draw_timeline
+from everlong.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
+from everlong.pictures.budget import draw_by_budget
+from everlong.pictures.canvas import require_matplotlib
+from everlong.pictures.depth import draw_by_depth
+from everlong.pictures.heatmap import draw_heat_map
+from everlong.pictures.position import draw_by_position
+from everlong.pictures.timeline import draw_timeline
 
 __all__ = ["draw_report", "require_matplotlib"]
 

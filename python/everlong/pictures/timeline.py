@@ -20,7 +20,7 @@ def draw_timeline(
     """
     import matplotlib
 
-    from everlong.eval.pictures.canvas import write
+    from everlong.pictures.canvas import write
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from everlong.eval.pictures.canvas import open_figure, save
 from everlong.eval.ppl import BIN_TOKENS
+from everlong.pictures.canvas import open_figure, save
 
 _LABELS = {
     "window": "window alone",

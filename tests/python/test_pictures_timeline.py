@@ -10,7 +10,7 @@ import pytest
 from matplotlib import image
 
 import everlong
-from everlong.eval.timeline import draw_timeline
+from everlong.pictures.timeline import draw_timeline
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from everlong.eval.heatmap import draw_heat_map
+from everlong.pictures.heatmap import draw_heat_map
 
 
 def report(lengths: int, depths: int = 10, right: bool = True) -> dict[str, object]:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.eval.pictures.canvas import label_of, open_figure, save
+from everlong.pictures.canvas import label_of, open_figure, save
 
 
 def draw_by_budget(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:

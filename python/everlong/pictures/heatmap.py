@@ -25,7 +25,7 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
     """
     import matplotlib
 
-    from everlong.eval.pictures.canvas import write
+    from everlong.pictures.canvas import write
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

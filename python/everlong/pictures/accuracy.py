@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from everlong.eval.pictures.canvas import OURS, colour_of, label_of, open_figure, save
+from everlong.pictures.canvas import OURS, colour_of, label_of, open_figure, save
 
 
 def draw_by_baseline(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
