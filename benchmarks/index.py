@@ -160,7 +160,7 @@ def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
 
 def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
     """Time over tokens, both in powers of ten."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     shown = {
         "heads": "heads: exact scan",
@@ -169,13 +169,14 @@ def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
         "read": "a plain read of its bytes",
         "lexical": "lexical: BM25",
     }
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
     for (name, label), marker in zip(shown.items(), "oDsv^", strict=True):
         rows = [row for row in report["archives"] if name in row]
         if not rows:
             continue
         axes.plot([row["tokens"] for row in rows], [row[name] * 1e3 for row in rows], marker=marker, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="tokens in the archive", ylabel="milliseconds a question")
+    axes.set(xscale="log", yscale="log", xlabel="archive (tokens)", ylabel="a question (ms)")
     axes.set_title(f"A question of {QUESTION} tokens, {report['threads']} threads", fontsize=11)
     axes.grid(which="major", alpha=0.3)
     axes.legend(frameon=False)

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import image
 
 from everlong.eval.baselines import BASELINES
 from everlong.eval.suite import DEFAULT_BASELINES
 from everlong.pictures import draw_report
 from everlong.pictures.canvas import LABELS
-
-image = pytest.importorskip("matplotlib.image")
 
 
 def suite(lengths: tuple[int, ...] = (32_768, 131_072), budgets: bool = True) -> dict[str, Any]:
@@ -140,6 +139,8 @@ def test_perplexity_by_position_is_drawn(tmp_path: Path) -> None:
     curves = {key: [3.0 + 0.01 * n + 0.1 * place for n in range(15)] for place, key in enumerate(POLICIES)}
     report = {"by_position": curves, "model": "smollm2", "places": [{}] * 8, "config": {"prefix_tokens": 8_192}}
     assert names_of(draw_report(report, tmp_path)) == {"perplexity.png", "perplexity.svg"}
+    report["by_position"] = {policy: [] for policy in POLICIES}
+    assert draw_report(report, tmp_path / "none") == [], "no place has as many tokens as a point stands for"
 
 
 POLICIES = ("window", "random", "recent", "prompt", "full")

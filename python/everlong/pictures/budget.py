@@ -6,7 +6,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.pictures.canvas import label_of, open_figure, save
+from everlong.pictures.canvas import (
+    count_in_thousands,
+    label_of,
+    legend_beside,
+    literal,
+    open_figure,
+    room_for_legend,
+    save,
+)
 
 
 def draw_by_budget(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
@@ -19,17 +27,21 @@ def draw_by_budget(report: Mapping[str, Any], folder: pathlib.Path) -> list[path
     lines = {name: sorted(points) for name, points in lines.items() if len(points) > 1}
     if not lines:
         return []
-    pyplot, figure, axes = open_figure(7, 4.5)
+    legend_width, legend_height = room_for_legend([label_of(name) for name in lines])
+    figure, axes = open_figure(
+        6.4 + legend_width, max(4.5, legend_height + 0.5), f"{report['settings']['model']}: right answers by budget"
+    )
     for number, (name, points) in enumerate(lines.items()):
         tokens, means, lows, highs = (list(column) for column in zip(*points, strict=True))
         axes.fill_between(
             tokens, [100 * low for low in lows], [100 * high for high in highs], color=f"C{number}", alpha=0.12
         )
-        axes.plot(tokens, [100 * mean for mean in means], marker="o", color=f"C{number}", label=label_of(name))
+        label = literal(label_of(name))
+        axes.plot(tokens, [100 * mean for mean in means], marker="o", color=f"C{number}", label=label)
     axes.set_xlabel("recalled before the question (tokens, mean of the questions)")
     axes.set_ylabel("right answers (%), shaded: 95 % interval")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.05 * max(1.0, *(point[0] for points in lines.values() for point in points)))
     axes.set_ylim(-2, 102)
-    axes.set_title(f"{report['settings']['model']}: right answers by budget", fontsize=11)
-    axes.legend(fontsize=9, frameon=False)
-    return save(pyplot, figure, folder, "budget")
+    count_in_thousands(axes.xaxis)
+    legend_beside(axes)
+    return save(figure, folder, "budget")

@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_RED_TO_GREEN = ("#b2182b", "#ef8a62", "#fddbc7", "#d9f0d3", "#7fbf7b", "#1b7837")
-
-
-def share_colours() -> Any:
-    """From red, nothing right, to green, all of it."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("right", _RED_TO_GREEN)
+from everlong.pictures.canvas import SMALL_SIZE, draw_shares, inches_of, open_figure, widest, write
 
 
 def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path:
@@ -23,13 +16,6 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
 
     `report` is a NiahReport's dict or its JSON read back. A cell that was never asked stays blank.
     """
-    import matplotlib
-
-    from everlong.pictures.canvas import write
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     questions = report["questions"]
     depths = int(report["config"]["depths"])
     lengths = sorted({question["length"] for question in questions})
@@ -39,27 +25,22 @@ def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path
         cell = question["depth_bin"], lengths.index(question["length"])
         right[cell] += question["right"]
         asked[cell] += 1
-    share = np.divide(100.0 * right, asked, out=np.full_like(right, np.nan), where=asked > 0)
-
-    figure, axes = pyplot.subplots(figsize=(3.6 + 1.3 * len(lengths), 1.9 + 0.42 * depths), layout="constrained")
-    axes.set_facecolor("#f2f2f2")
-    image = axes.imshow(share, cmap=share_colours(), vmin=0, vmax=100, aspect="auto")
-    for row in range(depths):
-        for column in range(len(lengths)):
-            if asked[row, column]:
-                text = f"{right[row, column]:.0f} / {asked[row, column]:.0f}"
-                dark = share[row, column] < 12 or share[row, column] > 88
-                axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black", fontsize=9)
+    percent = np.divide(100.0 * right, asked, out=np.full_like(right, np.nan), where=asked > 0)
+    cells = {
+        (row, column): f"{right[row, column]:,.0f} / {asked[row, column]:,.0f}"
+        for row, column in zip(*np.nonzero(asked), strict=True)
+    }
+    column, depth_label = max(1.1, widest(cells.values(), SMALL_SIZE)) + 0.2, "depth of the fact (% of the haystack)"
+    figure, axes = open_figure(
+        3.6 + column * len(lengths),
+        max(1.9 + 0.42 * depths, 1.2 + inches_of(depth_label)),
+        f"Facts answered right: {report['model'] or 'model'} with everlong\n(right / asked)",
+    )
+    draw_shares(figure, axes, percent, cells, "answered right (%)")
     axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
     axes.set_yticks(
         range(depths), [f"{100 * row / depths:.0f}-{100 * (row + 1) / depths:.0f}" for row in range(depths)]
     )
     axes.set_xlabel("haystack (tokens)")
-    axes.set_ylabel("depth of the fact (% of the haystack)")
-    model = report["model"] or "model"
-    axes.set_title(f"Facts answered right: {model} with everlong\n(right / asked)", fontsize=11)
-    bar = figure.colorbar(image, ax=axes)
-    bar.set_label("answered right (%)")
-    write(figure, path)
-    pyplot.close(figure)
-    return path
+    axes.set_ylabel(depth_label)
+    return write(figure, path)

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from everlong.eval.ppl import BIN_TOKENS
-from everlong.pictures.canvas import open_figure, save
+from everlong.pictures.canvas import (
+    count_in_thousands,
+    legend_beside,
+    open_figure,
+    room_for_legend,
+    save,
+)
 
 _LABELS = {
     "window": "window alone",
@@ -19,23 +25,38 @@ _LABELS = {
     "prompt": "window and what the newest tokens find",
     "full": "full attention, own window",
 }
+_MOST_MARKERS = 60  # more of them are a thick line
 
 
 def draw_by_position(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each policy: exp of the mean loss of every BIN_TOKENS tokens behind a place, over all places."""
-    curves = report["by_position"]
-    pyplot, figure, axes = open_figure(8.5, 4.5)
+    """A line for each policy: exp of the mean loss of every BIN_TOKENS tokens behind a place, over all places.
+
+    Nothing where no place has as many tokens.
+    """
+    curves, places = report["by_position"], len(report["places"])
+    bins = len(curves["window"])
+    if not bins:
+        return []
+    figure, axes = open_figure(
+        6.2 + room_for_legend(list(_LABELS.values()))[0],
+        4.5,
+        f"{report['model']}: {places:,} place{'s' * (places != 1)} after {report['config']['prefix_tokens']:,}+ tokens",
+    )
+    middles = (np.arange(bins) + 0.5) * BIN_TOKENS
     for number, (policy, label) in enumerate(_LABELS.items()):
-        means = [math.exp(nll) for nll in curves[policy]]
-        middles = (np.arange(len(means)) + 0.5) * BIN_TOKENS
-        style = "--" if policy in ("random", "full") else "-"
-        axes.plot(middles, means, marker="o", markersize=4, color=f"C{number}", linestyle=style, label=label)
+        axes.plot(
+            middles,
+            [math.exp(nll) for nll in curves[policy]],
+            marker="o" if bins <= _MOST_MARKERS else "",
+            markersize=4,
+            color=f"C{number}",
+            linestyle="--" if policy in ("random", "full") else "-",
+            label=label,
+        )
     axes.set_xlabel("distance from the first scored token (tokens)")
     axes.set_ylabel("perplexity")
-    axes.set_xlim(left=0)
-    axes.set_title(
-        f"{report['model']}: {len(report['places'])} places after {report['config']['prefix_tokens']:,}+ tokens",
-        fontsize=11,
-    )
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False)
-    return save(pyplot, figure, folder, "perplexity")
+    axes.set_xlim(0, bins * BIN_TOKENS)
+    count_in_thousands(axes.xaxis)
+    count_in_thousands(axes.yaxis, whole=False)
+    legend_beside(axes)
+    return save(figure, folder, "perplexity")

@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everlong.pictures.canvas import count_in_thousands, open_figure, write
+
 _FRAME, _ARCHIVE, _RECALLED, _BRANCHED = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b"
 
 
@@ -18,12 +20,6 @@ def draw_timeline(
     are or as JSON gives them back. What came back for something that was not remembered stands where that was asked, in
     a colour of its own. Raises ValueError for a trace in which nothing happened.
     """
-    import matplotlib
-
-    from everlong.pictures.canvas import write
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -31,7 +27,7 @@ def draw_timeline(
         raise ValueError("the trace is empty: nothing has been read")
     spans = {int(block): span for block, span in blocks.items()}
     end = max(max(map(_place, events)), 1)
-    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    figure, axes = open_figure(9, 5.5, "What the model attends to as the stream grows")
     # What the frame holds lies between the newest token and the oldest that was not evicted yet.
     x, oldest = [0], [0]
     for event in events:
@@ -58,8 +54,7 @@ def draw_timeline(
     axes.set_xlabel("stream read and generated (tokens)")
     axes.set_ylabel("place in the stream (tokens)")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-    axes.set_title("What the model attends to as the stream grows", fontsize=11)
+        count_in_thousands(axis)
     handles = [
         Patch(color=_FRAME, label="in the frame"),
         Patch(color=_ARCHIVE, label="archived"),
@@ -68,9 +63,7 @@ def draw_timeline(
     if any(map(_branched, events)):
         handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="block recalled, not remembered"))
     axes.legend(handles=handles, loc="upper left")
-    write(figure, path)
-    pyplot.close(figure)
-    return path
+    return write(figure, path)
 
 
 def _branched(event: Mapping[str, Any]) -> bool:
