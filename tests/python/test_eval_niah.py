@@ -25,6 +25,7 @@ from everlong.eval.niah import (
     print_niah,
     summarise,
 )
+from everlong.eval.statistics import wilson_interval
 from everlong.memory import Memory
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -219,10 +220,24 @@ def test_same_seed_same_questions() -> None:
 
 def test_printing_says_the_rates() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
-    print_niah(evaluate(Reader(forgets=("UUID",))), console)
+    report = evaluate(Reader(forgets=("UUID",)))
+    print_niah(report, console)
     text = console.export_text()
-    for expected in ("pass-key", "uuid", "name", "gold text alone", "window alone", "group recalled", "0%", "100%"):
-        assert expected in text
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+    rows = {name: cells for name, *cells in lines}
+    assert len(rows) == len(lines) == 3 + 3, "a row for every kind and for every length"
+    in_window = {kind: [one.window_right for one in report.questions if one.kind == kind] for kind in CONFIG.kinds}
+    for kind, found in in_window.items():
+        n, forgotten = len(found), kind == "uuid"
+        low, high = wilson_interval(0 if forgotten else n, n)
+        share = "0%" if forgotten else "100%"
+        window = f"{sum(map(bool, found)) / n:.0%}"
+        assert rows[kind] == [str(n), "100%", window, share, f"{low:.0%} - {high:.0%}", share]
+    for length in {one.length for one in report.questions}:
+        asked = [one for one in report.questions if one.length == length]
+        assert rows[f"{length:,}"][0] == str(len(asked))
+        assert rows[f"{length:,}"][3] == f"{sum(one.kind != 'uuid' for one in asked) / len(asked):.0%}"
+    assert f"known-answers: {report.tokens:,} tokens read" in text
 
 
 def test_nothing_asked_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import re
 
@@ -76,9 +77,10 @@ def test_every_document_and_distractor_is_read_once() -> None:
 
 
 def test_depths_are_spread_over_the_whole() -> None:
-    singles = [asked.depth for asked in plan_of().questions if len(asked.spans) == 1]
-    assert min(singles) < 0.15
-    assert max(singles) > 0.85
+    for length in LENGTHS:
+        singles = [asked.depth for asked in plan_of().questions if len(asked.spans) == 1 and asked.length == length]
+        by_fifth = collections.Counter(int(5 * depth) for depth in singles)
+        assert all(by_fifth[fifth] >= len(singles) / 20 for fifth in range(5)), by_fifth
 
 
 def test_recalled_spans_cover_what_they_hold_whole() -> None:

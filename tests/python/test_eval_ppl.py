@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from everlong import UnsupportedModelError
+from everlong.data import books_in
 from everlong.eval import ppl
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
@@ -107,6 +108,13 @@ def test_same_seed_same_places(corpus: pathlib.Path) -> None:
         run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY) for _ in range(2)
     )
     assert first == second
+
+    def places(seed: int) -> list[tuple[str, int]]:
+        parts = ppl._choose(books_in(corpus), byte_tokenizer(), dataclasses.replace(config, seed=seed))
+        return [(part.book.name, token) for part in parts for token in part.firsts]
+
+    assert [(place.source, place.first_token) for place in first.places] == places(2)
+    assert len({tuple(places(seed)) for seed in range(8)}) > 4, "another seed, other places"
 
 
 def test_a_run_that_was_cut_short_goes_on(
