@@ -66,13 +66,20 @@ class AnchorMasters:
     # --- as named tensors, for a file
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        return {
-            field.name: getattr(self, field.name).cpu().contiguous()
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name).numel() > 0
-        }
+        """On the CPU; nothing of kinds that have no slots."""
+        return {name: x.cpu().contiguous() for name, x in self._by_name().items() if x.numel() > 0}
 
-    def loaded(self, tensors: Mapping[str, torch.Tensor]) -> AnchorMasters:
-        """What `tensors` gave; slots of which nothing was kept are as they are here."""
-        names = [field.name for field in dataclasses.fields(self) if field.name in tensors]
-        return dataclasses.replace(self, **{name: tensors[name].to(self.anchor_k.device) for name in names})
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> AnchorMasters | None:
+        """What `tensors()` gave, among others; None where that was nothing."""
+        kept = {field.name: tensors[field.name] for field in dataclasses.fields(cls) if field.name in tensors}
+        if not kept:
+            return None
+        none = next(iter(kept.values()))[:, :, :0]
+        return cls(**{field.name: kept.get(field.name, none) for field in dataclasses.fields(cls)})
+
+    def to(self, device: torch.device) -> AnchorMasters:
+        return AnchorMasters(**{name: x.to(device) for name, x in self._by_name().items()})
+
+    def _by_name(self) -> dict[str, torch.Tensor]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -9,20 +9,18 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import json
 import logging
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 
 from everlong import _core
 from everlong.attach import ServedModel
 from everlong.boundaries import Boundary, TextBoundaries
+from everlong.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
 from everlong.errors import BrokenFrameError, CapacityError, MemoryNotFoundError
@@ -33,9 +31,6 @@ from everlong.text_model import TextModel
 from everlong.transfer import Bytes
 
 _LOGGER = logging.getLogger("everlong")
-
-_STANDS = "frame"  # manifest attribute: where the frame stood at its last checkpoint
-_STATE = "frame.safetensors"  # file of the memory: what of the frame at that time is not in the archive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +44,6 @@ class Recalled:
 
 RecallPages = Callable[[_core.Recall], Recalled]
 Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
-Stands = Mapping[str, Any]  # what the last checkpoint says
 Page = tuple[int, int]  # block, and which of its pages
 
 
@@ -133,16 +127,19 @@ class Frame(abc.ABC):
         """Fill the recalled zone, and with nothing where there are no placements."""
 
     @abc.abstractmethod
-    def _come_back(self, stream_end: int, stands: Stands) -> None:
-        """In a new process: bring sinks and the newest tokens of an archived stream back."""
+    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
+        """In a new process: bring sinks and the newest tokens of an archived stream back.
+
+        `last`: what of the last checkpoint holds for this stream.
+        """
 
     @abc.abstractmethod
     def _remember(self) -> Callable[[], None]:
         """Keep what is resident from now on; the result, called once, puts it back."""
 
-    def _state(self) -> dict[str, torch.Tensor]:
-        """What of the frame is not in the archive, for a checkpoint."""
-        return {}
+    def _state(self) -> KvState | None:
+        """What of the frame is in no archive, for a checkpoint."""
+        return None
 
     @abc.abstractmethod
     def detach(self) -> None:
@@ -207,21 +204,7 @@ class Frame(abc.ABC):
         return _Progress(os.stream_end, os.archived_until, os.read_until, os.recall_counts, os.cooldown_until)
 
     def _note(self) -> None:
-        os = self.os
-        stands: dict[str, Any] = {
-            "stream_end": os.stream_end,
-            "rolling_from": os.rolling[0],
-            "read_until": os.read_until,
-            "next_position": os.next_position(),
-            "anchor_zone": os.anchor_zone,
-            "recall_counts": os.recall_counts,
-            "cooldown_until": os.cooldown_until,
-        }
-        if tensors := self._state():
-            state = safetensors.torch.save(tensors)
-            self.memory.core.put_file(_STATE, state)
-            stands["state_crc32"] = zlib.crc32(state)
-        self.memory.core.set_attribute(_STANDS, json.dumps(stands))
+        keep_checkpoint(self.memory.core, Checkpoint.of(self.os, self._state()))
         self._noted = self._progress()
 
     def _resume(self) -> None:
@@ -230,34 +213,26 @@ class Frame(abc.ABC):
         end = core.stream_end(stream)
         if end == 0:
             return
-        stands = json.loads(core.manifest().attributes.get(_STANDS, "{}"))
-        self._come_back(end, stands)
-        if stands.get("stream_end") == end:
+        last = load_checkpoint(core)
+        self._come_back(end, last.still_true(end))
+        if last.stream_end == end:
             self._noted = self._progress()
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
             self._last_id = int(core.token_ids(stream, end - 1, end)[0])
 
-    def _resident_again(
-        self, stream_end: int, stands: Stands, anchor_zone: dict[str, Any] | None
-    ) -> list[_core.Placement]:
-        """What the Memory OS brings back: sinks, then the newest tokens; `stands` may be empty."""
+    def _resident_again(self, stream_end: int, last: Checkpoint) -> list[_core.Placement]:
+        """What the Memory OS brings back: sinks, then the newest tokens."""
         pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
+        zone, counts = last.anchor_zone, last.recall_counts
         return self.os.resume(
             stream_end,
             pages,
-            stands.get("rolling_from"),
-            stands.get("read_until"),
-            anchor_zone,
-            stands.get("recall_counts"),
-            stands.get("cooldown_until", 0),
+            last.rolling_from,
+            last.read_until,
+            None if zone is None else dataclasses.asdict(zone),
+            None if counts is None else dataclasses.asdict(counts),
+            last.cooldown_until,
         )
-
-    def _load_state(self, stands: Stands) -> dict[str, torch.Tensor] | None:
-        """What a checkpoint kept beside the archive; None when there is none, or not whole."""
-        state = self.memory.core.file(_STATE) if "state_crc32" in stands else None
-        if state is None or zlib.crc32(state) != stands["state_crc32"]:
-            return None
-        return safetensors.torch.load(state)
 
     # --- computing
 

@@ -15,8 +15,9 @@ from everlong.anchors import AnchorMasters
 from everlong.attach import ServedModel
 from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
+from everlong.checkpoint import Checkpoint, KvState
 from everlong.config import MemoryConfig
-from everlong.frame import Frame, Page, Stands, identity
+from everlong.frame import Frame, Page, identity
 from everlong.memory import Memory
 from everlong.packing import open_mask, packs
 from everlong.phase import PhaseTap
@@ -69,9 +70,9 @@ class KvFrame(Frame):
         """What the frame takes on the device at most, while reading too."""
         return frame_bytes(self.served, self.config)
 
-    def _state(self) -> dict[str, torch.Tensor]:
-        """The anchor zone, and the state of layers that are not archived."""
-        return {**self.cache.own.tensors(), **self.cache.anchors.tensors()}
+    def _state(self) -> KvState:
+        anchors = self.cache.anchors
+        return KvState(self.cache.own.tensors(), anchors if len(anchors) > 0 else None)
 
     # --- computing
 
@@ -251,28 +252,22 @@ class KvFrame(Frame):
     def _page_bytes(self, placement: _core.Placement) -> int:
         return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
 
-    def _come_back(self, stream_end: int, stands: Stands) -> None:
-        state = self._load_state(stands)
-        # What stood in the anchor zone is still true when blocks were archived since; what rolled is not.
-        anchor_zone = stands.get("anchor_zone")
-        if anchor_zone is not None and state is None and (anchor_zone["anchors"] or anchor_zone["tombstones"]):
-            anchor_zone = None  # their keys and values are gone; topics that are still to leave have none yet
-        if stands.get("stream_end") != stream_end:
-            stands = {}
-        placements = self._resident_again(stream_end, stands, anchor_zone)
+    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
+        state, stood_at = last.state, last.next_position
+        placements = self._resident_again(stream_end, last)
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
         self._restore(placements, self.cache.begin)
         if self.cache.own:
-            if state is not None and stands:
-                self.cache.own.load(state, self.served.device, self.served.dtype)
-                self.cache.own.turn(self.os.next_position() - stands["next_position"])
+            if state is not None and state.own and stood_at is not None:
+                self.cache.own.load(state.own, self.served.device, self.served.dtype)
+                self.cache.own.turn(self.os.next_position() - stood_at)
             else:
                 self._reread()
                 self._restore(placements, self.cache.begin)
-        if state is not None and self.os.anchor_positions:
-            self._set_anchors(self.cache.anchors.loaded(state), self.os.anchor_positions)
+        if state is not None and state.anchors is not None and self.os.anchor_positions:
+            self._set_anchors(state.anchors.to(self.served.device), self.os.anchor_positions)
 
     @torch.no_grad()
     def _reread(self) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from everlong import _core
+from everlong.checkpoint import Checkpoint
 from everlong.config import MemoryConfig
-from everlong.frame import Frame, Page, Stands
+from everlong.frame import Frame, Page
 from everlong.memory import Memory
 from everlong.text_model import TextModel
 from everlong.transfer import Bytes
@@ -79,9 +80,8 @@ class TextFrame(Frame):
     ) -> None:
         self._recalled = self._token_ids(placements).tolist()
 
-    def _come_back(self, stream_end: int, stands: Stands) -> None:
-        stands = stands if stands.get("stream_end") == stream_end else {}
-        ids = self._token_ids(self._resident_again(stream_end, stands, None)).tolist()
+    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
+        ids = self._token_ids(self._resident_again(stream_end, last)).tolist()
         self._sinks, self._rolling = ids[: self.os.sinks], ids[self.os.sinks :]
 
     def detach(self) -> None:

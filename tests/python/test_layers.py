@@ -59,7 +59,7 @@ PYTHON_LAYERS = (
     {"probe", "own_layers", "anchors", "text_model"},
     {"attach", "boundaries"},
     {"fingerprint", "budget"},
-    {"memory", "profile", "cache", "phase", "queries", "reading"},
+    {"memory", "profile", "cache", "checkpoint", "phase", "queries", "reading"},
     {"frame", "splice"},
     {"kv_frame", "text_frame", "serve"},
     {"calibrate", "decoding", "room"},
