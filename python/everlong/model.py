@@ -20,7 +20,7 @@ from everlong.config import MemoryConfig, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, load_encoder
 from everlong.encoding import decode_text, encode
-from everlong.errors import ClosedError, EverlongError, ReadOnlyMemoryError
+from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError, ReadOnlyMemoryError
 from everlong.fingerprint import Fingerprint, fingerprint
 from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
@@ -445,6 +445,18 @@ class MemoryModel:
         return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
+
+    def text(self, block_id: int) -> str:
+        """What a block of `memory.blocks()` says, without special tokens.
+
+        It is decoded alone: a character whose tokens lie in two blocks shows as U+FFFD in both. MemoryNotFoundError for
+        a block that there is not, or that was forgotten.
+        """
+        self._check_open()
+        block = next((info for info in self.memory.core.blocks() if info.id == block_id), None)
+        if block is None:
+            raise MemoryNotFoundError(f"no block {block_id}")
+        return decode_text(self.tokenizer, self.memory.core.token_ids(block.stream, block.begin, block.end).tolist())
 
     @property
     def stream_tokens(self) -> int:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import everlong
-from everlong.encoding import decode_text
 from processes import PROCESSES
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -105,13 +104,29 @@ def test_a_memory_that_does_not_open_any_more_is_repaired(folder: Path) -> None:
     assert [damage.block for damage in report.damage] == [3]
     assert "token ids of block 3" in report.damage[0].what
     with open_model(folder) as mm:
-        core = mm.memory.core
-        texts = [decode_text(mm.tokenizer, core.token_ids(0, *block.span).tolist()) for block in mm.memory.blocks()]
+        texts = [mm.text(block.id) for block in mm.memory.blocks()]
         assert texts == [TEXTS["a"][:128], TEXTS["a"][128:], TEXTS["b"][128:], TEXTS["c"][:128], TEXTS["c"][128:]]
         assert mm.memory.verify().damage == ()
         mm.read(TEXTS["b"], source="again")
         assert TEXTS["b"][40:70] in mm.recall(TEXTS["b"][40:70], where=everlong.Where(source="again"))[0].text
     assert everlong.Memory.repair(folder).damage == ()
+
+
+def test_a_block_s_text_is_what_was_read(folder: Path) -> None:
+    with open_model(folder) as mm:
+        texts = {block.id: mm.text(block.id) for block in mm.memory.blocks()}
+        assert "".join(texts.values()) == "".join(TEXTS.values())
+        (recall, *_) = mm.recall(TEXTS["b"][40:70])
+        assert recall.text.startswith(texts[recall.block_id][:64])
+        assert recall.passage in "".join(texts.values())
+        first, *_ = mm.memory.blocks("b")
+        mm.memory.forget(source="b")
+        for gone in (first.id, max(texts) + 1, 0, -1):
+            with pytest.raises(everlong.MemoryNotFoundError, match=f"no block {gone}$"):
+                mm.text(gone)
+        assert {block.id: mm.text(block.id) for block in mm.memory.blocks("c")}.items() <= texts.items()
+    with pytest.raises(everlong.errors.ClosedError):
+        mm.text(first.id)
 
 
 def crc32c(data: bytes) -> int:
@@ -149,10 +164,7 @@ BOOK = random_text(3000)
 
 
 def text_of(mm: everlong.MemoryModel, source: str) -> str:
-    return "".join(
-        decode_text(mm.tokenizer, mm.memory.core.token_ids(0, *block.span).tolist())
-        for block in mm.memory.blocks(source)
-    )
+    return "".join(mm.text(block.id) for block in mm.memory.blocks(source))
 
 
 def read_onto_a_full_disk(folder: Path, goes_on: bool, pipe: Connection) -> None:
