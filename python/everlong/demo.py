@@ -86,12 +86,14 @@ def run_demo(
     corpus: pathlib.Path | None = None,
     model: str = DEFAULT_MODEL,
     console: Console | None = None,
+    **load_arguments: Any,
 ) -> NiahReport:
     """Read, ask, show; write `heatmap.png`, `report.json` and the memory folder (`memory`, or `out`/books.everlong).
 
     By default 250,000 tokens and 30 facts, cut to what six minutes allow on this machine, though never under 100,000
     and 15. `tokens` that are named are read, however long it takes, unless `minutes` are named, too. Where the books
-    are too few they are read again. A memory that an earlier demo left there is replaced.
+    are too few they are read again. A memory that an earlier demo left there is replaced. `load_arguments` are those
+    of `everlong.models.load`.
     CapacityError where disk or RAM are too small.
     """
     from everlong.model import MemoryModel
@@ -107,7 +109,7 @@ def run_demo(
     books = all_books(corpus, int(tokens * CHARACTERS_PER_TOKEN))
     say: Log = functools.partial(console.print, markup=False, soft_wrap=True)  # a terminal wraps by itself
     say(f"everlong demo on {processor()}, {os.cpu_count()} cores")
-    network, tokenizer = load(model)
+    network, tokenizer = load(model, **load_arguments)
     say(f"loaded {model} in {time.monotonic() - started:.0f} s, {dtype_name(network.dtype)}")
 
     config = NiahConfig(tokens=tokens, facts_at_every_length=False, window_at_every_length=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +34,18 @@ def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """`ids` as a text of its own: with `start_ids` before them, unless a chat template has put them there."""
     start = start_ids(tokenizer)
     return list(ids) if list(ids[: len(start)]) == start else [*start, *ids]
+
+
+def with_template_variables(tokenizer: Any, variables: Mapping[str, Any]) -> Any:
+    """The tokenizer with these variables in its chat template, whoever applies it; a call that names others has those.
+
+    A copy, which shares all that tokenizes: the one that is given stays as it is.
+    """
+    if not variables or not getattr(tokenizer, "chat_template", None):
+        return tokenizer
+    bound = copy.copy(tokenizer)
+    bound.apply_chat_template = functools.partial(tokenizer.apply_chat_template, **variables)
+    return bound
 
 
 def require_unicode(text: str) -> None:

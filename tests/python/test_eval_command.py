@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.main import get_command
 
 from everlong.cli import evidence
-from everlong.eval import niah, suite
+from everlong.eval import niah, ppl, suite
 from everlong.eval.answers import AnswerFile
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -50,6 +50,9 @@ def run_in(folder: Path) -> None:
         plot=False,
         seed=0,
         corpus=None,
+        chat_template_kwargs="",
+        dtype="",
+        device="",
         as_json=False,
     )
 
@@ -66,6 +69,39 @@ def test_a_needle_goes_on_in_the_dtype_that_it_began_in(tmp_path: Path, asked_fo
     AnswerFile(tmp_path / "reading.jsonl", {"dtype": "float32"})
     ask("--keep", str(tmp_path))
     assert asked_for == [None, None, "float32"]
+
+
+@pytest.mark.parametrize(
+    "suite_of", [["niah", "--tokens", "1000", "--keep"], ["vt", "--quick", "--out"], ["ppl", "--out"]]
+)
+def test_where_and_how_a_model_computes_and_is_asked_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite_of: list[str]
+) -> None:
+    loaded: list[dict[str, Any]] = []
+
+    def load(_: str, dtype: str | None = None, **given: Any) -> tuple[Any, Any]:
+        loaded.append({"dtype": dtype, **given})
+        return tiny_model(), byte_tokenizer()
+
+    def run(_: Any, config: Any, *rest: Any, **given: Any) -> None:
+        raise GivenError(config)
+
+    monkeypatch.setattr("everlong.models.load", load)
+    for module, name in ((suite, "run_suite"), (niah, "run_niah"), (ppl, "run_ppl")):
+        monkeypatch.setattr(module, name, run)
+    for file in (niah.READ_AS, suite.FILE, ppl.FILE):
+        AnswerFile(tmp_path / file, {"dtype": "float32"})
+    command = get_command(evidence.eval_app)
+    named = ["--device", "cuda:1", "--dtype", "float16"]
+    variables = [] if "ppl" in suite_of else ["--chat-template-kwargs", '{"enable_thinking": false}']
+    with pytest.raises(GivenError) as given:
+        command([*suite_of, str(tmp_path), *named, *variables], standalone_mode=False)
+    assert loaded == [{"dtype": "float16", "device_map": "cuda:1"}]
+    if variables:
+        assert given.value.args[0].chat_template_kwargs == {"enable_thinking": False}
+        with pytest.raises(ValueError, match="--chat-template-kwargs is no JSON"):
+            command([*suite_of, str(tmp_path), "--chat-template-kwargs", "{"], standalone_mode=False)
+    assert len(loaded) == 1, "what is wrong is told before a model is loaded"
 
 
 @pytest.mark.usefixtures("asked_for")

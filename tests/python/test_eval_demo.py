@@ -148,7 +148,13 @@ def test_too_few_books_are_read_again_under_other_names(
 
 
 def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setattr(demo, "load", lambda name: (tiny_model(), byte_tokenizer()))
+    loaded: list[dict[str, object]] = []
+
+    def load(name: str, **how: object) -> tuple[object, object]:
+        loaded.append(how)
+        return tiny_model(), byte_tokenizer()
+
+    monkeypatch.setattr(demo, "load", load)
     monkeypatch.setattr(demo, "NiahConfig", functools.partial(NiahConfig, facts_per_kind=2, depths=3))
     monkeypatch.setattr(demo, "FEWEST_TOKENS", 6_000)
     monkeypatch.setattr(demo, "_TRIAL_TOKENS", 512)
@@ -157,7 +163,8 @@ def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     out = tmp_path / "demo"
     with MemoryModel(tiny_model(), byte_tokenizer(), out / "books.everlong") as mm:
         mm.read("An earlier demo left this. " * 100)
-    report = demo.run_demo(tokens=20_000, minutes=0.0, out=out, console=console)
+    report = demo.run_demo(tokens=20_000, minutes=0.0, out=out, console=console, dtype="float32")
+    assert loaded == [{"dtype": "float32"}]
     text = console.export_text()
     assert "0 minutes do not allow 20,000 tokens and 6 facts: cut to 6,000 and 6" in text
     assert "less would prove little" in text

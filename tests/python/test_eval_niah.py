@@ -68,10 +68,12 @@ class Network:
 
     def __init__(self) -> None:
         self.decoded: list[dict[str, Any]] = []
+        self.prompts: list[str] = []
 
     def generate(self, input_ids: torch.Tensor, **how: Any) -> torch.Tensor:
         self.decoded.append(how)
-        passage, _, question = TOKENIZER.decode(input_ids[0]).rpartition("\n\n")
+        self.prompts.append(TOKENIZER.decode(input_ids[0]))
+        passage, _, question = self.prompts[-1].rpartition("\n\n")
         reply = TOKENIZER(stated_in(passage, question), add_special_tokens=False, return_tensors="pt")["input_ids"]
         return torch.cat([input_ids, reply], dim=1)
 
@@ -131,6 +133,23 @@ def test_no_way_of_asking_is_punished_for_repeating_its_prompt() -> None:
     assert len(reader.model.decoded) == 2 * len(report.questions) + gold
     for how in reader.model.decoded:
         assert (how["repetition_penalty"], how["no_repeat_ngram_size"]) == (1.0, 0)
+
+
+@pytest.mark.parametrize("variables", [{}, {"enable_thinking": False}])
+def test_variables_of_the_chat_template_reach_every_way_of_asking(variables: dict[str, Any]) -> None:
+    reader = Reader()
+    reader.tokenizer = byte_tokenizer()
+    reader.tokenizer.chat_template = (
+        "{{ messages[-1]['content'] }}<assistant>{% if enable_thinking is false %}<think/>{% endif %}"
+    )
+    report = evaluate(reader, dataclasses.replace(CONFIG, chat_template_kwargs=variables))
+    gold = "<assistant><think/>" if variables else "<assistant>"
+    assert reader.model.prompts
+    assert all(prompt.endswith(f"?{gold}") for prompt in reader.model.prompts)
+    asked = [how for how in reader.model.decoded if "chat_template_kwargs" in how]
+    assert len(asked) == 2 * len(report.questions), "with the memory and by the window"
+    assert all(how["chat_template_kwargs"] == variables for how in asked)
+    assert report.config["chat_template_kwargs"] == variables
 
 
 def test_the_window_alone_finds_what_is_in_it() -> None:
@@ -293,6 +312,12 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
     for one in (kept, uncut):
         assert [asked.span for asked in one.questions] == [asked.span for asked in at_once.questions]
     assert [asked.groups for asked in uncut.questions] == [asked.groups for asked in at_once.questions]
+
+    # Other variables of the chat template are other answers; without any they are those of before there were such.
+    config = dataclasses.replace(config, chat_template_kwargs={"enable_thinking": False})
+    ask(tmp_path)
+    of_variables = [settings_of(file).get("chat_template_kwargs") for file in tmp_path.glob("answers-*.jsonl")]
+    assert sorted(of_variables, key=bool) == [None, {"enable_thinking": False}]
 
     other = plan_haystack(books(), TOKENIZER, dataclasses.replace(config, seed=4))
     with pytest.raises(ValueError, match="another haystack"):

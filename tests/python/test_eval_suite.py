@@ -225,6 +225,37 @@ def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[st
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 
+def test_variables_of_the_chat_template_reach_every_baseline(tmp_path: Path) -> None:
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
+        "{% if enable_thinking is false %}<think/>{% endif %}"
+    )
+    config = SuiteConfig(
+        suites=("passkey",), lengths=(6_000,), count=1, chat_template_kwargs={"enable_thinking": False}
+    )
+    read: list[str] = []
+
+    def listen(_module: Any, _given: Any, named: dict[str, Any]) -> None:
+        read.append(tokenizer.decode(named["input_ids"][0]))
+
+    listening = model.register_forward_pre_hook(listen, with_kwargs=True)
+    for baseline in ("everlong", "window", "random", "full", "bm25", "gold"):
+        for variables, ended in ((config.chat_template_kwargs, True), ({}, False)):
+            own = dataclasses.replace(config, chat_template_kwargs=variables)
+            read.clear()
+            out = tmp_path / str(ended)
+            report = run_suite((model, tokenizer), own, (baseline,), out=out, memory_config=MEMORY)
+            assert "<assistant>" in "".join(read), baseline
+            assert ("<assistant><think/>" in "".join(read)) is ended, baseline
+            assert report["settings"]["chat_template_kwargs"] == variables
+    listening.remove()
+    for ended, told in ((True, "False then, None now"), (False, "None then, True now")):
+        other = dataclasses.replace(config, chat_template_kwargs={} if ended else {"enable_thinking": True})
+        with pytest.raises(ValueError, match=rf"other settings \(chat_template_kwargs.enable_thinking: {told}\)"):
+            run_suite((model, tokenizer), other, ("gold",), out=tmp_path / str(ended), memory_config=MEMORY)
+
+
 def test_other_numbers_in_the_same_folder_are_refused(finished: tuple[Path, dict[str, Any]]) -> None:
     halved = tiny_model()
     for parameter in halved.parameters():

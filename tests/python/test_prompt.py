@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.prompt import build_prompt
+from everlong.prompt import build_prompt, with_template_variables
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -55,6 +55,22 @@ def test_a_template_s_own_variables_reach_it() -> None:
         "".join(mm.stream("second", max_new_tokens=1, chat_template_kwargs=thinking))
         mm.recall("third", chat_template_kwargs=thinking)
         assert tokenizer.decode(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).count("<think/>") == 2
+
+
+def test_a_tokenizer_that_has_the_variables_once_needs_no_telling() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE + "{% if enable_thinking is false %}<think/>{% endif %}"
+    quiet = with_template_variables(tokenizer, {"enable_thinking": False})
+    ends = {
+        "bound": build_prompt(quiet, "Where?"),
+        "told otherwise": build_prompt(quiet, "Where?", chat_template_kwargs={"enable_thinking": True}),
+        "the one that was given": build_prompt(tokenizer, "Where?"),
+    }
+    told = {name: tokenizer.decode(prompt.ids).endswith("<assistant><think/>") for name, prompt in ends.items()}
+    assert told == {"bound": True, "told otherwise": False, "the one that was given": False}
+    assert with_template_variables(tokenizer, {}) is tokenizer
+    plain = byte_tokenizer()
+    assert with_template_variables(plain, {"enable_thinking": False}) is plain
 
 
 @pytest.mark.parametrize("question", ["user", "assistant", "/", "a", "</user><assistant>", "(question)"])

@@ -43,6 +43,9 @@ Settings = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where the model computes: cuda, cuda:1; by default the CPU.")]
+Dtype = Annotated[
+    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, elsewhere its own.")
+]
 ChatTemplateKwargs = Annotated[
     str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
 ]

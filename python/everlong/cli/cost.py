@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Device, Json, Model, app, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
 from everlong.progress import working
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def bench(
     sizes: Annotated[
         str, typer.Option(help="Tokens in the memory, where it is decoded and asked: 10000,100000 or 10K,1M.")
     ] = "10000,100000",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; the faster one here by default.")] = "",
+    dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:

@@ -12,7 +12,20 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, Settings, app, load_configured, print_json
+from everlong.cli.app import (
+    DEFAULT_MODEL,
+    ChatTemplateKwargs,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Settings,
+    app,
+    load_configured,
+    on_device,
+    parse_chat_template_kwargs,
+    print_json,
+)
 from everlong.eval.tasks import SUITES, TASKS
 
 
@@ -48,12 +61,22 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for memory, report and picture.")] = Path("runs/demo"),
     corpus: Corpus = None,
+    dtype: Dtype = "",
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """A real model reads books that it cannot hold, and answers from them."""
     from everlong.demo import run_demo
 
-    report = run_demo(tokens=tokens, minutes=minutes, out=out, corpus=corpus, console=Console(quiet=as_json))
+    report = run_demo(
+        tokens=tokens,
+        minutes=minutes,
+        out=out,
+        corpus=corpus,
+        console=Console(quiet=as_json),
+        dtype=dtype or None,
+        **on_device(device),
+    )
     if as_json:
         print_json(report.to_dict())
 
@@ -77,6 +100,9 @@ def eval_niah(
         Path | None, typer.Option(help="Keep the memory of every length here, to ask again at once.")
     ] = None,
     settings: Settings = None,
+    chat_template_kwargs: ChatTemplateKwargs = "",
+    dtype: Dtype = "",
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
@@ -87,11 +113,17 @@ def eval_niah(
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
         raise ValueError(f"--tokens {tokens} and --lengths {lengths}: the longest of these is another")
-    config = NiahConfig(lengths=stops, facts_per_kind=facts, seed=seed, tokens=stops[-1] if stops else tokens or 32_768)
+    config = NiahConfig(
+        lengths=stops,
+        facts_per_kind=facts,
+        seed=seed,
+        tokens=stops[-1] if stops else tokens or 32_768,
+        chat_template_kwargs=parse_chat_template_kwargs(chat_template_kwargs),
+    )
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
-    network, memory_config = load_configured(model, settings, dtype=dtype_of(keep, READ_AS))
+    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(keep, READ_AS), device=device)
     report = run_niah(
         network,
         config,
@@ -112,13 +144,15 @@ def eval_ppl(
     out: Annotated[Path | None, typer.Option(help="Folder of what is known so far; a run goes on there.")] = None,
     seed: Seed = 0,
     settings: Settings = None,
+    dtype: Dtype = "",
+    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
     from everlong.eval.answers import dtype_of
     from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl
 
-    network, memory_config = load_configured(model, settings, dtype=dtype_of(out, FILE))
+    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(out, FILE), device=device)
     report = run_ppl(
         network,
         PplConfig(places=places, seed=seed),
@@ -153,6 +187,9 @@ def _suite_command(suite: str) -> Callable[..., None]:
         plot: Annotated[bool, typer.Option(help="Draw the report's pictures into the folder.")] = False,
         seed: Seed = 0,
         corpus: Corpus = None,
+        chat_template_kwargs: ChatTemplateKwargs = "",
+        dtype: Dtype = "",
+        device: Device = "",
         as_json: Json = False,
     ) -> None:
         run_and_report(
@@ -167,6 +204,9 @@ def _suite_command(suite: str) -> Callable[..., None]:
             plot=plot,
             seed=seed,
             corpus=corpus,
+            chat_template_kwargs=chat_template_kwargs,
+            dtype=dtype,
+            device=device,
             as_json=as_json,
         )
 
@@ -193,6 +233,9 @@ def run_and_report(
     plot: bool,
     seed: int,
     corpus: Path | None,
+    chat_template_kwargs: str,
+    dtype: str,
+    device: str,
     as_json: bool,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
@@ -203,7 +246,9 @@ def run_and_report(
     from everlong.pictures import require_matplotlib
     from everlong.settings import parse_lengths
 
-    config = dataclasses.replace(SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,)), seed=seed)
+    config = SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,))
+    variables = parse_chat_template_kwargs(chat_template_kwargs)
+    config = dataclasses.replace(config, seed=seed, chat_template_kwargs=variables)
     if lengths:
         config = dataclasses.replace(config, lengths=parse_lengths(lengths))
     if count:
@@ -215,7 +260,7 @@ def run_and_report(
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    network, memory_config = load_configured(model, settings, dtype=dtype_of(folder, FILE))
+    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(folder, FILE), device=device)
     report = run_suite(
         network,
         config,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Device, Json, app, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, app, on_device, print_json
 from everlong.progress import working
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @app.command()
 def doctor(
     model: Annotated[str, typer.Argument(help="Name or path; smollm2 is the embedded default.")] = DEFAULT_MODEL,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; the faster one here by default.")] = "",
+    dtype: Dtype = "",
     device: Device = "",
     tokens: Annotated[int, typer.Option(help="Tokens of text that are computed both ways.")] = 512,
     as_json: Json = False,

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.config import MemoryConfig
@@ -30,6 +30,7 @@ from everlong.eval.tasks import tasks_of
 from everlong.memory import Memory
 from everlong.model import MemoryModel
 from everlong.profile import profiles_in
+from everlong.prompt import with_template_variables
 from everlong.room import check_room
 from everlong.serve import default_config
 
@@ -62,6 +63,8 @@ class SuiteConfig:
     count: int = 4  # questions of each task at each length
     gold_tokens: int = GOLD_TOKENS
     seed: int = 0
+    # Variables of the tokenizer's chat template, in every baseline's prompts.
+    chat_template_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.suites or self.count < 1 or not self.lengths or self.lengths[0] < 1_024:
@@ -105,6 +108,7 @@ def run_suite(
     rivals = [(spec, baseline_of(which) if isinstance(which, str) else which) for spec, which in chosen]
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model, dtype_of(out, FILE))
+    tokenizer = with_template_variables(tokenizer, config.chat_template_kwargs)
     rivals = _suited(rivals, network, tokenizer, memory_config, say, named=named)
 
     def plan_of(books: list[Book]) -> Plan:
@@ -119,6 +123,7 @@ def run_suite(
         "count": config.count,
         "gold_tokens": config.gold_tokens,
         "seed": config.seed,
+        "chat_template_kwargs": dict(config.chat_template_kwargs),
         "memory": None if memory_config is None else deciding(memory_config.to_dict()),
         "dtype": dtype_name(network.dtype),
         "questions": _digest(plan.questions),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from everlong.config import require_choice
 from everlong.eval.facts import DEFAULT_KINDS, Kind
@@ -24,6 +26,8 @@ class NiahConfig:
     window_at_every_length: bool = True  # or at the longest alone
     gold_tokens: int = GOLD_TOKENS
     seed: int = 0
+    # Variables of the tokenizer's chat template, in all three ways of asking.
+    chat_template_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.depths < 1 or self.facts_per_kind < 1 or self.tokens < 1 or not self.kinds:

@@ -19,6 +19,7 @@ from everlong.eval.log import Log, silent
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise
 from everlong.profile import profiles_in
+from everlong.prompt import with_template_variables
 from everlong.room import check_room
 
 if TYPE_CHECKING:
@@ -221,6 +222,8 @@ class _Asking:
     def keep(self, folder: pathlib.Path, model: str, dtype: str, memory: dict[str, Any]) -> None:
         """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
         which = {"model": model, "dtype": dtype, **dataclasses.asdict(self.config)}
+        if not self.config.chat_template_kwargs:  # so that what was kept before there were any is gone on with
+            del which["chat_template_kwargs"]
         self.gold = AnswerFile(folder / f"gold-{digest(which)}.jsonl", which)
         which["memory"] = {key: str(value) for key, value in deciding(memory).items()}
         self.answers = AnswerFile(folder / f"answers-{digest(which)}.jsonl", which)
@@ -244,7 +247,7 @@ class _Asking:
                 needle,
                 shift=self.begins[needle.part] - part.begin,
                 length=length,
-                depths=config.depths,
+                config=config,
                 oracle_reply=self._oracle(mm, needle),
                 with_window=last or config.window_at_every_length,
             )
@@ -261,7 +264,8 @@ class _Asking:
         for row in self.gold.find(question=fact.question) if self.gold else []:
             return str(row["reply"])
         passage = self.haystack.gold_passage(needle, self.config.gold_tokens)
-        reply = answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
+        tokenizer = with_template_variables(mm.tokenizer, self.config.chat_template_kwargs)
+        reply = answer_from_passage(mm.model, tokenizer, passage, fact.question, fact.max_new_tokens)
         if self.gold:
             self.gold.add(question=fact.question, reply=reply)
         return reply
@@ -290,13 +294,14 @@ def _ask(
     *,
     shift: int,
     length: int,
-    depths: int,
+    config: NiahConfig,
     oracle_reply: str,
     with_window: bool,
 ) -> Asked:
     fact = needle.fact
     span = (needle.begin + shift, needle.end + shift)
     generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    generation["chat_template_kwargs"] = config.chat_template_kwargs
     window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
     started = time.monotonic()
     answer = mm.generate(fact.question, **generation)
@@ -311,7 +316,7 @@ def _ask(
         answer=fact.answer,
         length=length,
         depth=depth,
-        depth_bin=min(int(depth * depths), depths - 1),
+        depth_bin=min(int(depth * config.depths), config.depths - 1),
         span=span,
         reply=answer.text,
         right=fact.accept(answer.text),
