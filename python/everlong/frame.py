@@ -211,11 +211,17 @@ class Frame(abc.ABC):
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
         core, stream = self.memory.core, self.os.stream
         end = core.stream_end(stream)
-        if end == 0:
-            return
         last = load_checkpoint(core)
+        # Its newest text was forgotten: other text gets those places, which this checkpoint must not be taken to mean.
+        outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
+        if end == 0:
+            if outdated:
+                keep_checkpoint(core, Checkpoint())
+            return
         self._come_back(end, last.still_true(end))
-        if last.stream_end == end:
+        if outdated:
+            self._note()
+        elif last.stream_end == end:
             self._noted = self._progress()
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
             self._last_id = int(core.token_ids(stream, end - 1, end)[0])

@@ -271,6 +271,29 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
         assert len(mm.frame.os.anchor_positions) == len(mm.frame.cache.anchors) > 0
 
 
+@pytest.mark.parametrize("forgotten", [("part 1", "part 2"), ("part 0", "part 1", "part 2")])
+def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
+    forgotten: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The newest text is forgotten, other text is read to where that ended and further, and nobody closes the memory."""
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
+        for part in range(3):
+            mm.read(random_text(300, seed=part), source=f"part {part}")
+        assert len(mm.frame.os.anchor_positions) > 0
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        for source in forgotten:
+            memory.forget(source=source)
+    mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
+    mm.frame.extend(mm._encode(random_text(900, seed=5)), "read")
+    mm.frame.end_of_text()
+    mm.memory.close()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
+        assert mm.frame.os.stream_end >= 900
+        assert mm.frame.os.anchor_positions == []
+        assert len(mm.frame.cache.anchors) == 0
+
+
 def test_an_anchor_never_loses_by_staying() -> None:
     """In bf16, after 1,000 evictions it is the token that it was, bit for bit, rotated once."""
     model = tiny_model(max_position_embeddings=8192)
