@@ -22,6 +22,7 @@ from everlong.model import MemoryModel
 from everlong.models import dtype_name
 from everlong.ops import CODECS
 from everlong.prompt import start_ids
+from everlong.provenance import made_with
 from everlong.rope import table_tokens
 from everlong.serve import default_config, serve
 
@@ -72,6 +73,7 @@ class DoctorReport:
     checks: tuple[Check, ...]
     frame_tokens: int  # of the frame that everlong gives this model by default
     frame_bytes: int  # that it takes on the device
+    made_with: dict[str, Any]  # everlong.provenance
 
     @property
     def healthy(self) -> bool:
@@ -127,6 +129,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         checks=tuple(checks),
         frame_tokens=default.frame_tokens,
         frame_bytes=frame_bytes(served, default).total,
+        made_with=made_with(model),
     )
 
 

@@ -25,15 +25,10 @@ class Fingerprint:
 
 
 def fingerprint(served: ServedModel | TextModel, tokenizer: Any) -> Fingerprint:
-    """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts.
-
-    Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
-    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds. Of adapters it counts
-    which ones are at work, too.
-    """
+    """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts."""
     if isinstance(served, TextModel):
         return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
-    return Fingerprint(_weights(served.model), _rope(served), _tokenizer(tokenizer))
+    return Fingerprint(weights_fingerprint(served.model), _rope(served), _tokenizer(tokenizer))
 
 
 def _rope(served: ServedModel) -> str:
@@ -47,7 +42,12 @@ def _rope(served: ServedModel) -> str:
     return digest.hexdigest()
 
 
-def _weights(model: torch.nn.Module) -> str:
+def weights_fingerprint(model: torch.nn.Module) -> str:
+    """Of a model's weights as they stand now, and of its adapters which ones are at work.
+
+    Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
+    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
+    """
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().reshape(-1)

@@ -18,6 +18,7 @@ from everlong.bench import BenchReport, asking, decoding, reading, run_bench
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.cli.app import app, main
 from everlong.errors import CapacityError, UnsupportedModelError
+from everlong.provenance import made_with
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 SIZES = (6_000, 4_000)
@@ -62,7 +63,7 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     assert report.reading.chunk_tokens == fitting.chunk_tokens
     assert report.reading.span_tokens == fitting.sink_tokens + fitting.rolling_tokens
     assert report.reading.tokens == 1_536  # whole chunks
-    assert (report.model, report.dtype, report.threads) == ("tiny", "float32", torch.get_num_threads())
+    assert (report.model, report.dtype, report.made_with) == ("tiny", "float32", made_with(model))
     # k and v of 3 layers, 2 heads of 16, and cos and sin.
     assert report.frame_bytes == (2048 + fitting.sink_tokens) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
     assert 2 * 3 * 2 * 16 < report.disk_token_bytes < 10 * 2 * 3 * 2 * 16  # e4m3, and what stands around it

@@ -27,6 +27,7 @@ from everlong.eval.niah import (
 )
 from everlong.eval.statistics import wilson_interval
 from everlong.memory import Memory
+from everlong.provenance import made_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
@@ -59,14 +60,16 @@ def stated_in(text: str, question: str) -> str:
     return match.group(0) if match else "I do not know."
 
 
-class Network:
+class Network(torch.nn.Module):
     """Answers from its prompt alone, as the gold text is asked; the last line is the question."""
 
     name_or_path = "known-answers"
     device = torch.device("cpu")
     dtype = torch.float16
+    config = None
 
     def __init__(self) -> None:
+        super().__init__()
         self.decoded: list[dict[str, Any]] = []
         self.prompts: list[str] = []
 
@@ -123,6 +126,7 @@ def test_a_reader_that_finds_all_scores_all() -> None:
     assert report.accuracy == report.oracle_accuracy == report.recall_at_k == 1.0
     assert all(asked.recalled_rank == 2 for asked in report.questions)
     assert report.model == "known-answers"
+    assert report.to_dict()["made_with"] == [made_with(reader.model)]
     assert not any(reader.remembered)
 
 
@@ -273,7 +277,7 @@ def test_bad_settings_are_said(settings: dict[str, Any]) -> None:
         NiahConfig(**settings)
 
 
-def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -> None:
+def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = NiahConfig(tokens=6_000, lengths=(3_000, 6_000), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
     haystack = plan_haystack(books(), TOKENIZER, config)
     model = tiny_model()
@@ -298,9 +302,15 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path) -
     kept = ask(tmp_path)
     # An interruption in the middle of the asking: the last answer is half written.
     (answers,) = tmp_path.glob("answers-*.jsonl")
+    assert kept.made_with == [made_with(model)]
     whole = answers.read_bytes()
     answers.write_bytes(whole[: whole[:-1].rfind(b"\n") + 20])
+    with monkeypatch.context() as patch:
+        patch.setattr("everlong.eval.niah.run.made_with", lambda _: {"everlong": "9.9.9"})
+        assert ask(tmp_path).made_with == [made_with(model), {"everlong": "9.9.9"}]
+    answers.write_bytes(whole[: whole[:-1].rfind(b"\n") + 20])
     again = ask(tmp_path)
+    assert again.made_with == kept.made_with
     assert len(again.questions) == len(kept.questions)
     assert again.questions[:-1] == kept.questions[:-1]  # their seconds too: not asked again
     assert len(answers.read_bytes().splitlines()) == len(whole.splitlines())

@@ -15,6 +15,7 @@ from everlong import UnsupportedModelError
 from everlong.data import books_in
 from everlong.eval import ppl
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
+from everlong.provenance import made_with
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
 
 MEMORY = dataclasses.replace(TINY_MEMORY, recent_every=64, recent_blocks=1)
@@ -46,6 +47,8 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY, log=lines.append)
     read_back = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert {*POLICIES, "full", "recovered_fraction", "places", "config", "model"} <= set(read_back)
+    assert read_back["made_with"] == [made_with(tiny_model())]
+    assert (read_back["config"]["dtype"], read_back["config"]["memory"]["codec"]) == ("float32", "fp32")
     assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
     assert len(report.places) == len(lines) == 3
     assert {place.source for place in report.places} == {"book-0", "book-1"}
@@ -143,9 +146,13 @@ def test_a_run_that_was_cut_short_goes_on(
         run(out, most=1)
     with (out / ppl.FILE).open("a") as file:
         file.write('{"number": 1, "los')
-    assert run(out) == at_once
+    with monkeypatch.context() as patch:
+        patch.setattr(ppl, "made_with", lambda _: {"everlong": "9.9.9"})
+        on = run(out)
+    assert on.made_with == [*at_once.made_with, {"everlong": "9.9.9"}]
+    assert dataclasses.replace(on, made_with=at_once.made_with) == at_once
     assert scored == [at_once.places[-1].source]
-    assert run(out) == at_once
+    assert run(out) == on
     assert scored == []
     with pytest.raises(ValueError, match=r"other settings \(seed: 2 then, 3 now.*--out"):
         run(out, seed=3)

@@ -23,6 +23,7 @@ from everlong.eval.plan import Asked, Plan
 from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
 from everlong.frame import Frame
+from everlong.provenance import made_with
 from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
@@ -138,6 +139,28 @@ def test_a_finished_run_asks_and_reads_nothing_again(finished: tuple[Path, dict[
     again = run(out, Silent(), Knowing(interrupted_at=0), *list(report["baselines"])[2:])
     assert again == report
     assert (out / "answers.jsonl").read_bytes() == before
+
+
+def test_a_report_says_what_it_was_made_with(
+    tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever asks on: with another everlong, say, on another machine. It is the same run."""
+    here = made_with(MODEL[0])
+    assert finished[1]["made_with"] == [here]
+    there = {**here, "everlong": "0.0.1"}
+    with monkeypatch.context() as patch:
+        patch.setattr(suites, "made_with", lambda _: there)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, Knowing(interrupted_at=7))
+    assert run(tmp_path, Knowing())["made_with"] == [there, here]
+    with monkeypatch.context() as patch:
+        patch.setattr(suites, "made_with", lambda _: {**here, "everlong": "9.9.9"})
+        assert run(tmp_path, Knowing())["made_with"] == [there, here], "who asked nothing has no part in it"
+    # Of a run before that was kept.
+    file = tmp_path / "answers.jsonl"
+    lines = [line for line in file.read_text().splitlines(keepends=True) if not line.startswith('{"made_with"')]
+    file.write_text("".join(lines))
+    assert run(tmp_path, Knowing())["made_with"] == []
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, finished: tuple[Path, dict[str, Any]]) -> None:

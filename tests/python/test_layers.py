@@ -65,7 +65,7 @@ PYTHON_LAYERS = (
     {"calibrate", "decoding", "room"},
     {"recall"},
     {"searcher", "models"},
-    {"perplexity"},
+    {"perplexity", "provenance"},
     {"model"},
     {"doctor", "pipeline", "eval"},
     {"pictures"},

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from everlong.bench import asking, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow
 from everlong.errors import UnsupportedModelError
 from everlong.kv_frame import KvFrame
-from everlong.machine import processor
 from everlong.model import MemoryModel
 from everlong.models import dtype_name
 from everlong.profile import profiles_in
+from everlong.provenance import made_with
 from everlong.room import check_room
 from everlong.serve import TextAloneError
 
@@ -32,9 +30,6 @@ class BenchReport:
     """What a memory costs with one model on one machine; only figures of one report compare."""
 
     model: str
-    processor: str
-    threads: int  # that torch may use
-    torch: str
     dtype: str
     reading: reading.Reading
     decoding: tuple[decoding.Decoding, ...]  # by size, ascending
@@ -42,6 +37,7 @@ class BenchReport:
     question_tokens: int
     frame_bytes: int  # on the device at most, while reading too
     disk_token_bytes: float  # a token of the largest memory, all of its files
+    made_with: dict[str, Any]  # everlong.provenance
 
 
 def run_bench(
@@ -100,9 +96,6 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
     stats = mm.memory.stats()
     return BenchReport(
         model=name or str(getattr(mm.model, "name_or_path", "")) or mm.model.config.model_type,
-        processor=processor(),
-        threads=torch.get_num_threads(),
-        torch=torch.__version__,
         dtype=dtype_name(mm.model.dtype),
         reading=read,
         decoding=tuple(decoded),
@@ -110,4 +103,5 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         question_tokens=asking.QUESTION_TOKENS,
         frame_bytes=mm.frame.bytes.total,
         disk_token_bytes=stats.disk_bytes / stats.tokens,
+        made_with=made_with(mm.model),
     )

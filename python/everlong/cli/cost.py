@@ -47,8 +47,9 @@ def bench(
 
 
 def print_report(report: BenchReport, console: Console) -> None:
+    made = report.made_with
     console.print(
-        f"{report.processor}, {report.threads} threads, torch {report.torch}, {report.dtype}",
+        f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -11,16 +11,22 @@ from collections.abc import Mapping
 from typing import Any
 
 _SETTINGS = "settings"
+_MADE_WITH = "made_with"
 
 
 class AnswerFile:
     """`settings` are its first line: a run with others is another run. Raises ValueError when they differ.
 
-    The attribute holds them as JSON gives them back.
+    The attribute holds them as JSON gives them back. `made_with` is what this process adds with: a line of its own
+    before the first row that is added with something else than the rows before. It makes no other run.
     """
 
-    def __init__(self, path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: pathlib.Path, settings: Mapping[str, Any], made_with: Mapping[str, Any] | None = None
+    ) -> None:
         self._path = path
+        self._own = None if made_with is None else json.loads(json.dumps(dict(made_with)))
+        self._last: dict[str, Any] | None = None  # what the newest rows were added with
         self.rows: list[dict[str, Any]] = []
         self.settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +39,26 @@ class AnswerFile:
         if different:
             told = "; ".join(f"{key}: {kept.get(key)!r} then, {now.get(key)!r} now" for key in different)
             raise ValueError(f"{path.parent} holds a run with other settings ({told}): name another folder with --out")
-        self.rows = [json.loads(line) for line in lines[1:]]
+        rows = [json.loads(line) for line in lines[1:]]
+        self.rows = [row for row in rows if _MADE_WITH not in row]
+        self._last = next((row[_MADE_WITH] for row in reversed(rows) if _MADE_WITH in row), None)
 
     def add(self, **row: Any) -> None:
         """Keep a row; it is on disk when this returns."""
+        self.sign()
         self._append(row)
         self.rows.append(json.loads(json.dumps(row)))
+
+    def sign(self) -> None:
+        """Keep what is added with from here on, where that is news."""
+        if self._own is not None and self._own != self._last:
+            self._append({_MADE_WITH: self._own})
+            self._last = self._own
+
+    @property
+    def made_with(self) -> list[dict[str, Any]]:
+        """What its rows were added with, oldest first, each once; of rows from before that was kept nothing is said."""
+        return made_with_in(self._path)
 
     def find(self, **where: Any) -> list[dict[str, Any]]:
         """Rows with these values, oldest first."""
@@ -69,6 +89,15 @@ def settings_of(path: pathlib.Path) -> dict[str, Any]:
             settings: dict[str, Any] = json.loads(line).get(_SETTINGS, {})
             return settings
     return {}
+
+
+def made_with_in(*files: pathlib.Path) -> list[dict[str, Any]]:
+    """What the rows of these files were added with, oldest first, each once; a file that is not there has none."""
+    found: list[dict[str, Any]] = []
+    for file in files:
+        rows = map(json.loads, _whole_lines(file)[1:])
+        found += (row[_MADE_WITH] for row in rows if _MADE_WITH in row and row[_MADE_WITH] not in found)
+    return found
 
 
 def dtype_of(folder: pathlib.Path | None, file: str) -> str | None:

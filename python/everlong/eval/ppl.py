@@ -14,7 +14,7 @@ import dataclasses
 import math
 import pathlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
@@ -31,6 +31,7 @@ from everlong.model import MemoryModel
 from everlong.perplexity import PerplexityPolicy
 from everlong.profile import profiles_in
 from everlong.prompt import start_ids
+from everlong.provenance import made_with
 from everlong.room import check_room
 
 if TYPE_CHECKING:
@@ -109,8 +110,9 @@ class PplReport:
     ]  # mean, stderr (None of one place) of the NLL that the memory's codec costs against bf16
     by_position: dict[str, list[float]]  # policy: mean NLL of each BIN_TOKENS tokens behind a place
     places: tuple[Place, ...]
-    config: dict[str, Any]
+    config: dict[str, Any]  # of PplConfig, with the model's dtype; under "memory" that of the memory
     model: str
+    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.provenance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -152,7 +154,7 @@ def run_ppl(
             **dataclasses.asdict(config),
             "text": digest([[part.book.name, part.ids, part.firsts] for part in chosen]),
         }
-        kept = AnswerFile(out / FILE, which)
+        kept = AnswerFile(out / FILE, which, made_with(network))
     places: list[Place] = []
     losses_of: list[_Losses] = []
     for number, part in enumerate(chosen):
@@ -171,7 +173,8 @@ def run_ppl(
             if log is not None:
                 told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in means.items())
                 log(f"{part.book.name} at {first:,}: {told}")
-    return summarise(places, losses_of, config, name)
+    made = kept.made_with if kept is not None else [made_with(network)]
+    return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
 
 
 def _in_bf16(config: MemoryConfig) -> MemoryConfig:
@@ -202,16 +205,24 @@ def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: Pp
     return found
 
 
-def summarise(places: list[Place], losses_of: list[_Losses], config: PplConfig, model: str) -> PplReport:
+def summarise(
+    places: list[Place],
+    losses_of: list[_Losses],
+    config: PplConfig,
+    model: str,
+    memory: Mapping[str, Any],
+    dtype: str,
+    made_with: Sequence[dict[str, Any]],
+) -> PplReport:
     """The report of some places, with the losses of their tokens."""
     keys = (*POLICIES, "full", "bf16")
     means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in keys}
-    memory = config.memory_policy
-    loss, error = mean_and_stderr(getattr(place, memory) - place.bf16 for place in places)
+    policy = config.memory_policy
+    loss, error = mean_and_stderr(getattr(place, policy) - place.bf16 for place in places)
     by_book: dict[str, tuple[float, float]] = {}
     for place in places:
         gain, of_full = by_book.get(place.source, (0.0, 0.0))
-        gain += place.window - getattr(place, memory)
+        gain += place.window - getattr(place, policy)
         by_book[place.source] = (gain, of_full + place.window - place.full)
     return PplReport(
         **{key: math.exp(mean) for key, mean in means.items()},
@@ -219,8 +230,9 @@ def summarise(places: list[Place], losses_of: list[_Losses], config: PplConfig, 
         codec_loss={"mean": loss, "stderr": error if math.isfinite(error) else None},
         by_position={key: _by_position([losses[key] for losses in losses_of]) for key in keys},
         places=tuple(places),
-        config=dataclasses.asdict(config),
+        config={**dataclasses.asdict(config), "dtype": dtype, "memory": dict(memory)},
         model=model,
+        made_with=list(made_with),
     )
 
 

@@ -57,6 +57,7 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
     return {
         "kind": "suite",
         "settings": answers.settings,
+        "made_with": answers.made_with,
         "tokens": plan.tokens,
         "reading": {
             "tokens": sum(row["tokens"] for row in read),

@@ -31,6 +31,7 @@ from everlong.memory import Memory
 from everlong.model import MemoryModel
 from everlong.profile import profiles_in
 from everlong.prompt import with_template_variables
+from everlong.provenance import made_with
 from everlong.room import check_room
 from everlong.serve import default_config
 
@@ -129,7 +130,7 @@ def run_suite(
         "questions": _digest(plan.questions),
     }
     check_room(network, memory_config, plan.tokens, out / READING)
-    answers = AnswerFile(out / FILE, settings)
+    answers = AnswerFile(out / FILE, settings, made_with(network))
     with profiles_in(out / PROFILES):
         _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
         for length in config.lengths:

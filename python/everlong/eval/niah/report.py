@@ -65,6 +65,7 @@ class NiahReport:
     tokens: int
     questions: tuple[Asked, ...]
     seconds: dict[str, float]
+    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.provenance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -86,6 +87,7 @@ def summarise(
     seconds: dict[str, float],
     memory: Mapping[str, Any] | None = None,
     dtype: str = "",
+    made_with: Sequence[dict[str, Any]] = (),
 ) -> NiahReport:
     """The report of some questions, asked of a memory with these settings. Raises ValueError when there is none."""
     if not asked:
@@ -113,6 +115,7 @@ def summarise(
         tokens=tokens,
         questions=tuple(asked),
         seconds=seconds,
+        made_with=list(made_with),
     )
 
 

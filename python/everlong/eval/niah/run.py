@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
-from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
+from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of, made_with_in
 from everlong.eval.decoding import UNPUNISHED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
@@ -20,6 +20,7 @@ from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise
 from everlong.profile import profiles_in
 from everlong.prompt import with_template_variables
+from everlong.provenance import made_with
 from everlong.room import check_room
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def ask_haystack(
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     name = name or str(getattr(mm.model, "name_or_path", ""))
     dtype = dtype_name(mm.model.dtype)
-    return summarise(asking.asked, config, name, haystack.tokens, seconds, mm.config.to_dict(), dtype)
+    memory, made = mm.config.to_dict(), [made_with(mm.model)]
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory, dtype, made)
 
 
 def ask_kept(
@@ -160,7 +162,7 @@ def ask_kept(
         keep.mkdir(parents=True, exist_ok=True)
         with open_memory(keep / READING) as mm:
             _check_same_text(mm, haystack, keep)
-            _check_same_dtype(keep, dtype_name(mm.model.dtype))
+            _begin_reading(keep, dtype_name(mm.model.dtype), made_with(mm.model))
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
                 for part in haystack.parts[:parts]:
                     if part.end > mm.stream_tokens:
@@ -175,10 +177,11 @@ def ask_kept(
             _check_same_text(mm, haystack, folder)
             if not number:
                 memory, dtype = mm.config.to_dict(), dtype_name(mm.model.dtype)
-                asking.keep(keep, name, dtype, memory)
+                asking.keep(keep, name, dtype, memory, made_with(mm.model))
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
-    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory, dtype)
+    made = made_with_in(keep / READ_AS, *asking.files)
+    return summarise(asking.asked, config, name, haystack.tokens, seconds, memory, dtype, made)
 
 
 def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) -> None:
@@ -190,13 +193,12 @@ def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) 
         raise ValueError(f"{folder} holds {tokens:,} tokens, the haystack has {haystack.tokens:,}: name a new folder")
 
 
-def _check_same_dtype(keep: pathlib.Path, dtype: str) -> None:
-    """Keep the dtype of what is about to be read; ValueError where reading began in another."""
+def _begin_reading(keep: pathlib.Path, dtype: str, made: Mapping[str, Any]) -> None:
+    """Keep what is about to be read with, and its dtype; ValueError where reading began in another."""
     began = dtype_of(keep, READ_AS)
-    if began is None:
-        AnswerFile(keep / READ_AS, {"dtype": dtype})
-    elif began != dtype:
+    if began not in (None, dtype):
         raise ValueError(f"reading into {keep} began in {began}, this model is in {dtype}: name a new folder")
+    AnswerFile(keep / READ_AS, {"dtype": dtype}, made).sign()
 
 
 def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
@@ -218,15 +220,21 @@ class _Asking:
     asked: list[Asked] = dataclasses.field(default_factory=list)
     answers: AnswerFile | None = None
     gold: AnswerFile | None = None
+    files: tuple[pathlib.Path, ...] = ()  # of gold and answers
 
-    def keep(self, folder: pathlib.Path, model: str, dtype: str, memory: dict[str, Any]) -> None:
+    def keep(
+        self, folder: pathlib.Path, model: str, dtype: str, memory: dict[str, Any], made: Mapping[str, Any]
+    ) -> None:
         """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
         which = {"model": model, "dtype": dtype, **dataclasses.asdict(self.config)}
         if not self.config.chat_template_kwargs:  # so that what was kept before there were any is gone on with
             del which["chat_template_kwargs"]
-        self.gold = AnswerFile(folder / f"gold-{digest(which)}.jsonl", which)
+        gold = folder / f"gold-{digest(which)}.jsonl"
+        self.gold = AnswerFile(gold, which, made)
         which["memory"] = {key: str(value) for key, value in deciding(memory).items()}
-        self.answers = AnswerFile(folder / f"answers-{digest(which)}.jsonl", which)
+        answers = folder / f"answers-{digest(which)}.jsonl"
+        self.answers = AnswerFile(answers, which, made)
+        self.files = (gold, answers)
 
     def at(self, mm: MemoryModel, number: int) -> None:
         """Ask what is to be asked at checkpoint `number` of a memory that has been read so far."""
@@ -300,7 +308,7 @@ def _ask(
 ) -> Asked:
     fact = needle.fact
     span = (needle.begin + shift, needle.end + shift)
-    generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
     generation["chat_template_kwargs"] = config.chat_template_kwargs
     window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
     started = time.monotonic()
