@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from everlong.cli.app import app
 from everlong.memory import Memory
 from everlong.progress import track_tokens
 from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
@@ -280,6 +283,133 @@ def test_chat_forgets_what_was_said_by_the_name_that_it_lists(saved_model: Path,
     assert "1 blocks forgotten" in chat.stdout
     assert chat.stdout.count("conversation: 15 tokens") == 1
     assert "nothing yet" in chat.stdout
+
+
+def here(*arguments: object) -> Result:
+    """The same in this process, which has imported torch already."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def two_sources(saved_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory of `old` (tag work) and `new` (tag home), which both have the key."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, tag in [("old", "work"), ("new", "home")]:
+        book = folder / f"{name}.txt"
+        book.write_text("once upon a time there was a fox. " * 20 + "The key is Zq7#Kx9. " + "and so on. " * 20)
+        read = here("read", book, "--memory", folder / "m.everlong", "--model", saved_model, "--tag", tag)
+        assert read.exit_code == 0, read.output
+    return folder / "m.everlong"
+
+
+def test_a_file_of_questions_is_answered_line_by_line(
+    two_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.models._prefill_seconds", lambda _: 1.0)  # the same dtype for every load
+    ask = ["ask", "--memory", two_sources, "--max-new-tokens", "24"]
+    before = json.loads(here("inspect", two_sources, "--json").stdout)["sources"]
+    alone = json.loads(here(*ask, "Zq7#Kx9", "--json").stdout)
+    word = re.findall(r"[^\W_]+", alone["text"])[0]
+    asked: list[dict[str, Any]] = [
+        {"question": "Zq7#Kx9"},
+        {"question": "Zq7#Kx9", "source": "old", "answer": "no such words"},
+        {"question": "Zq7#Kx9", "tags": ["home"], "answer": None},
+        {"question": "Zq7#Kx9", "source": ["old", "new"], "tags": "work"},
+        {"question": "Zq7#Kx9", "answer": f"<{word.upper()}>"},
+    ]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n\n".join(map(json.dumps, asked)))
+    told = here(*ask, "--questions", file)
+    assert told.exit_code == 0, told.output
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [row["question"] for row in rows] == ["Zq7#Kx9"] * 5
+    assert [{recall["source"] for recall in row["recalled"]} for row in rows] == [
+        {"old", "new"},
+        {"old"},
+        {"new"},
+        {"old"},
+        {"old", "new"},
+    ]
+    assert [row.get("right") for row in rows] == [None, False, None, None, True]
+    for row in rows:
+        assert set(row) - {"right"} == {"question", "text", "recalled", "seconds"}
+        assert row["seconds"] > 0
+    for row in (rows[0], rows[-1]):  # none finds in the memory what was asked before it
+        assert row["text"] == alone["text"]
+        named = ("span", "source", "score", "passage")
+        assert row["recalled"] == [{name: recall[name] for name in named} for recall in alone["recalled"]]
+    assert json.loads(here("inspect", two_sources, "--json").stdout)["sources"] == before
+    # What holds for all gives way to what a line says.
+    for options, expected in ((["--source", "new"], [{"new"}, {"old"}]), (["--no-recall"], [set(), set()])):
+        told = here(*ask, "--questions", file, *options)
+        assert told.exit_code == 0, told.output
+        rows = [json.loads(line) for line in told.stdout.splitlines()]
+        assert [{recall["source"] for recall in row["recalled"]} for row in rows[:2]] == expected
+
+
+def test_a_question_to_the_window_alone(two_sources: Path) -> None:
+    ask = ["ask", "Zq7#Kx9", "--memory", two_sources, "--max-new-tokens", "3", "--no-recall"]
+    assert json.loads(here(*ask, "--json").stdout)["recalled"] == []
+    told = here(*ask)
+    assert told.exit_code == 0, told.output
+    assert "nothing came back" not in told.stdout, "nothing was to"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"question": "Who?"', "no JSON"),
+        (b'{"question": "Wh\xff?"}', "no JSON"),
+        (b'["Who?"]', "expected an object such as"),
+        (b'{"question": "Who?", "tag": "work"}', "there is no 'tag', but question, source, tags, answer"),
+        (b'{"source": "a"}', "expected a question"),
+        (b'{"question": " "}', "expected a question"),
+        (b'{"question": "Who?", "source": 7}', "source is 7, expected a name or a list of names"),
+        (b'{"question": "Who?", "tags": ["a", 7]}', "expected a name or a list of names"),
+        (b'{"question": "Who?", "answer": 7}', "answer is 7, expected text"),
+        (b'{"question": "Who?", "answer": "..."}', "expected text with a letter or a digit"),
+        (b'{"question": "Who \\ud800?"}', "half a surrogate pair"),
+    ],
+)
+def test_a_line_that_is_no_question_is_told_before_a_model_is_loaded(
+    line: bytes, why: str, two_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_bytes(b'{"question": "Where?"}\n\n' + line + b'\n{"question": "When?"}\n')
+    monkeypatch.setattr("everlong.models.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    result = here("ask", "--questions", file, "--memory", two_sources)
+    assert result.exit_code == 1
+    assert str(result.exception).startswith(f"{file}, line 3: ")
+    assert why in str(result.exception)
+
+
+def test_one_question_or_a_file_of_them(two_sources: Path, tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n")
+    result = here("ask", "--questions", file, "--memory", two_sources)
+    assert str(result.exception) == f"{file} has no question"
+    for arguments in (
+        [],
+        ["Who?", "--questions", file],
+        ["--questions", file, "--remember"],
+        ["--questions", tmp_path / "nothing.jsonl"],
+    ):
+        assert here("ask", *arguments, "--memory", two_sources).exit_code == 2
+
+
+def test_what_was_answered_before_ctrl_c_was_printed(two_sources: Path, tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"question": "Who?"}\n' * 9)
+    arguments = ["ask", "--questions", file, "--memory", two_sources, "--max-new-tokens", "2"]
+    cut = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_ANSWER, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert cut.returncode == 130, cut.stderr
+    rows = [json.loads(line) for line in cut.stdout.splitlines()]
+    assert 1 <= len(rows) <= 3
+    assert {row["question"] for row in rows} == {"Who?"}
+    with Memory.open(two_sources) as kept:
+        assert kept.verify().damage == ()
 
 
 def test_a_question_makes_no_memory(saved_model: Path, tmp_path: Path) -> None:

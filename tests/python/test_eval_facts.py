@@ -5,7 +5,7 @@ import re
 import pytest
 
 from everlong.eval import words
-from everlong.eval.facts import KINDS, Fact, make_facts, planted_together
+from everlong.eval.facts import KINDS, Fact, make_facts, planted_together, states
 
 
 def one(kind: str) -> Fact:
@@ -139,3 +139,24 @@ def test_unknown_kind_and_exhausted_keys_are_said() -> None:
 def test_word_lists_have_no_repetitions(name: str) -> None:
     listed = getattr(words, name)
     assert len(set(listed)) == len(listed) >= 50
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "expected"),
+    [
+        ("It was Mr. Micawber's house.", "micawber", True),
+        ("The year 1851, as they say.", "1851", True),
+        ("The year 18510.", "1851", False),
+        ("A house of the Micawbers", "Micawber", False),
+        ("the house, Micawber", "Micawber house", False),
+        ("In Z\u00fcrich.", "z\u00fcrich", True),
+        ("In Z\u00fcrich.", "rich", False),
+        # "The answer is Tokyo", and Kyoto, in Japanese.
+        ("\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059\u3002", "\u6771\u4eac", True),
+        ("\u7b54\u3048\u306f\u4eac\u90fd\u3067\u3059\u3002", "\u6771\u4eac", False),
+        ("...", "...", False),
+        ("", "a", False),
+    ],
+)
+def test_an_answer_stands_in_a_reply_as_whole_words(reply: str, answer: str, expected: bool) -> None:
+    assert states(reply, answer) is expected

@@ -57,6 +57,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
 
 
+def print_json_line(value: Any) -> None:
+    """The same on one line, at once."""
+    print(json.dumps(_finite(value), default=str, allow_nan=False), flush=True)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

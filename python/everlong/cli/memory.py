@@ -33,9 +33,11 @@ from everlong.cli.app import (
     on_device,
     parse_chat_template_kwargs,
     print_json,
+    print_json_line,
     set_config,
     where_of,
 )
+from everlong.cli.questions import answer_of, questions_in
 from everlong.progress import working
 
 if TYPE_CHECKING:
@@ -78,11 +80,21 @@ def read(
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="In quotes, as you would ask it.")],
     memory: MemoryFolder,
+    question: Annotated[str | None, typer.Argument(help="In quotes, as you would ask it.")] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Many instead, asked in one load of the model: a file with a JSON object a line, of question and, if "
+            "need be, source, tags and answer. So is what is printed; `right` says whether the answer is in the text.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     model: KeptModel = "",
     max_new_tokens: Length = 64,
     remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
+    no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
     source: Sources = None,
     tag: Tags = None,
     after: After = "",
@@ -94,8 +106,14 @@ def ask(
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
 
-    Without --remember it may be asked while another process reads into it.
+    Without --remember it may be asked while another process reads into it. Of --questions none is remembered, and a
+    line's own source or tags stand in place of --source or --tag.
     """
+    if (question is None) == (questions is None):
+        raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
+    if questions is not None and remember:
+        raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
+    listed = questions_in(questions) if questions is not None else []
     where = where_of(source, tag, after, before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
@@ -103,9 +121,16 @@ def ask(
     with (
         _open(memory, host_bytes, to_write=remember) as opened,
         _attached(model or kept, opened, settings, device) as mm,
-        working("searching and answering", enabled=sys.stderr.isatty()),
     ):
-        answer = mm.generate(question, max_new_tokens, remember=remember, chat_template_kwargs=variables, where=where)
+        how: dict[str, Any] = {"recall": not no_recall, "where": where, "chat_template_kwargs": variables}
+        for number, asked in enumerate(listed, 1):
+            with working(f"question {number} of {len(listed)}", enabled=sys.stderr.isatty()):
+                row = answer_of(mm, asked, max_new_tokens, **how)
+            print_json_line(row)
+        if question is None:
+            return
+        with working("searching and answering", enabled=sys.stderr.isatty()):
+            answer = mm.generate(question, max_new_tokens, remember=remember, **how)
         evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -113,7 +138,7 @@ def ask(
     print(answer.text.strip())
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
-    if not answer.recalled:
+    if not answer.recalled and not no_recall:
         why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
         print(f"\n[nothing came back: {why}]")
 

@@ -28,6 +28,9 @@ DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
 
 _NUMBER = re.compile(NUMBER)
 _UUID = re.compile(UUID, re.IGNORECASE)
+# Chinese and Japanese put nothing between words: each of their characters counts as one.
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _CITY = re.compile(r"\b(" + "|".join(words.CITIES) + r")\b", re.IGNORECASE)
 
 
@@ -67,6 +70,14 @@ def planted_together(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     return tuple(dataclasses.replace(fact, planted=answers[fact.kind]) for fact in listed)
 
 
+def states(reply: str, answer: str) -> bool:
+    """Whether the answer's words stand in a reply, whole and in a row, case and punctuation aside.
+
+    An answer without a letter or a digit never does.
+    """
+    return bool(_plain(answer)) and _place(answer, reply) >= 0
+
+
 def _place(sought: str, text: str) -> int:
     """Where whole words stand first in a text, case and punctuation aside; -1 where they do not."""
     return f" {_plain(text)} ".find(f" {_plain(sought)} ")
@@ -78,7 +89,7 @@ def _first(pattern: re.Pattern[str], reply: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+    return " ".join(_WORD.findall(text.lower()))
 
 
 def paraphrased(statement: str, question: str, answer: str) -> Fact:

@@ -1,0 +1,121 @@
+"""Many questions from a file, asked in one load of the model: a JSON object a line, in and out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everlong.model import MemoryModel
+    from everlong.where import Where
+
+
+@dataclasses.dataclass(frozen=True)
+class FileQuestion:
+    """A line of the file."""
+
+    question: str
+    source: tuple[str, ...] = ()  # it is recalled from these alone
+    tags: tuple[str, ...] = ()  # recalled is what has all of these
+    answer: str | None = None  # the right one
+
+    def within(self, where: Where) -> Where:
+        """`where` with the sources and the tags of its own, where it has any, in place of those."""
+        own: dict[str, Any] = {"source": self.source, "tags": self.tags}
+        return dataclasses.replace(where, **{name: value for name, value in own.items() if value})
+
+
+_FIELDS = [field.name for field in dataclasses.fields(FileQuestion)]
+
+
+def questions_in(file: Path) -> list[FileQuestion]:
+    """The questions of a file in its order, empty lines left out. ValueError names the line that is wrong, and why."""
+    found = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_question_of(_parsed(line)))
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number}: {error}") from None
+    if not found:
+        raise ValueError(f"{file} has no question")
+    return found
+
+
+def answer_of(
+    mm: MemoryModel,
+    asked: FileQuestion,
+    max_new_tokens: int,
+    *,
+    recall: bool,
+    where: Where,
+    chat_template_kwargs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Question and answer as plain values; nothing is remembered. As `MemoryModel.generate` raises."""
+    from everlong.eval.facts import states
+
+    started = time.perf_counter()
+    answer = mm.generate(
+        asked.question,
+        max_new_tokens,
+        recall=recall,
+        remember=False,
+        where=asked.within(where),
+        chat_template_kwargs=chat_template_kwargs,
+    )
+    row: dict[str, Any] = {
+        "question": asked.question,
+        "text": answer.text,
+        "recalled": [
+            {"span": one.span, "source": one.source, "score": one.score, "passage": one.passage}
+            for one in answer.recalled
+        ],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    return row if asked.answer is None else {**row, "right": states(answer.text, asked.answer)}
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:  # no JSON, or no UTF-8
+        raise ValueError(f"no JSON: {error}") from None
+
+
+def _question_of(value: Any) -> FileQuestion:
+    from everlong.eval.facts import states
+
+    if not isinstance(value, dict):
+        raise ValueError('expected an object such as {"question": "..."}')
+    given = {name: one for name, one in value.items() if one is not None}
+    unknown = [name for name in given if name not in _FIELDS]
+    if unknown:
+        raise ValueError(f"there is no {unknown[0]!r}, but {', '.join(_FIELDS)}")
+    question, answer = given.get("question"), given.get("answer")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError("expected a question, as text")
+    if answer is not None and not (isinstance(answer, str) and states(answer, answer)):
+        raise ValueError(f"answer is {answer!r}, expected text with a letter or a digit")
+    asked = FileQuestion(question, _names(given, "source"), _names(given, "tags"), answer)
+    for text in (question, *asked.source, *asked.tags):
+        _require_unicode(text)
+    return asked
+
+
+def _names(given: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    names = given.get(field, [])
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ValueError(f"{field} is {names!r}, expected a name or a list of names")
+    return tuple(listed)
+
+
+def _require_unicode(text: str) -> None:
+    from everlong.prompt import require_unicode
+
+    require_unicode(text)
