@@ -114,4 +114,9 @@ Status AppendQueue::Flush(std::vector<int64_t>* lost) {
   return std::exchange(failure_, OkStatus());
 }
 
+Status AppendQueue::failure() const {
+  const std::scoped_lock lock(mutex_);
+  return failure_;
+}
+
 }  // namespace everlong::store

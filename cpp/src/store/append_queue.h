@@ -62,6 +62,8 @@ class AppendQueue {
   void Wait();
   void WaitFor(int64_t id);
   Status Flush(std::vector<int64_t>* lost);
+  // The failure that Flush will report.
+  [[nodiscard]] Status failure() const;
 
  private:
   void Work();
