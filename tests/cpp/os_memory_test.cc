@@ -196,7 +196,7 @@ TEST(OsMemoryTest, AnImportThatIsNoMemoryMakesNothing) {
     draft.token_ids = block.ids;
     draft.payload = payload;
     draft.page_bytes = page_bytes;
-    ASSERT_TRUE(store->Append(draft).ok());
+    ASSERT_TRUE(store->Submit(draft).ok());
     ASSERT_TRUE(store->Export(folder.path() / codec).ok());
     EXPECT_EQ(Memory::Import(folder.path() / codec, folder.path() / "made").status().code(), StatusCode::kCorrupt);
     EXPECT_FALSE(std::filesystem::exists(folder.path() / "made"));
@@ -219,7 +219,7 @@ TEST(OsMemoryTest, BlocksThatNobodyCouldHaveAppendedAreCorrupt) {
         store::BlockDraft draft = DraftOf(block);
         draft.payload = payload;
         draft.page_bytes = page_bytes;
-        ASSERT_TRUE(store->Append(draft).ok());
+        ASSERT_TRUE(store->Submit(draft).ok());
       }
       ASSERT_TRUE(store->Export(file).ok());
     }

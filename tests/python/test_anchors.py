@@ -275,7 +275,7 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
 def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     forgotten: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The newest text is forgotten, other text is read to where that ended and further, and nobody closes the memory."""
+    """The newest text is forgotten, other is read to where that ended and further, and nobody closes the memory."""
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
