@@ -245,8 +245,9 @@ TEST(OsMemoryTest, AForkTakesNothingAway) {
   const std::filesystem::path there = folder.path() / "fork" / "index";
   std::filesystem::create_directories(there);
   std::ofstream(there / "heads") << "somebody's";
-  ASSERT_TRUE(filled.memory->Fork(folder.path() / "fork").ok());
-  EXPECT_TRUE(std::filesystem::exists(there / "heads"));
+  EXPECT_EQ(filled.memory->Fork(folder.path() / "fork").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(BytesOf(there / "heads"), "somebody's");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "fork" / "manifest.json"));
   ASSERT_TRUE(filled.memory->Fork(folder.path() / "another").ok());
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "another" / "index" / "heads.blocks"));
 }
