@@ -58,6 +58,11 @@ void DamageOnDisk(const std::filesystem::path& folder, const Block& block) {
   file.put(static_cast<char>(~bytes[at]));
 }
 
+std::string BytesOf(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
   const Filled filled = FilledInRam(1);
   const auto infos = filled.memory->Blocks();
@@ -567,11 +572,6 @@ TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
     words.kinds = {IndexPart::kLexical};
     ExpectSame(*filled.memory->Search(words), *fresh->Search(words));
   }
-}
-
-std::string BytesOf(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // Graphs of vectors too, where a removed one stays as it was until its room is used again.
