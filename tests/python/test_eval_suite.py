@@ -156,8 +156,9 @@ def test_a_report_says_what_it_was_made_with(
     with monkeypatch.context() as patch:
         patch.setattr(suites, "made_with", lambda _: {**here, "everlong": "9.9.9"})
         assert run(tmp_path, Knowing())["made_with"] == [there, here], "who asked nothing has no part in it"
-    # Of a run before that was kept.
     file = tmp_path / "answers.jsonl"
+    assert file.read_text().count('"made_with"') == 2, "where it is news"
+    # Of a run before that was kept.
     lines = [line for line in file.read_text().splitlines(keepends=True) if not line.startswith('{"made_with"')]
     file.write_text("".join(lines))
     assert run(tmp_path, Knowing())["made_with"] == []
