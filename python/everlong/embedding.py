@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-import transformers
 
 from everlong import _core
 from everlong.errors import EverlongError, MemoryNotFoundError
@@ -49,6 +48,8 @@ class MeanPoolEncoder:
     """A transformers encoder whose vector is the mean over tokens, of unit length; the folder is a saved model's."""
 
     def __init__(self, folder: str | pathlib.Path) -> None:
+        import transformers  # here: who configures a memory or looks into one does without
+
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         with torch.device("cpu"):  # torch's default device is one of a thread, and threads of their own encode
             self._model = transformers.AutoModel.from_pretrained(folder).eval()

@@ -8,11 +8,14 @@ import logging
 import os
 from collections.abc import Iterable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from everlong import _core
 from everlong.errors import EverlongError
-from everlong.fingerprint import Fingerprint
 from everlong.where import Time, seconds
+
+if TYPE_CHECKING:
+    from everlong.fingerprint import Fingerprint
 
 _LOGGER = logging.getLogger("everlong")
 

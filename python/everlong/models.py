@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import transformers
 
 from everlong.errors import EverlongError
 
@@ -48,6 +47,8 @@ def load(
     prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, and any with
     "auto" its own. Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
+    import transformers  # here: the command line names the default model wherever it shows its help
+
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype

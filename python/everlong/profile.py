@@ -16,9 +16,12 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from everlong import _core
-from everlong.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from everlong.fingerprint import Fingerprint
 
 FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
 

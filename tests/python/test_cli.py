@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from everlong._core import Manifest
 from everlong.cli.app import app
 from everlong.memory import Memory
 from everlong.progress import track_tokens
@@ -421,6 +422,46 @@ def test_a_question_makes_no_memory(saved_model: Path, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "nothing.everlong" in result.stderr
     assert not memory.exists()
+
+
+# What a command has imported by its end goes to standard error.
+_IMPORTED = """
+import sys
+from everlong.cli import main
+try:
+    main()
+finally:
+    print(*sorted({"transformers", "torch._dynamo"} & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: object) -> str:
+    command = [sys.executable, "-c", _IMPORTED, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.strip()
+
+
+@pytest.mark.parametrize("command", [[], ["eval"], ["read"], ["demo"], ["doctor"]])
+def test_help_imports_no_transformers(command: list[str]) -> None:
+    assert imported_by(*command, "--help") == ""
+
+
+def test_inspect_imports_no_transformers(tmp_path: Path) -> None:
+    manifest = Manifest(
+        weights="w", rope="r", tokenizer="t", layers=1, kv_heads=1, head_dim=8, page_tokens=64, codec="bf16"
+    )
+    Memory.open(tmp_path / "m", create=manifest).close()
+    assert imported_by("inspect", tmp_path / "m", "--blocks") == ""
+
+
+def test_plot_imports_no_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    curves = {policy: [2.0, 1.5] for policy in ("window", "random", "recent", "prompt", "full")}
+    report = {"by_position": curves, "model": "m", "places": [{}], "config": {"prefix_tokens": 9}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert imported_by("plot", tmp_path / "report.json") == ""
+    assert (tmp_path / "perplexity.png").is_file()
 
 
 def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:

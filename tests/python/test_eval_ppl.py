@@ -14,6 +14,7 @@ from rich.console import Console
 from everlong import UnsupportedModelError
 from everlong.data import books_in
 from everlong.eval import ppl
+from everlong.eval.by_position import BIN_TOKENS, means_by_position
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
 from everlong.provenance import made_with
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
@@ -83,12 +84,12 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
 
 
 def test_losses_by_position_are_means_over_places_of_what_all_of_them_fill() -> None:
-    short = [float(n) for n in range(2 * ppl.BIN_TOKENS + 6)]
-    long = [10.0 * n for n in range(2 * ppl.BIN_TOKENS)] + [1e6] * (ppl.BIN_TOKENS + 5)
+    short = [float(n) for n in range(2 * BIN_TOKENS + 6)]
+    long = [10.0 * n for n in range(2 * BIN_TOKENS)] + [1e6] * (BIN_TOKENS + 5)
     # Of 0 to 31 and of 32 to 63 the means are 15.5 and 47.5; of the other place ten times as much.
-    assert ppl._by_position([short, long]) == [5.5 * 15.5, 5.5 * 47.5]
-    assert ppl._by_position([short[:-6]]) == [15.5, 47.5]
-    assert ppl._by_position([long, short[: ppl.BIN_TOKENS - 1]]) == []
+    assert means_by_position([short, long]) == [5.5 * 15.5, 5.5 * 47.5]
+    assert means_by_position([short[:-6]]) == [15.5, 47.5]
+    assert means_by_position([long, short[: BIN_TOKENS - 1]]) == []
 
 
 def test_full_attention_sees_no_more_than_was_read(corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

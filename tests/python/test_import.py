@@ -88,6 +88,23 @@ def test_native_files_stand_side_by_side() -> None:
     assert (folder / "native_build.json").is_file()
 
 
+def test_transformers_is_imported_when_a_name_needs_it() -> None:
+    program = """
+        import sys
+        import everlong
+        assert set(everlong.__all__) <= set(dir(everlong))
+        assert not hasattr(everlong, "MemoryModell")
+        assert "transformers" not in sys.modules
+        from everlong import *
+        assert "transformers" in sys.modules
+        assert MemoryModel is everlong.MemoryModel is everlong.model.MemoryModel
+        print(*sorted(name for name in everlong.__all__ if globals()[name] is getattr(everlong, name)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == sorted(everlong.__all__)
+
+
 def test_typed() -> None:
     folder = Path(str(everlong.__file__)).parent
     assert (folder / "py.typed").is_file()

@@ -25,6 +25,7 @@ from everlong.attach import trained_window
 from everlong.data import Book, books_in, shipped_books
 from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
+from everlong.eval.by_position import means_by_position
 from everlong.eval.gold import prefilled
 from everlong.eval.statistics import mean_and_stderr
 from everlong.model import MemoryModel
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from everlong.config import MemoryConfig
 
 POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
-BIN_TOKENS = 32
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
 
 
@@ -228,21 +228,12 @@ def summarise(
         **{key: math.exp(mean) for key, mean in means.items()},
         recovered_fraction=recovered_fraction(list(by_book.values())),
         codec_loss={"mean": loss, "stderr": error if math.isfinite(error) else None},
-        by_position={key: _by_position([losses[key] for losses in losses_of]) for key in keys},
+        by_position={key: means_by_position([losses[key] for losses in losses_of]) for key in keys},
         places=tuple(places),
         config={**dataclasses.asdict(config), "dtype": dtype, "memory": dict(memory)},
         model=model,
         made_with=list(made_with),
     )
-
-
-def _by_position(losses: list[list[float]]) -> list[float]:
-    """Mean over places of the losses of each BIN_TOKENS tokens; a last part that not all places fill is left out."""
-    bins = min(len(nll) for nll in losses) // BIN_TOKENS
-    return [
-        mean_and_stderr(math.fsum(nll[n * BIN_TOKENS : (n + 1) * BIN_TOKENS]) / BIN_TOKENS for nll in losses)[0]
-        for n in range(bins)
-    ]
 
 
 def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from everlong.eval.ppl import BIN_TOKENS
+from everlong.eval.by_position import BIN_TOKENS
 from everlong.pictures.canvas import (
     count_in_thousands,
     legend_beside,

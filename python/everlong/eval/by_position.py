@@ -1,0 +1,18 @@
+"""Losses by how far behind a place their tokens stand."""
+
+from __future__ import annotations
+
+import math
+
+from everlong.eval.statistics import mean_and_stderr
+
+BIN_TOKENS = 32
+
+
+def means_by_position(losses: list[list[float]]) -> list[float]:
+    """Mean over places of the losses of each BIN_TOKENS tokens; a last part that not all places fill is left out."""
+    bins = min(len(nll) for nll in losses) // BIN_TOKENS
+    return [
+        mean_and_stderr(math.fsum(nll[n * BIN_TOKENS : (n + 1) * BIN_TOKENS]) / BIN_TOKENS for nll in losses)[0]
+        for n in range(bins)
+    ]
