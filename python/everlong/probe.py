@@ -17,6 +17,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
 from everlong.rope import NO_ROPE, RopeTable, turn_keys
+from everlong.trial import trial_ids
 
 DELTA = 37  # positions between the two forwards
 
@@ -63,8 +64,7 @@ def probe(
     Raises ProbeError when that fails, or when the forward does not ask `rotary` for its cos and sin.
     """
     tokens = 5 if query_heads != 5 else 6
-    device = model.get_input_embeddings().weight.device
-    ids = torch.linspace(1, config.vocab_size - 1, tokens, dtype=torch.float64, device=device).long()[None]
+    ids = trial_ids(model, tokens)[None]
     tapped: dict[int, torch.Size] = {}
     asked: list[bool] = []
     own_thread = threading.get_ident()  # another one may use the model meanwhile
@@ -87,7 +87,7 @@ def probe(
             hooks.callback(module.register_forward_hook(keep(layer)).remove)
         for start in (first, first + DELTA):
             cache = DynamicCache(config=config)
-            positions = torch.arange(start, start + tokens, device=device)[None]
+            positions = torch.arange(start, start + tokens, device=ids.device)[None]
             try:
                 model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
             except torch.OutOfMemoryError:

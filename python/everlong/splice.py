@@ -16,6 +16,7 @@ from everlong.attach import ServedModel
 from everlong.cache import ResidentCache
 from everlong.errors import UnsupportedModelError
 from everlong.phase import PhaseTap
+from everlong.trial import spread, trial_ids
 
 _ARCHIVED_TOKENS, _TAIL_TOKENS = 24, 8
 _MOVED = 37  # positions
@@ -54,14 +55,11 @@ def splice_error(served: ServedModel) -> float:
 
     The norm of the difference, over the norm of what the text does to them and of what rounding may.
     """
-    vocabulary = served.model.get_input_embeddings().num_embeddings
-    count = _ARCHIVED_TOKENS + _TAIL_TOKENS
-    ids = torch.linspace(1, vocabulary - 1, count, dtype=torch.float64, device=served.device).long()
+    ids = trial_ids(served.model, _ARCHIVED_TOKENS + _TAIL_TOKENS)
     plain = _plain(served, ids, 0)
     alone = _plain(served, ids[_ARCHIVED_TOKENS:], _ARCHIVED_TOKENS)
     spliced = _behind_what_was_archived(served, ids)
-    spread = (plain - plain.mean(dim=-1, keepdim=True)).norm()
-    rounding = _ROUNDING.get(served.dtype, _ROUNDING_16_BIT) * spread
+    rounding = _ROUNDING.get(served.dtype, _ROUNDING_16_BIT) * spread(plain)
     return float((spliced - plain).norm() / ((alone - plain).norm() + rounding))
 
 

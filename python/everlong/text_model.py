@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from everlong.errors import UnsupportedModelError
+from everlong.trial import spread, trial_ids
 
 _CACHES = ("past_key_values", "cache_params", "state")  # what a model may call what it goes on from
 # That a model is tried with: all of them at once, and a few at a time, each few over the cache of those before.
@@ -89,9 +90,9 @@ def require_window(frame_tokens: int, window: int) -> None:
 @torch.no_grad()
 def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
     name = model.config.get_text_config(decoder=True).model_type
-    ids = torch.linspace(1, model.get_input_embeddings().num_embeddings - 1, tokens, dtype=torch.float64).long()
-    plain = model(input_ids=ids[None].to(model.device), use_cache=False).logits[0]
-    out = model(input_ids=ids[None, :_FEW].to(model.device), use_cache=True)
+    ids = trial_ids(model, tokens)
+    plain = model(input_ids=ids[None], use_cache=False).logits[0]
+    out = model(input_ids=ids[None, :_FEW], use_cache=True)
     cache_name = next((name for name in _CACHES if getattr(out, name, None) is not None), None)
     if cache_name is None:
         raise UnsupportedModelError(f"{name}: its output has no cache to go on from: none of {', '.join(_CACHES)}")
@@ -115,8 +116,7 @@ def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
 
 def _apart(logits: torch.Tensor, expected: torch.Tensor) -> float:
     logits, expected = logits.double(), expected.double()
-    spread = (expected - expected.mean(dim=-1, keepdim=True)).norm()
-    return float((logits - expected).norm() / spread)
+    return float((logits - expected).norm() / spread(expected))
 
 
 def _tensor_bytes(value: Any, seen: set[int]) -> int:

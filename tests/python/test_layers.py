@@ -54,7 +54,7 @@ PYTHON_LAYERS = (
     {"_core"},
     {"embedding"},
     {"ops", "index", "config", "settings", "control", "progress", "interrupts"},
-    {"encoding", "prompt", "data", "transfer", "where"},
+    {"encoding", "prompt", "data", "transfer", "trial", "where"},
     {"rope", "packing"},
     {"probe", "own_layers", "anchors", "text_model"},
     {"attach", "boundaries"},
