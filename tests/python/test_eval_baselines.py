@@ -235,12 +235,11 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
     baseline.prepare(reading)
     spans = baseline.answer(asked()).recalled
     assert spans == baseline.answer(asked()).recalled
-    mm = reading.mm
-    left = [block.span for block in mm.memory.blocks() if block.span[1] <= mm.frame.os.rolling[0]]
-    pages = sorted({(page.begin, page.end) for span in left for page in mm.memory.core.pages_of(0, *span)})
     assert len(set(spans)) == len(spans) == 2 * 3
-    assert set(spans) <= set(pages)
-    newest = pages[-len(spans) :]
+    core, rolling = reading.mm.memory.core, reading.mm.frame.os.rolling[0]
+    assert set(spans) <= {(page.begin, page.end) for page in core.pages() if page.end <= rolling}
+    left = [block.span for block in reading.mm.memory.blocks() if block.span[1] <= rolling]
+    newest = sorted((page.begin, page.end) for span in left for page in core.pages_of(0, *span))[-len(spans) :]
     assert (sorted(spans) == newest) == (name == "recent")
 
 
