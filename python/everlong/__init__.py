@@ -39,7 +39,12 @@ else:
         "Recall": "recall",
     }
 
+    # The other modules with a page of their own in docs/api, for `import everlong` alone.
+    _MODULES = ("control", "data", "doctor", "embedding", "eval", "models", "pictures", "pipeline", "rope")
+
     def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -105,6 +105,12 @@ def test_transformers_is_imported_when_a_name_needs_it() -> None:
     assert done.stdout.split() == sorted(everlong.__all__)
 
 
+def test_every_documented_module_is_there_by_import_everlong_alone() -> None:
+    pages = {page.stem for page in Path(__file__).parents[2].joinpath("docs", "api").glob("*.md")} - {"everlong"}
+    program = f"import everlong; [getattr(everlong, name).__name__ for name in {sorted(pages)}]"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_typed() -> None:
     folder = Path(str(everlong.__file__)).parent
     assert (folder / "py.typed").is_file()
