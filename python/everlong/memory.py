@@ -80,6 +80,7 @@ class Memory:
         self.core = core
         self.path = path
         self._closed = False
+        self._process = os.getpid()
 
     @classmethod
     def open(
@@ -194,11 +195,15 @@ class Memory:
     def close(self) -> None:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
 
-        Raises what went wrong with a block since the last flush, once all is released.
+        Raises what went wrong with a block since the last flush, once all is released. In a fork of the process that
+        opened it nothing of it is kept, and nothing taken from that process.
         """
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            self.core.close()
+            return
         try:
             self.log_messages()
             self.core.flush()  # before the indexes are saved: a block that is lost cannot be made again
