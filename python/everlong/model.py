@@ -33,7 +33,7 @@ from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings, pieces_of
 from everlong.recall import Recall, Tapped
 from everlong.searcher import Searcher
-from everlong.serve import default_config, serve
+from everlong.serve import default_config, require_evaluation, serve
 from everlong.text_frame import TextFrame
 from everlong.text_model import TextModel
 from everlong.where import EVERYWHERE, Where, names_of
@@ -493,6 +493,7 @@ class MemoryModel:
         self._check_open()
         self._end_streamed()
         self.frame.require_whole()
+        require_evaluation(self.model)
 
     def _end_streamed(self) -> None:
         """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""

@@ -52,8 +52,7 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
     than its window, CapacityError for one over its byte budget.
     """
-    if model.training:  # dropout, and checkpointed layers that keep no cache: nothing measured then says anything
-        raise UnsupportedModelError(f"{model.config.model_type}: it is in training mode; model.eval() works")
+    require_evaluation(model)
     _make_buffers_plain(model)
     if text_alone:
         return text_model(model, config.frame_tokens)
@@ -66,6 +65,17 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
             return text_model(model, config.frame_tokens)
         raise _with_what_works(error, model, config.frame_tokens) from None
     return served
+
+
+def require_evaluation(model: Any) -> None:
+    """Raise UnsupportedModelError where any part of it is in training mode.
+
+    Dropout makes other keys than those that are asked for, and a checkpointed layer keeps none at all.
+    """
+    training = next((name for name, module in model.named_modules() if module.training), None)
+    if training is not None:
+        what = f"its module {training}" if training else "it"
+        raise UnsupportedModelError(f"{model.config.model_type}: {what} is in training mode; model.eval() works")
 
 
 @torch.inference_mode(False)

@@ -125,6 +125,29 @@ def test_a_model_in_training_mode_is_told_apart_from_one_that_does_not_work() ->
         assert (mm.frame.extend(ids, "read", logits=True) - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
 
+def test_a_part_in_training_mode_is_named() -> None:
+    model = tiny_model()
+    model.model.layers[1].self_attn.train()
+    with pytest.raises(everlong.UnsupportedModelError, match=r"model\.layers\.1\.self_attn is in training mode"):
+        everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
+
+
+@pytest.mark.parametrize("part", ["", "model.layers.1.mlp"])
+def test_a_model_that_is_trained_while_it_has_a_memory_is_told_at_the_next_call(part: str) -> None:
+    model = tiny_model()
+    model.activation_checkpointing_enable()  # whose layers keep no keys while they are trained
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(300))
+        before = mm.stream_tokens, mm.memory.stats()
+        model.get_submodule(part).train()
+        for call in (mm.read, mm.generate, mm.recall, mm.perplexity, lambda question: list(mm.stream(question))):
+            with pytest.raises(everlong.UnsupportedModelError, match=r"training mode; model\.eval\(\) works"):
+                call(random_text(200, seed=1))
+        assert (mm.stream_tokens, mm.memory.stats()) == before
+        model.eval()
+        assert mm.read(random_text(200, seed=1)).tokens == 200
+
+
 @pytest.fixture
 def torch_defaults() -> Iterator[None]:
     dtype = torch.get_default_dtype()
