@@ -1,5 +1,5 @@
-"""What must hold before anything else of the package runs: torch is there and recent enough, and the native libraries
-(the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
+"""What must hold before anything else of the package runs: torch and transformers are there and recent enough, and the
+native libraries (the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
 
 Checked when this is imported, which `everlong/__init__.py` does first. Every failure is an ImportError that says what
 is wrong and what to do.
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 MINIMUM_TORCH = (2, 11)  # the oldest torch whose stable ABI has all that the ops use; CMake builds against it too
+MINIMUM_TRANSFORMERS = (5, 23)  # the oldest whose caches have all of their kinds of layers
 
 _REBUILD = (
     "Build everlong with the Python and the torch that are to use it, in a checkout of it: "
@@ -24,20 +25,29 @@ _REBUILD = (
 
 def check_torch() -> None:
     """Raise ImportError when torch is missing or older than MINIMUM_TORCH."""
-    minimum = ".".join(map(str, MINIMUM_TORCH))
+    _check_release("torch", "PyTorch", MINIMUM_TORCH, ", then build everlong against it")
+
+
+def check_transformers() -> None:
+    """Raise ImportError when transformers is missing or older than MINIMUM_TRANSFORMERS."""
+    _check_release("transformers", "transformers", MINIMUM_TRANSFORMERS, "")
+
+
+def _check_release(package: str, name: str, oldest: tuple[int, int], then: str) -> None:
+    minimum = ".".join(map(str, oldest))
     try:
-        torch = importlib.import_module("torch")
+        module = importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name != package:
             raise
         raise ImportError(
-            f"everlong needs PyTorch >= {minimum}, and {sys.executable} has none: `pip install 'torch>={minimum}'`."
+            f"everlong needs {name} >= {minimum}, and {sys.executable} has none: `pip install '{package}>={minimum}'`."
         ) from error
-    release = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if release is None or (int(release[1]), int(release[2])) < MINIMUM_TORCH:
+    release = re.match(r"(\d+)\.(\d+)", module.__version__)
+    if release is None or (int(release[1]), int(release[2])) < oldest:
         raise ImportError(
-            f"everlong needs PyTorch >= {minimum}, and {sys.executable} has {torch.__version__}: "
-            f"`pip install -U 'torch>={minimum}'`, then build everlong against it."
+            f"everlong needs {name} >= {minimum}, and {sys.executable} has {module.__version__}: "
+            f"`pip install -U '{package}>={minimum}'`{then}."
         )
 
 
@@ -82,6 +92,7 @@ def load_ops(folder: Path) -> None:
 
 
 check_torch()
+check_transformers()
 LIBRARIES = check_core(list(sys.modules["everlong"].__path__))
 load_ops(LIBRARIES)
 VERSION = importlib.metadata.version("everlong")  # pyproject.toml's

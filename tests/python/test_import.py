@@ -4,6 +4,7 @@ import importlib.metadata
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,37 @@ def test_torch_too_old(found: str) -> None:
 def test_torch_new_enough(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.__version__", found)
     _native.check_torch()
+
+
+def test_missing_transformers() -> None:
+    message = import_error("""
+        import sys
+        sys.modules["transformers"] = None
+    """)
+    assert "needs transformers >= 5.23" in message
+    assert "has none: `pip install 'transformers>=5.23'`" in message
+
+
+@pytest.mark.parametrize("found", ["5.22.0", "4.57.1"])
+def test_transformers_too_old(found: str) -> None:
+    message = import_error(f"""
+        import sys, types
+        sys.modules["transformers"] = types.ModuleType("transformers")
+        sys.modules["transformers"].__version__ = "{found}"
+    """)
+    assert f"has {found}: `pip install -U 'transformers>=5.23'`." in message
+
+
+def test_transformers_new_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.23.0.dev0")
+    _native.check_transformers()
+
+
+@pytest.mark.parametrize(("package", "oldest"), [("torch", "MINIMUM_TORCH"), ("transformers", "MINIMUM_TRANSFORMERS")])
+def test_the_distribution_asks_for_what_is_checked(package: str, oldest: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    minimum = ".".join(map(str, getattr(_native, oldest)))
+    assert f"{package}>={minimum}" in project["dependencies"]
 
 
 def test_core_not_there() -> None:
