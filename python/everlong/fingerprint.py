@@ -56,12 +56,20 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
         sample = flat[places.to(flat.device)].to(device="cpu", dtype=torch.bfloat16).view(torch.int16)
         digest.update(f"{name} {tuple(parameter.shape)}".encode())
         digest.update(sample.numpy().tobytes())
+    for layer in adapters_at_work(model):
+        digest.update(layer.encode())
+    return digest.hexdigest()
+
+
+def adapters_at_work(model: torch.nn.Module) -> list[str]:
+    """Of each layer that has adapters: its name, and which of them are at work."""
+    found = []
     for name, module in model.named_modules():
         active = getattr(module, "active_adapters", None)
         if isinstance(active, list | tuple):  # a layer of peft; a model of transformers has a method of that name
             at_work = [] if getattr(module, "disable_adapters", False) else list(active)
-            digest.update(f"{name} {at_work}".encode())
-    return digest.hexdigest()
+            found.append(f"{name} {at_work}")
+    return found
 
 
 def _tokenizer(tokenizer: Any) -> str:

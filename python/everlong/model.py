@@ -20,8 +20,14 @@ from everlong.config import MemoryConfig, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, load_encoder
 from everlong.encoding import decode_text, encode
-from everlong.errors import ClosedError, EverlongError, MemoryNotFoundError, ReadOnlyMemoryError
-from everlong.fingerprint import Fingerprint, fingerprint
+from everlong.errors import (
+    ClosedError,
+    EverlongError,
+    MemoryNotFoundError,
+    ModelMismatchError,
+    ReadOnlyMemoryError,
+)
+from everlong.fingerprint import Fingerprint, adapters_at_work, fingerprint
 from everlong.frame import Frame, Recalled, RecallPages
 from everlong.interrupts import interrupts_between_steps
 from everlong.kv_frame import KvFrame
@@ -102,6 +108,7 @@ class MemoryModel:
             # How a memory is written was decided when it was made.
             config = config.written_as(self.memory.core.manifest())
             self.model = model
+            self._adapters = adapters_at_work(model)
             self.tokenizer = tokenizer
             self.frame: Frame = _frame(served, self.memory, config, tokenizer)
             undo.callback(self.frame.detach)
@@ -494,6 +501,11 @@ class MemoryModel:
         self._end_streamed()
         self.frame.require_whole()
         require_evaluation(self.model)
+        if adapters_at_work(self.model) != self._adapters:
+            raise ModelMismatchError(
+                "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "
+                "it; a MemoryModel of these adapters takes another memory"
+            )
 
     def _end_streamed(self) -> None:
         """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+import everlong
 from everlong.fingerprint import fingerprint
 from everlong.serve import serve
-from test_exactness import SMALL
+from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 
@@ -35,6 +37,26 @@ def test_adapters_that_are_at_work_count() -> None:
     assert len(set(seen)) == 4
     layer.active_adapters = ("a",)
     assert weights() == seen[-1], "none is at work, whichever is chosen"
+
+
+@pytest.mark.parametrize("change", [{"active_adapters": ("b",)}, {"disable_adapters": True}])
+def test_a_memory_is_of_the_adapters_that_it_was_begun_with(change: dict[str, object]) -> None:
+    model = tiny_model()
+    layer = model.model.layers[0].self_attn.q_proj
+    layer.__class__ = Adapted
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(300))
+        before = mm.stream_tokens, mm.memory.stats()
+        was = {name: getattr(layer, name) for name in change}
+        for name, value in change.items():
+            setattr(layer, name, value)
+        for call in (mm.read, mm.generate, mm.recall, mm.perplexity):
+            with pytest.raises(everlong.ModelMismatchError, match="other adapters are at work"):
+                call(random_text(200, seed=1))
+        assert (mm.stream_tokens, mm.memory.stats()) == before
+        for name, value in was.items():
+            setattr(layer, name, value)
+        assert mm.read(random_text(200, seed=1)).tokens == 200
 
 
 def test_a_model_s_own_method_of_that_name_is_no_adapter() -> None:
