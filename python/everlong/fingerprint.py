@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -49,16 +50,26 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
     loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
     """
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().reshape(-1)
+    for name, tensor in _plain_tensors(sorted(model.named_parameters())):
+        flat = tensor.detach().reshape(-1)
         count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
         places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
         sample = flat[places.to(flat.device)].to(device="cpu", dtype=torch.bfloat16).view(torch.int16)
-        digest.update(f"{name} {tuple(parameter.shape)}".encode())
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(sample.numpy().tobytes())
     for layer in adapters_at_work(model):
         digest.update(layer.encode())
     return digest.hexdigest()
+
+
+def _plain_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those that are made of others, as torchao's quantized weights of codes and scales, stand as these do."""
+    for name, tensor in named:
+        if not hasattr(tensor, "__tensor_flatten__"):
+            yield name, tensor
+            continue
+        parts, _ = tensor.__tensor_flatten__()
+        yield from _plain_tensors((f"{name}.{part}", getattr(tensor, part)) for part in parts)
 
 
 def adapters_at_work(model: torch.nn.Module) -> list[str]:

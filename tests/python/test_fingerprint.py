@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -57,6 +60,50 @@ def test_a_memory_is_of_the_adapters_that_it_was_begun_with(change: dict[str, ob
         for name, value in was.items():
             setattr(layer, name, value)
         assert mm.read(random_text(200, seed=1)).tokens == 200
+
+
+class Coded(torch.Tensor):
+    """Codes and one scale, as torchao's quantized weights are: it computes, and has no views and no elements."""
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor, scale: torch.Tensor) -> Coded:
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype, device=codes.device)
+
+    def __init__(self, codes: torch.Tensor, scale: torch.Tensor) -> None:
+        self.codes, self.scale = codes, scale
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes", "scale"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].codes, args[0].scale)
+        if function in (torch.ops.aten.view.default, torch.ops.aten.index.Tensor):
+            raise NotImplementedError(f"{function} of {cls}")
+        plain = [arg.codes * arg.scale if isinstance(arg, Coded) else arg for arg in args]
+        return function(*plain, **(kwargs or {}))
+
+
+def test_weights_that_are_made_of_several_tensors_count_by_these(tmp_path: Path) -> None:
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    layer = model.model.layers[1].mlp.up_proj
+    codes = (layer.weight.detach() * 100).round().to(torch.int8)
+
+    def remembering(scale: float) -> everlong.MemoryModel:
+        layer.weight = torch.nn.Parameter(Coded(codes, torch.tensor(scale)), requires_grad=False)
+        return everlong.MemoryModel(model, tokenizer, tmp_path / "memory", SMALL)
+
+    with remembering(0.01) as mm:
+        mm.read(random_text(300))
+    with pytest.raises(everlong.ModelMismatchError, match="weights"):
+        remembering(0.02)
+    codes += 1
+    with pytest.raises(everlong.ModelMismatchError, match="weights"):
+        remembering(0.01)
+    codes -= 1
+    with remembering(0.01) as mm:
+        assert mm.stream_tokens == 300
 
 
 def test_a_model_s_own_method_of_that_name_is_no_adapter() -> None:
