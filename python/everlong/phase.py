@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from everlong.attach import ServedModel
+
+
+class _Unheard:
+    """The hook of a copy."""
+
+    def __call__(self, *call: object, **named: object) -> None:
+        """Changes nothing."""
+
+
+class _Hook:
+    """What is hung on a module; a copy of that module, in memory or in a file, is nobody's."""
+
+    def __init__(self, heard: Callable[..., None]) -> None:
+        self._heard = heard
+
+    def __call__(self, *call: Any) -> None:
+        self._heard(*call)
+
+    def __reduce__(self) -> tuple[type[_Unheard], tuple[()]]:
+        return _Unheard, ()
 
 
 class PhaseTap:
@@ -21,7 +41,7 @@ class PhaseTap:
     def __init__(self, served: ServedModel) -> None:
         self._served = served
         self._heard = threading.local()
-        self._hook = served.rotary.register_forward_hook(self._keep, with_kwargs=True)
+        self._hook = served.rotary.register_forward_hook(_Hook(self._keep), with_kwargs=True)
 
     @property
     def newest(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
+import pickle
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -123,6 +126,35 @@ def test_a_model_in_training_mode_is_told_apart_from_one_that_does_not_work() ->
     with everlong.MemoryModel(model.eval(), byte_tokenizer(), config=SMALL) as mm:
         ids = mm._encode(random_text(40))
         assert (mm.frame.extend(ids, "read", logits=True) - plain_logits(model, ids)).abs().max() <= TOLERANCE
+
+
+def pickled(model: torch.nn.Module) -> torch.nn.Module:
+    copied: torch.nn.Module = pickle.loads(pickle.dumps(model))
+    return copied
+
+
+def saved(model: torch.nn.Module) -> torch.nn.Module:
+    torch.save(model, file := io.BytesIO())
+    file.seek(0)
+    copied: torch.nn.Module = torch.load(file, weights_only=False)
+    return copied
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
+def test_a_copy_of_a_model_that_has_a_memory_is_a_plain_one(
+    copied: Callable[[torch.nn.Module], torch.nn.Module],
+) -> None:
+    model = tiny_model()
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(300))
+        cos, sin = mm.frame._phase.newest
+        other = copied(model)
+        ids = mm._encode(random_text(40, seed=1))
+        assert torch.equal(plain_logits(other, ids), plain_logits(tiny_model(), ids))
+        assert mm.frame._phase.newest[0] is cos
+        assert mm.frame._phase.newest[1] is sin
+        with everlong.MemoryModel(other, byte_tokenizer(), config=SMALL) as its_own:
+            assert its_own.read(random_text(300)).tokens == mm.stream_tokens
 
 
 def test_a_part_in_training_mode_is_named() -> None:
