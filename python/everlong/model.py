@@ -39,7 +39,7 @@ from everlong.prompt import Prompt, build_prompt, require_unicode
 from everlong.reading import Readings, pieces_of
 from everlong.recall import Recall, Tapped
 from everlong.searcher import Searcher
-from everlong.serve import default_config, require_evaluation, serve
+from everlong.serve import default_config, require_plain, serve
 from everlong.text_frame import TextFrame
 from everlong.text_model import TextModel
 from everlong.where import EVERYWHERE, Where, names_of
@@ -107,8 +107,8 @@ class MemoryModel:
             self.memory.check(prints)
             # How a memory is written was decided when it was made.
             config = config.written_as(self.memory.core.manifest())
-            self.model = model
-            self._adapters = adapters_at_work(model)
+            self.model = served.model
+            self._adapters = adapters_at_work(self.model)
             self.tokenizer = tokenizer
             self.frame: Frame = _frame(served, self.memory, config, tokenizer)
             undo.callback(self.frame.detach)
@@ -500,7 +500,7 @@ class MemoryModel:
         self._check_open()
         self._end_streamed()
         self.frame.require_whole()
-        require_evaluation(self.model)
+        require_plain(self.model)
         if adapters_at_work(self.model) != self._adapters:
             raise ModelMismatchError(
                 "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "

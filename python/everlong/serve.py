@@ -52,7 +52,8 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
     than its window, CapacityError for one over its byte budget.
     """
-    require_evaluation(model)
+    model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
+    require_plain(model)
     _make_buffers_plain(model)
     if text_alone:
         return text_model(model, config.frame_tokens)
@@ -67,15 +68,28 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     return served
 
 
-def require_evaluation(model: Any) -> None:
-    """Raise UnsupportedModelError where any part of it is in training mode.
+def require_plain(model: Any) -> None:
+    """Raise UnsupportedModelError where any part of it is in training mode, or was compiled in place.
 
-    Dropout makes other keys than those that are asked for, and a checkpointed layer keeps none at all.
+    Dropout makes other keys than those that are asked for, and a checkpointed layer keeps none at all; what was
+    compiled does not call the hooks by which its rotations and queries are heard.
     """
-    training = next((name for name, module in model.named_modules() if module.training), None)
-    if training is not None:
-        what = f"its module {training}" if training else "it"
-        raise UnsupportedModelError(f"{model.config.model_type}: {what} is in training mode; model.eval() works")
+    name = model.config.model_type
+    for path, module in model.named_modules():
+        what = f"its module {path}" if path else "it"
+        if module.training:
+            raise UnsupportedModelError(f"{name}: {what} is in training mode; model.eval() works")
+        if _is_compiled(module):
+            raise UnsupportedModelError(
+                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does the one that "
+                "torch.compile(model) returns, which leaves it so: a memory computes without the compiler"
+            )
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    in_place = getattr(module, "_compiled_call_impl", None) is not None  # by module.compile()
+    wrapped = hasattr(module, "_orig_mod") or hasattr(module.forward, "_torchdynamo_orig_callable")
+    return in_place or wrapped
 
 
 @torch.inference_mode(False)

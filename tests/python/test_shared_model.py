@@ -9,6 +9,8 @@ import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -178,6 +180,61 @@ def test_a_model_that_is_trained_while_it_has_a_memory_is_told_at_the_next_call(
         assert (mm.stream_tokens, mm.memory.stats()) == before
         model.eval()
         assert mm.read(random_text(200, seed=1)).tokens == 200
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_compiled_model_s_memory_is_that_of_the_model(ran: bool, tmp_path: Path) -> None:
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "memory", SMALL) as mm:
+        mm.read(random_text(1500))
+
+    def asked(model: Any) -> tuple[everlong.IndexProfile, everlong.Answer]:
+        with everlong.MemoryModel(model, tokenizer, tmp_path / "memory", SMALL) as mm:
+            return mm.calibrate(), mm.generate(random_text(30, seed=2), max_new_tokens=3, remember=False)
+
+    expected = asked(model)
+    compiled = torch.compile(model, backend="eager")
+    if ran:
+        plain_logits(compiled, torch.arange(9))
+    assert asked(compiled) == expected
+
+
+def compile_in_place(model: Any) -> None:
+    model.compile(backend="eager")
+
+
+def compile_its_decoder(model: Any) -> None:
+    model.model.compile(backend="eager")
+
+
+def wrap_its_decoder(model: Any) -> None:
+    model.model = torch.compile(model.model, backend="eager")
+
+
+def compile_its_forward(model: Any) -> None:
+    model.forward = torch.compile(model.forward, backend="eager")
+
+
+@pytest.mark.parametrize(
+    ("compiles", "named"),
+    [
+        (compile_in_place, "it"),
+        (compile_its_decoder, "its module model"),
+        (wrap_its_decoder, "its module model"),
+        (compile_its_forward, "it"),
+    ],
+)
+def test_a_model_that_was_compiled_in_place_is_told_with_what_works(
+    compiles: Callable[[Any], None], named: str
+) -> None:
+    with everlong.MemoryModel(model := tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        told = rf"llama: {named} was compiled in place; the model as it was loaded works"
+        compiles(model)
+        with pytest.raises(everlong.UnsupportedModelError, match=told):
+            mm.read("More.")
+        assert mm.stream_tokens == 0
+    with pytest.raises(everlong.UnsupportedModelError, match=told):
+        everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
 
 
 @pytest.fixture
