@@ -24,6 +24,10 @@ class TextAloneError(UnsupportedModelError):
             config = f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
         super().__init__(f"{reason}. By text alone it works: {config}, --set recall_mode=text")
         self.reason = reason
+        self._window = window
+
+    def __reduce__(self) -> tuple[type[TextAloneError], tuple[str, int]]:
+        return type(self), (self.reason, self._window)
 
 
 def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 import everlong
 from everlong import MemoryConfig, MemoryModel
-from everlong.serve import configured
+from everlong.serve import TextAloneError, configured
 from everlong.text_frame import TextFrame
 from test_embedding import CountingEncoder
 from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
@@ -61,6 +62,13 @@ def test_such_a_model_is_refused_unless_text_is_read_again(kind: str, tmp_path: 
     assert not (tmp_path / "m").exists()
     with remembering(model) as mm:
         assert mm.config.index == ("lexical",)
+
+
+def test_such_a_refusal_comes_through_a_pipe() -> None:
+    told = TextAloneError("its keys are compressed", 2048)
+    again = pickle.loads(pickle.dumps(told))
+    assert (str(again), again.reason) == (str(told), told.reason)
+    assert "By text alone it works" in str(again)
 
 
 def test_a_model_without_a_cache_to_go_on_from_is_refused_altogether() -> None:
