@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -36,13 +36,16 @@ class Decoding:
 def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
     """Let transformers turn its generation arguments into processors and stops, without generating.
 
-    Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise. ValueError for what is neither greedy
-    search nor sampling.
+    Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise; NEW_TOKENS, too, where it names no
+    length. ValueError for what is neither greedy search nor sampling.
     """
-    if generation.get("generation_config") is None:
+    given = generation.get("generation_config")
+    configs = [given, getattr(model, "generation_config", None)] if given is not None else []
+    if given is None:
         generation.setdefault("do_sample", False)
-        if generation.get("max_new_tokens") is None and generation.get("max_length") is None:
-            generation["max_new_tokens"] = NEW_TOKENS
+    if not any(_names_length(settings) for settings in (generation, *map(vars, filter(None, configs)))):
+        # transformers' own default ends where its window does: a prompt may be longer
+        generation["max_new_tokens"] = NEW_TOKENS
     if generation.pop("assistant_model", None) is not None:
         raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
     for name in _NOT_RETURNED:
@@ -50,6 +53,9 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
             raise ValueError(f"{name}: an answer is text, a number of tokens and what was recalled")
     if generation.get("use_cache") is False:
         raise ValueError("use_cache=False: the frame is the cache")
+    # The frame is the cache: another kind would be made for nothing, as long as prompt and answer.
+    if given is None or any(config is not None and config.cache_implementation for config in configs):
+        generation["cache_implementation"] = None
     stop_strings = _stop_strings(model, generation)
     if stop_strings:  # transformers would ask for the tokenizer, and hands it on to its own modes alone
         generation["stop_strings"] = None
@@ -72,6 +78,10 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
     ids = prompt_ids[None].to(model.device)
     model.generate(ids, attention_mask=torch.ones_like(ids), custom_generate=capture, **generation)
     return prepared[0]
+
+
+def _names_length(settings: Mapping[str, Any]) -> bool:
+    return any(settings.get(name) is not None for name in ("max_new_tokens", "max_length"))
 
 
 def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | None:
