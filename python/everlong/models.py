@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from everlong import _core
 from everlong.errors import EverlongError
 
 DEFAULT_MODEL = "smollm2"
@@ -44,8 +45,9 @@ def load(
     `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
     (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`). Without a
     `dtype` (a torch dtype or its name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short
-    prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, and any with
-    "auto" its own. Raises ModelNotFoundError when the package that carries `smollm2` is missing.
+    prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, one that half of
+    the free memory would not hold in the other dtype, and any with "auto" its own. Raises ModelNotFoundError when the
+    package that carries `smollm2` is missing.
     """
     import transformers  # here: the command line names the default model wherever it shows its help
 
@@ -72,7 +74,7 @@ def load(
     # What a memory keeps as its model's name must load it again: from another folder, on another machine too.
     folder = pathlib.Path(name_or_path)
     model.name_or_path = str(folder.resolve()) if folder.is_dir() else name_or_path
-    if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model):
+    if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model) and _has_room(model):
         model = _in_fastest_dtype(model)
     return model, tokenizer
 
@@ -105,6 +107,12 @@ def _is_of_one_dtype(model: Any) -> bool:
     """Whether its weights may be cast: quantized ones are codes, and what a model keeps wider, it needs so."""
     quantized = getattr(model, "quantization_method", None) is not None
     return not quantized and {parameter.dtype for parameter in model.parameters()} == {model.dtype}
+
+
+def _has_room(model: Any) -> bool:
+    """Whether the machine holds what trying the other dtype takes: another copy, or each weight twice as wide."""
+    values = sum(parameter.numel() for parameter in model.parameters())
+    return values * 2 <= _core.free_memory_bytes() // 2
 
 
 def _in_fastest_dtype(model: Any) -> Any:

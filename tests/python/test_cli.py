@@ -472,6 +472,18 @@ def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("read", "BOOK"), ("ask", "who?"), ("ask", "who?", "--set", "groups=2"), ("chat",)]
+)
+def test_a_memory_is_read_and_asked_in_the_dtype_that_is_named(two_sources: Path, command: tuple[str, ...]) -> None:
+    book = two_sources.parent / "more.txt"
+    book.write_text("More.")
+    arguments = [book if argument == "BOOK" else argument for argument in command]
+    result = here(*arguments, "--memory", two_sources, "--dtype", "fp17")
+    assert isinstance(result.exception, ValueError)
+    assert "dtype is 'fp17', expected" in str(result.exception)
+
+
 def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "run"

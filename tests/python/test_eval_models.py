@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from everlong import EverlongError, MemoryModel, models
+from everlong import EverlongError, MemoryModel, _core, models
 from everlong.eval import niah, ppl, suite
 from everlong.eval.answers import AnswerFile
 from tiny_models import byte_tokenizer, tiny_model
@@ -109,6 +109,23 @@ def test_auto_is_the_dtype_of_the_checkpoint(tmp_path: pathlib.Path, name: str) 
     byte_tokenizer().save_pretrained(tmp_path)
     model, _ = models.load(str(tmp_path), **{name: "auto"})
     assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("no_race")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_memory_holds_but_once_is_left_as_it_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    model = tiny_model().to(dtype)
+    model.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    values = sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(_core, "free_memory_bytes", lambda: 4 * values - 1)
+    monkeypatch.setattr(models, "_cast", lambda *_: pytest.fail("it was cast"))
+    assert models.load(str(tmp_path))[0].dtype == dtype
+    monkeypatch.setattr(_core, "free_memory_bytes", lambda: 4 * values)
+    monkeypatch.setattr(models, "_in_fastest_dtype", lambda _: "raced")
+    assert models.load(str(tmp_path))[0] == "raced"
 
 
 @pytest.mark.usefixtures("no_race")

@@ -19,6 +19,7 @@ from everlong.cli.app import (
     Before,
     ChatTemplateKwargs,
     Device,
+    Dtype,
     Json,
     KeptModel,
     Length,
@@ -58,13 +59,14 @@ def read(
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
     settings: Settings = None,
     device: Device = "",
+    dtype: Dtype = "",
     as_json: Json = False,
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
 
     A reading that was interrupted goes on where it stopped when the same command is given again.
     """
-    with _attached(model_for(memory, model), memory, settings, device) as mm:
+    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
@@ -102,6 +104,7 @@ def ask(
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
+    dtype: Dtype = "",
     as_json: Json = False,
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
@@ -120,7 +123,7 @@ def ask(
     host_bytes = set_config(settings).host_bytes
     with (
         _open(memory, host_bytes, to_write=remember) as opened,
-        _attached(model or kept, opened, settings, device) as mm,
+        _attached(model or kept, opened, settings, device, dtype) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "where": where, "chat_template_kwargs": variables}
         for number, asked in enumerate(listed, 1):
@@ -143,12 +146,14 @@ def ask(
         print(f"\n[nothing came back: {why}]")
 
 
-def _attached(model: str, memory: Path | Memory, settings: list[str] | None, device: str) -> MemoryModel:
+def _attached(model: str, memory: Path | Memory, settings: list[str] | None, device: str, dtype: str) -> MemoryModel:
     from everlong.model import MemoryModel
 
     if not settings:
-        return MemoryModel.from_pretrained(model, memory, **on_device(device))
-    (network, tokenizer), config = load_configured(model, settings, text_alone=_text_alone(memory), device=device)
+        return MemoryModel.from_pretrained(model, memory, dtype=dtype or None, **on_device(device))
+    (network, tokenizer), config = load_configured(
+        model, settings, text_alone=_text_alone(memory), device=device, dtype=dtype or None
+    )
     return MemoryModel(network, tokenizer, memory, config)
 
 
@@ -196,6 +201,7 @@ def chat(
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
+    dtype: Dtype = "",
     timeline: Annotated[
         Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
     ] = None,
@@ -212,7 +218,7 @@ def chat(
         from everlong.pictures import require_matplotlib
 
         require_matplotlib()
-    with _attached(model_for(memory, model), memory, settings, device) as mm:
+    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
