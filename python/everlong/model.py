@@ -549,6 +549,8 @@ def _pages(recall: Sequence[_core.PageRef]) -> list[_core.PageRef]:
 
 def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
     """Of a new memory; of text alone it has no layers."""
+    from everlong.models import name_from_anywhere
+
     shape = (served.layers, served.kv_heads, served.head_dim) if isinstance(served, ServedModel) else (0, 0, 0)
     return _core.Manifest(
         weights=prints.weights,
@@ -559,7 +561,7 @@ def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: Memo
         head_dim=shape[2],
         page_tokens=config.page_tokens,
         codec=config.codec,
-        attributes={"model": str(getattr(served.model, "name_or_path", ""))},
+        attributes={"model": name_from_anywhere(str(getattr(served.model, "name_or_path", "")))},
     )
 
 

@@ -71,12 +71,17 @@ def load(
     with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
-    # What a memory keeps as its model's name must load it again: from another folder, on another machine too.
-    folder = pathlib.Path(name_or_path)
-    model.name_or_path = str(folder.resolve()) if folder.is_dir() else name_or_path
+    model.name_or_path = name_from_anywhere(name_or_path)
     if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model) and _has_room(model):
         model = _in_fastest_dtype(model)
     return model, tokenizer
+
+
+def name_from_anywhere(name_or_path: str) -> str:
+    """What loads the same model from any folder of this machine: a folder's own path, and any other name as it is."""
+    folder = pathlib.Path(name_or_path)
+    is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
+    return str(folder.resolve()) if is_folder else name_or_path
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -40,6 +40,25 @@ def test_a_folder_is_named_so_that_it_is_found_from_anywhere(
     assert model.name_or_path == str(folder.resolve())
 
 
+@pytest.mark.parametrize("named", ["model", "./model"])
+def test_a_memory_keeps_a_name_that_is_found_from_anywhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Of a model that was loaded by transformers, too."""
+    tiny_model().save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(named)
+    with MemoryModel(model, byte_tokenizer()) as mm:
+        assert mm.memory.core.manifest().attributes["model"] == str((tmp_path / "model").resolve())
+
+
+def test_what_is_no_folder_keeps_its_name(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / models.DEFAULT_MODEL).mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("", models.DEFAULT_MODEL, "someone/a-model"):
+        assert models.name_from_anywhere(name) == name
+
+
 def test_further_arguments_are_transformers_own(folder: pathlib.Path) -> None:
     with MemoryModel.from_pretrained(str(folder), dtype="float32", attn_implementation="eager") as mm:
         assert mm.model.config._attn_implementation == "eager"
