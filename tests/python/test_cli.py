@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
+import jinja2
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from everlong._core import Manifest
+from everlong.cli import app as cli_app
 from everlong.cli.app import app
 from everlong.memory import Memory
 from everlong.progress import track_tokens
@@ -470,6 +476,63 @@ def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
     assert result.stderr.startswith("everlong: ")
     assert "nothing.everlong" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def allocate_too_much() -> None:
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def run_out_of_gpu_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def refuse_a_turn() -> None:
+    jinja2.Environment().from_string("{% if %}")
+
+
+def import_what_is_missing() -> None:
+    importlib.import_module("no_such_package")
+
+
+@pytest.mark.parametrize(
+    ("fail", "told"),
+    [
+        (allocate_too_much, "DefaultCPUAllocator"),
+        (run_out_of_gpu_memory, "CUDA out of memory"),
+        (refuse_a_turn, "Expected an expression"),
+        (import_what_is_missing, "no_such_package"),
+    ],
+)
+def test_what_a_machine_or_a_template_refuses_is_one_line(
+    fail: Callable[[], None], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_app, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli_app.main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("everlong: ")
+    assert told in said
+
+
+def test_a_mistake_of_ours_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (RuntimeError("size mismatch"), AssertionError(), TypeError("no")):
+        monkeypatch.setattr(cli_app, "app", MagicMock(side_effect=error))
+        with pytest.raises(type(error)):
+            cli_app.main()
+
+
+def test_a_gpu_that_there_is_not_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(ValueError, match=rf"--device {device}: torch .* sees 0 GPUs"):
+            cli_app.on_device(device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="sees 1 GPUs"):
+        cli_app.on_device("cuda:1")
+    assert cli_app.on_device("cuda:0") == {"device_map": "cuda:0"}
+    assert cli_app.on_device("cpu") == {"device_map": "cpu"}
 
 
 @pytest.mark.parametrize(

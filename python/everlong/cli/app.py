@@ -80,8 +80,20 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
 
 
 def on_device(device: str) -> dict[str, Any]:
-    """What --device says, as `load` takes it; "" leaves it to transformers, which takes the CPU."""
-    return {"device_map": device} if device else {}
+    """What --device says, as `load` takes it; "" leaves it to transformers, which takes the CPU.
+
+    ValueError for a device that there is not.
+    """
+    if not device:
+        return {}
+    kind, _, number = device.partition(":")
+    if kind == "cuda":
+        import torch
+
+        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (number.isdigit() and int(number) >= there) or there == 0:
+            raise ValueError(f"--device {device}: torch {torch.__version__} sees {there} GPUs here")
+    return {"device_map": device}
 
 
 def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
@@ -143,8 +155,23 @@ def main() -> None:
     """Entry point: expected failures become one line on standard error."""
     try:
         app()
-    except (EverlongError, ValueError, OSError) as error:
-        print(f"everlong: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        print(f"everlong: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether it says what is wrong with what was given, or what this machine lacks; any other is a mistake of ours."""
+    if isinstance(error, EverlongError | ValueError | OSError | ImportError):
+        return True
+    # Of packages that nobody has imported nothing is raised, and importing torch for --help would take seconds.
+    jinja2, torch = sys.modules.get("jinja2"), sys.modules.get("torch")
+    if jinja2 is not None and isinstance(error, jinja2.TemplateError):  # a chat template's own refusal
+        return True
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)  # the CPU's has no type of its own
