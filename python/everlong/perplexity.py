@@ -42,7 +42,7 @@ def perplexity_of(
         newest = frame.newest_tokens(config.page_tokens)
         for first in range(0, len(ids), step):
             recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
-            frame.recall(recalled.pages, recalled.temperatures)
+            frame.recall(recalled.pages, recalled.temperatures, recalled.best)
             chunk = ids[first : first + step]
             logits = frame.extend(chunk, "read", logits=True).float()
             target = ids[first + 1 : first + step + 1].to(logits.device)
@@ -67,7 +67,7 @@ def _recalled(
         return Recalled(searcher.recent_pages(config.recent_blocks))
     if policy == "window" or len(newest) == 0:
         return Recalled()
-    found = searcher.find(Prompt(newest, slice(0, len(newest))))
+    found = searcher.find(Prompt(newest, slice(0, len(newest)))).chosen(config.decisive)
     recalled = found.recalled(config.order, config.recalled_temperature)
     if policy == "prompt":
         return recalled

@@ -499,9 +499,9 @@ def test_random_pages_of_a_perplexity_are_as_many_as_its_queries_find(mm, monkey
     recall = mm.frame.recall
     for policy, pages_of in recalled.items():
 
-        def noting(pages, temperatures=(), seen=pages_of) -> None:
+        def noting(pages, temperatures=(), best=(), seen=pages_of) -> None:
             seen.append({(page.block, page.page) for page in pages})
-            recall(pages, temperatures)
+            recall(pages, temperatures, best)
 
         monkeypatch.setattr(mm.frame, "recall", noting)
         mm.perplexity(random_text(40, seed=2), policy=policy)
@@ -642,6 +642,37 @@ def test_a_search_is_as_decisive_as_a_question() -> None:
                 break
         else:
             pytest.fail("no question was decisive")
+
+
+@pytest.mark.parametrize("decisive", [None, 1e-9])
+def test_a_perplexity_brings_back_what_a_question_would(
+    decisive: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group that matters most is named, wherever the order puts it; where it is decisive it comes alone."""
+    config = dataclasses.replace(TINY_MEMORY, order="time", groups=3, neighbours=0, decisive=decisive)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read("".join(f"{number:04d} and so on, and so on. " for number in range(400)))
+        brought: list[everlong.frame.Recalled] = []
+        groups: list[tuple[Any, ...]] = []
+        find, recall = mm.searcher.find, mm.frame.recall
+
+        def finding(*question: Any) -> Any:
+            found = dataclasses.replace(find(*question), agreed=True, decisiveness=1.0)
+            groups.append(found.groups)
+            return found
+
+        def noting(*recalled: Any) -> None:
+            brought.append(everlong.frame.Recalled(*recalled))
+            recall(*recalled)
+
+        monkeypatch.setattr(mm.searcher, "find", finding)
+        monkeypatch.setattr(mm.frame, "recall", noting)
+        mm.perplexity("0100 and so on, and so on.", policy="prompt")
+    (recalled,), (found,) = brought, groups
+    assert len(found) > 1
+    assert list(map(everlong.frame.identity, recalled.best)) == list(map(everlong.frame.identity, found[0].pages))
+    expected = found[:1] if decisive else found
+    assert len(recalled.pages) == sum(len(group.pages) for group in expected)
 
 
 def test_a_config_that_cannot_be_is_refused_as_one() -> None:
