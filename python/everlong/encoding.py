@@ -30,8 +30,8 @@ def encode(tokenizer: Any, text: str) -> torch.Tensor:
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """What token ids say, without special tokens."""
-    text: str = tokenizer.decode(ids, skip_special_tokens=True)
+    """What token ids say, without special tokens: exactly, whatever spaces a tokenizer would tidy up for reading."""
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
 

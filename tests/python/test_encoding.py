@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from everlong.data import shipped_books
-from everlong.encoding import encode, encode_with_places
+from everlong.encoding import decode_text, encode, encode_with_places
 from tiny_models import byte_tokenizer
 
 BOOK = shipped_books()[0].text[:60_000]
@@ -111,3 +112,17 @@ def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
 def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], window: int) -> None:
     text = "".join(pieces)
     assert in_windows(tokenizer, text, window) == whole(tokenizer, text)
+
+
+def test_spaces_stay_as_they_were_read() -> None:
+    """Tidied text would be no quote, and the pieces of an answer, each decoded with more behind it, would not fit."""
+    text = "Stay here , he said . Do n't go !"
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((f"\u2581{word}", -1.0) for word in text.split())], 0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tidy = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=True)
+    ids = encode(tidy, text).tolist()
+    assert tidy.decode(ids) == "Stay here, he said. Don't go!"
+    assert decode_text(tidy, ids) == text
+    begins = [decode_text(tidy, ids[:count]) for count in range(len(ids) + 1)]
+    assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(begins))
