@@ -42,7 +42,7 @@ from everlong.searcher import Searcher
 from everlong.serve import default_config, require_plain, serve
 from everlong.text_frame import TextFrame
 from everlong.text_model import TextModel
-from everlong.where import EVERYWHERE, Where, names_of
+from everlong.where import EVERYWHERE, Where, names_of, require_where
 
 Signal = Literal["summarize", "retrieve"]
 
@@ -164,15 +164,16 @@ class MemoryModel:
         it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
         its end, none of them is read again. `progress` draws a bar on standard error.
 
-        Raises ValueError for a file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory
-        in RAM that is full: what was archived before stays, the block that was refused is not in the memory; and
-        ReadOnlyMemoryError. However a reading ends, what is archived of it bears its name.
+        Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
+        is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
+        archived before stays, the block that was refused is not in the memory; and ReadOnlyMemoryError. However a
+        reading ends, what is archived of it bears its name.
         """
         self._ready()
         if self.memory.core.read_only:
             raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
         pieces, name = pieces_of(text)
-        source = source or name
+        (source,), tags = names_of([source or name]), tuple(names_of(tags))
         started = time.monotonic()
         tokens = resumed = 0
         self.frame.end_of_text()  # what stood before belongs to another source
@@ -181,7 +182,7 @@ class MemoryModel:
         self._readings.begin(source, self.frame.text_begin)
         finished = False
         blocks = self.frame.archived_blocks
-        self.frame.source, self.frame.tags = source, tuple(names_of(tags))
+        self.frame.source, self.frame.tags = source, tags
         self._said = []
         try:
             with interrupts_between_steps() as step:
@@ -249,6 +250,7 @@ class MemoryModel:
         """
         with _told_the_end(streamer):
             self._ready()
+            require_where(where)
             prompt = self._prompt(question, chat, chat_template_kwargs)
             answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
             with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
@@ -275,6 +277,7 @@ class MemoryModel:
         begins (but for `signal`), as if it had been closed. What was said of it by then stays said.
         """
         self._check_open()
+        require_where(where)
 
         def pieces() -> Generator[str]:
             with _told_the_end(streamer):
@@ -328,6 +331,7 @@ class MemoryModel:
     ) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
         self._ready()
+        require_where(where)
         prompt = self._prompt(question, chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()

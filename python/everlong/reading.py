@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pathlib
 from collections.abc import Iterable
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -109,9 +110,16 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
         return [text], ""
     try:
         if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8")], text.stem
+            return [text.read_text(encoding="utf-8")], _name_of(text)
         if isinstance(text, io.TextIOBase):
-            return [text.read()], pathlib.Path(str(getattr(text, "name", ""))).stem
+            return [text.read()], _name_of(getattr(text, "name", ""))
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     return text, ""
+
+
+def _name_of(file: Any) -> str:
+    """A file's name, "" where it has none but a number; of bytes that are no UTF-8 each stands as "?"."""
+    if not isinstance(file, str | bytes | os.PathLike):
+        return ""
+    return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()

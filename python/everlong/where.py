@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import numbers
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-Time = datetime.datetime | datetime.timedelta | float  # a moment; so long ago; seconds since 1970
+# A moment, or the midnight that a day begins with; so long ago; seconds since 1970.
+Time = datetime.datetime | datetime.date | datetime.timedelta | float
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -29,13 +31,25 @@ class Where:
     """Which part of a memory may come back; what is not given does not choose.
 
     Everything else is left out before any index scores a page. A time is a datetime (without a zone: local time), a
-    timedelta (so long ago), or seconds since 1970.
+    date (its midnight, local time), a timedelta (so long ago), or seconds since 1970. TypeError for what is no name or
+    time, ValueError for a list of none, which chooses nothing.
     """
 
     source: str | Sequence[str] = ()  # any of these
     tags: str | Sequence[str] = ()  # all of these
     after: Time | None = None  # archived at this moment or later
     before: Time | None = None  # archived before this moment
+
+    def __post_init__(self) -> None:
+        for field in ("source", "tags"):
+            given = getattr(self, field)
+            names = names_of(given)
+            if not names and given != ():
+                raise ValueError(f"{field} is an empty list: leave it out where none is to be chosen by")
+            if not isinstance(given, str):
+                object.__setattr__(self, field, tuple(names))
+        seconds(self.after)
+        seconds(self.before)
 
     def core(self) -> CoreFilter:
         return CoreFilter(
@@ -46,14 +60,26 @@ class Where:
         )
 
 
-EVERYWHERE = Where()
+def require_where(where: object) -> None:
+    """TypeError for what is none, before anything is done with it."""
+    if not isinstance(where, Where):
+        raise TypeError(f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=)")
 
 
 def seconds(moment: Time | None) -> float | None:
-    """Seconds since 1970; a datetime without a zone is local time."""
+    """Seconds since 1970; a datetime without a zone, and the midnight of a date, are local time. TypeError else."""
     if isinstance(moment, datetime.timedelta):
         return time.time() - moment.total_seconds()
-    return moment.timestamp() if isinstance(moment, datetime.datetime) else moment
+    if isinstance(moment, datetime.datetime):
+        return moment.timestamp()
+    if isinstance(moment, datetime.date):
+        return datetime.datetime.combine(moment, datetime.time()).timestamp()
+    if moment is not None and not isinstance(moment, numbers.Real):
+        raise TypeError(
+            f"{moment!r} is no time: a datetime, a date, a timedelta or seconds since 1970 works, and for what is "
+            "typed parse_time of everlong.where"
+        )
+    return moment
 
 
 def parse_time(text: str) -> Time:
@@ -72,6 +98,19 @@ def parse_time(text: str) -> Time:
         ) from None
 
 
-def names_of(names: str | Sequence[str]) -> list[str]:
-    """One name as it is, or several."""
-    return [names] if isinstance(names, str) else list(names)
+def names_of(names: str | Iterable[str]) -> list[str]:
+    """One name as it is, or several. TypeError for what is none, ValueError for half of a surrogate pair in one."""
+    if not isinstance(names, str | Iterable):
+        raise TypeError(f"{names!r} is no name, expected a str, or several")
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is no name, expected a str")
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the name {name!r} has half a surrogate pair: decode it anew") from error
+    return found
+
+
+EVERYWHERE = Where()

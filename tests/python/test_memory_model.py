@@ -135,6 +135,44 @@ def test_a_question_keeps_to_where_it_is_asked() -> None:
         assert mm.last_recalled == ()
 
 
+@pytest.mark.parametrize("where", [None, "a", {"source": "a"}])
+def test_what_is_no_where_is_refused_before_anything_is_done(mm, where: Any) -> None:
+    for call in (mm.generate, mm.stream, mm.recall):
+        with pytest.raises(TypeError, match="where is"):
+            call("a", where=where)
+    with pytest.raises(TypeError, match="where is"):
+        mm.generate("a", recall=False, where=where)
+    assert mm.stream_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"source": None}, TypeError),
+        ({"source": [1]}, TypeError),
+        ({"source": []}, ValueError),
+        ({"tags": []}, ValueError),
+        ({"tags": 7}, TypeError),
+        ({"after": "7d"}, TypeError),
+        ({"before": [1.0]}, TypeError),
+    ],
+    ids=repr,
+)
+def test_a_where_that_chooses_by_nothing_there_can_be_is_refused(wrong: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        everlong.Where(**wrong)
+
+
+def test_a_where_is_what_it_was_made_of() -> None:
+    names = ["a", "b"]
+    where = everlong.Where(source=iter(names), tags="work", after=datetime.date(2026, 11, 21))
+    names.append("c")
+    midnight = datetime.datetime(2026, 11, 21).timestamp()
+    expected = {"sources": ["a", "b"], "tags": ["work"], "since": midnight, "before": None}
+    assert where.core() == where.core() == expected
+    assert hash(where) == hash(everlong.Where(("a", "b"), "work", datetime.date(2026, 11, 21)))
+
+
 def test_times_are_typed_as_moments_or_as_ago() -> None:
     with pytest.raises(ValueError, match="longer ago"):
         parse_time("99999999999999d")

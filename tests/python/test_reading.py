@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +166,40 @@ def test_files_and_file_objects(tmp_path: Path) -> None:
         (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
         with pytest.raises(ValueError, match=r"latin.txt is not UTF-8: .* at byte 3"):
             mm.read(tmp_path / "latin.txt")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source": Path("novel.txt")},
+        {"source": b"novel"},
+        {"source": "a\udce9"},
+        {"tags": [2026]},
+        {"tags": "a\udce9"},
+        {"tags": None},
+        {"tags": 7},
+    ],
+    ids=repr,
+)
+def test_a_name_that_is_none_is_refused_before_anything_is_read(wrong: dict[str, object]) -> None:
+    with open_model() as mm:
+        with pytest.raises((TypeError, ValueError), match="name"):
+            mm.read(TEXT[:300], **wrong)
+        assert mm.stream_tokens == 0
+        assert mm.read(TEXT[:300], source="novel", tags=iter(["work"])).resumed_tokens == 0
+        assert {(block.source, block.tags) for block in mm.memory.blocks()} == {("novel", ("work",))}
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    file.write_text(TEXT[:100])
+    with open_model() as mm:
+        mm.read(file)
+        with tempfile.TemporaryFile("w+") as unnamed:  # its name is a number
+            unnamed.write(TEXT[:100])
+            unnamed.seek(0)
+            mm.read(unnamed)
+        assert [block.source for block in mm.memory.blocks()] == ["caf?", ""]
 
 
 def test_one_token_repeated_many_times() -> None:
