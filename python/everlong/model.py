@@ -175,7 +175,6 @@ class MemoryModel:
         pieces, name = pieces_of(text)
         (source,), tags = names_of([source or name]), tuple(names_of(tags))
         started = time.monotonic()
-        tokens = resumed = 0
         self.frame.end_of_text()  # what stood before belongs to another source
         if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
             self.frame.clear_recalled()
@@ -186,11 +185,7 @@ class MemoryModel:
         self._said = []
         try:
             with interrupts_between_steps() as step:
-                for piece in pieces:
-                    ids = self._encode(piece)
-                    again = self._readings.known(ids)
-                    resumed += again
-                    tokens += self._read_ids(ids[again:], source, step, progress=progress)
+                tokens, resumed = self._read_pieces(pieces, source, step, progress=progress)
             self.frame.end_of_text()
             finished = True
         except BaseException:
@@ -203,17 +198,48 @@ class MemoryModel:
         self.frame.checkpoint()
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
 
-    def _read_ids(self, ids: torch.Tensor, label: str, step: Callable[[], None], *, progress: bool) -> int:
-        with track_tokens(len(ids), label or "reading", enabled=progress) as advance:
+    def _read_pieces(
+        self, pieces: Iterable[str], label: str, step: Callable[[], None], *, progress: bool
+    ) -> tuple[int, int]:
+        """Read them in chunks as one text; how many of their tokens were read, and how many the memory had."""
+        tokens = resumed = 0
+        size = self.frame.config.chunk_tokens
 
-            def after_chunk(tokens: int) -> None:
+        def chunks() -> Generator[torch.Tensor]:
+            nonlocal tokens, resumed
+            waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
+            try:
+                for piece in pieces:
+                    ids = self._encode(piece)
+                    again = self._readings.known(ids)
+                    resumed += again
+                    tokens += len(ids) - again
+                    waiting = torch.cat([waiting, ids[again:]])
+                    whole = len(waiting) // size * size
+                    full, waiting = waiting[:whole], waiting[whole:]
+                    yield full
+                    step()
+            except GeneratorExit:  # a chunk failed: what waits behind it has no place
+                raise
+            except BaseException:  # the pieces end here, and what came of them is kept
+                yield waiting
+                raise
+            yield waiting
+
+        with (
+            track_tokens(label or "reading", enabled=progress) as advance,
+            contextlib.closing(chunks()) as read,
+        ):
+
+            def after_chunk(done: int) -> None:
                 if advance is not None:
-                    advance(tokens)
+                    advance(done, tokens)
                 step()
 
-            if len(ids) > 0:
-                self.frame.extend(ids, "read", progress=after_chunk)
-        return len(ids)
+            for ids in read:
+                if len(ids) > 0:
+                    self.frame.extend(ids, "read", progress=after_chunk)
+        return tokens, resumed
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)

@@ -18,12 +18,15 @@ def working(label: str, *, enabled: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def track_tokens(total: int, label: str, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
-    """A bar over `total` tokens on standard error's terminal; gives the function that advances it, None when off."""
+def track_tokens(label: str, *, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar over tokens on standard error's terminal; gives the function that advances it, None when off.
+
+    That takes how many tokens are done since the last call, and how many there are as far as is known.
+    """
     if not enabled:
         yield None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
     with Progress(*columns, TimeRemainingColumn(), transient=True, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda tokens: bar.advance(task, tokens)
+        task = bar.add_task(label, total=None)
+        yield lambda tokens, total: bar.update(task, advance=tokens, total=total)

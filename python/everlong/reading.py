@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pathlib
@@ -111,7 +110,7 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
     try:
         if isinstance(text, pathlib.Path):
             return [text.read_text(encoding="utf-8")], _name_of(text)
-        if isinstance(text, io.TextIOBase):
+        if hasattr(text, "read"):  # temporary files are file objects by that alone
             return [text.read()], _name_of(getattr(text, "name", ""))
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error

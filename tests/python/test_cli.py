@@ -207,15 +207,15 @@ def test_names_are_shown_as_they_are(saved_model: Path, tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for name in ("[draft] book", "[/b]"):
         assert name in shown.stdout
-        with track_tokens(1, name, enabled=True) as advance:
+        with track_tokens(name, enabled=True) as advance:
             assert advance is not None
-            advance(1)
+            advance(1, 1)
 
 
 def test_a_bar_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with track_tokens(10, "book", enabled=True) as advance:
+    with track_tokens("book", enabled=True) as advance:
         assert advance is not None
-        advance(10)
+        advance(10, 10)
     assert capsys.readouterr().out == ""
 
 

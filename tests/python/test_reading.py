@@ -202,6 +202,41 @@ def test_a_file_whose_name_is_not_utf_8_is_read(tmp_path: Path) -> None:
         assert [block.source for block in mm.memory.blocks()] == ["caf?", ""]
 
 
+def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many forwards, the same blocks, and one bar, whatever the pieces are."""
+    words = [TEXT[i : i + 5] for i in range(0, 3000, 5)]
+    seen: dict[str, tuple[object, ...]] = {}
+    for name, pieces in {"text": TEXT, "words": iter(words)}.items():
+        forwards: list[int] = []
+        bars: list[str] = []
+        with monkeypatch.context() as patched, open_model() as mm:
+            compute, track = mm.frame._compute, everlong.model.track_tokens
+
+            def counting(chunk, compute=compute, forwards=forwards, **how):
+                forwards.append(len(chunk))
+                return compute(chunk, **how)
+
+            def tracking(label, track=track, bars=bars, **how):
+                bars.append(label)
+                return track(label, **how)
+
+            patched.setattr(mm.frame, "_compute", counting)
+            patched.setattr(everlong.model, "track_tokens", tracking)
+            report = mm.read(pieces, source="book")
+            seen[name] = forwards, bars, report.tokens, [block.span for block in mm.memory.blocks()]
+            assert archived(mm) == TEXT
+    assert seen["words"] == seen["text"]
+    assert len(seen["words"][0]) < 100
+
+
+def test_a_temporary_file_is_a_file() -> None:
+    with open_model() as mm, tempfile.NamedTemporaryFile("w+", suffix=".txt") as file:
+        file.write("a line\n" * 30)
+        file.seek(0)
+        mm.read(file)
+        assert {block.source for block in mm.memory.blocks()} == {Path(file.name).stem}
+
+
 def test_one_token_repeated_many_times() -> None:
     config = dataclasses.replace(SMALL, chunk_tokens=512)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
