@@ -116,7 +116,7 @@ def _is_of_one_dtype(model: Any) -> bool:
 
 def _has_room(model: Any) -> bool:
     """Whether the machine holds what trying the other dtype takes: another copy, or each weight twice as wide."""
-    values = sum(parameter.numel() for parameter in model.parameters())
+    values: int = sum(parameter.numel() for parameter in model.parameters())
     return values * 2 <= _core.free_memory_bytes() // 2
 
 
