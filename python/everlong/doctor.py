@@ -183,6 +183,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         writer.frame.extend(text[writer.frame.text_begin :], "read")
         writer.frame.close()  # it leaves what the second frame goes on from
         memory: Memory = writer.memory
+        memory.end_writing(writer)
         page = config.page_tokens
         kept = page  # rolling, which comes back by itself
         recalled = len(text) - kept + moved

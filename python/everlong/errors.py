@@ -16,7 +16,7 @@ class ModelMismatchError(EverlongError):
 
 
 class MemoryBusyError(EverlongError):
-    """Another process writes to this memory; the message names it."""
+    """Another process or MemoryModel writes to this memory; the message names it."""
 
 
 class CapacityError(EverlongError):
@@ -48,7 +48,7 @@ class ClosedError(EverlongError):
 
 
 class BrokenFrameError(EverlongError):
-    """An error cut a step of a MemoryModel's frame short; another MemoryModel over its memory goes on."""
+    """An error cut a step of a MemoryModel's frame short; once that is closed, another goes on."""
 
 
 class UnsupportedModelError(EverlongError):

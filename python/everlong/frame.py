@@ -181,8 +181,9 @@ class Frame(abc.ABC):
     def require_whole(self) -> None:
         if self._broken:
             raise BrokenFrameError(
-                "an earlier error cut a step of this frame short, and what it holds is not what it should be: make "
-                "another MemoryModel over the memory; all that was archived is in it"
+                "an earlier error cut a step of this frame short, and what it holds is not what it should be: close "
+                "this MemoryModel (mm), then make another over its folder, or over mm.memory where that is in RAM; all "
+                "that was archived is in it"
             )
 
     @contextlib.contextmanager

@@ -6,12 +6,13 @@ import dataclasses
 import datetime
 import logging
 import os
+import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from everlong import _core
-from everlong.errors import EverlongError
+from everlong.errors import EverlongError, MemoryBusyError
 from everlong.where import Time, seconds
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Memory:
         self.path = path
         self._closed = False
         self._process = os.getpid()
+        self._writer: weakref.ref[object] | None = None
 
     @classmethod
     def open(
@@ -122,6 +124,22 @@ class Memory:
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
         """As `verify(repair=True)`, for a memory that is too damaged to be opened."""
         return VerifyReport.of(_core.Memory.repair(os.fspath(path)))
+
+    def begin_writing(self, writer: object) -> None:
+        """From now on, until `end_writing`, `writer` alone goes on with the stream. MemoryBusyError if another does.
+
+        Where this memory was opened for reading nobody writes, and any number may ask.
+        """
+        if self.core.read_only:
+            return
+        there = None if self._writer is None else self._writer()
+        if there is not None and there is not writer:
+            raise MemoryBusyError("another MemoryModel goes on with this open memory: close that one first")
+        self._writer = weakref.ref(writer)
+
+    def end_writing(self, writer: object) -> None:
+        if self._writer is not None and self._writer() is writer:
+            self._writer = None
 
     def check(self, expected: Fingerprint) -> None:
         """Raise ModelMismatchError, naming what differs, unless this memory belongs to that model."""

@@ -71,7 +71,8 @@ class MemoryModel:
 
     `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
     existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
-    one that another process writes MemoryBusyError, a model that cannot be served exactly UnsupportedModelError.
+    one that another process or MemoryModel writes MemoryBusyError, a model that cannot be served exactly
+    UnsupportedModelError.
     `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
     model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
     the same tokenizer goes on with. After `close` every call raises ClosedError. Its attributes `memory` (an open
@@ -90,6 +91,9 @@ class MemoryModel:
             there = memory if isinstance(memory, Memory) else _existing(memory, config)
             if there is not None and self._owns_memory:
                 undo.callback(there.close)
+            if there is not None:
+                there.begin_writing(self)
+                undo.callback(there.end_writing, self)
             text_alone = there is not None and there.core.manifest().text_alone
             config = config if config is not None else default_config(model, text_alone=text_alone)
             # What is refused is refused before there is a folder, whose codec and page length would stay.
@@ -103,6 +107,7 @@ class MemoryModel:
                 manifest = _manifest(served, prints, config)
                 there = Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
                 undo.callback(there.close)
+                there.begin_writing(self)
             self.memory = there
             self.memory.check(prints)
             # How a memory is written was decided when it was made.
@@ -510,16 +515,23 @@ class MemoryModel:
         return self.frame.os.trace()
 
     def close(self) -> None:
-        """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing."""
+        """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
+
+        A memory in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
+        """
         if self._closed:
             return
         self._closed = True
         with contextlib.ExitStack() as last:  # whatever fails, in this order from below
-            if self._owns_memory:
-                last.callback(self.memory.close)
+            last.callback(self._close_memory)
             last.callback(self.searcher.close)
             last.callback(self.frame.close)
             self._end_streamed()
+
+    def _close_memory(self) -> None:
+        self.memory.end_writing(self)
+        if self._owns_memory and not (self.frame.broken and self.memory.path is None):
+            self.memory.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -243,12 +243,41 @@ def test_a_forward_that_fails_half_way_breaks_a_frame_with_states_of_its_own(kin
             lambda: mm.signal("summarize"),
             mm.frame.checkpoint,
         ):
-            with pytest.raises(everlong.BrokenFrameError, match="another MemoryModel"):
+            with pytest.raises(everlong.BrokenFrameError, match="then make another"):
                 call()
         assert mm.memory.blocks(source="lost") == []
     with open_mixed() as mm:
         assert mm.stream_tokens == 900
         assert torch.allclose(next_logits(mm, "and so on"), expected, atol=1e-5)
+
+
+def test_an_open_memory_is_gone_on_with_by_one_at_a_time(tmp_path: Path) -> None:
+    open_model(tmp_path / "m").close()
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, SMALL) as mm:
+            mm.read(TEXT[:900], source="book")
+            with pytest.raises(everlong.MemoryBusyError, match="close that one first"):
+                everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, SMALL)
+            mm.read(TEXT[900:1200], source="book")
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, SMALL) as mm:
+            assert mm.stream_tokens == 1200
+
+
+def test_what_was_archived_in_ram_outlives_a_broken_frame(tmp_path: Path) -> None:
+    """As the error says: close the one that broke, make another over the same memory, as in a folder."""
+    for folder in (None, tmp_path / "m"):
+        mm = everlong.MemoryModel(tiny_model("qwen3_5", "partial"), byte_tokenizer(), folder, SMALL)
+        mm.read(TEXT[:900], source="book")
+        hook = fail_in(mm.model, 1, call=1)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            mm.read("lost")
+        hook.remove()
+        mm.close()
+        again = everlong.MemoryModel(mm.model, byte_tokenizer(), folder or mm.memory, SMALL)
+        assert again.stream_tokens == 900
+        assert again.read("more").tokens == 4
+        again.close()
+        mm.memory.close()
 
 
 def test_a_block_that_cannot_be_stored_is_told_by_close(tmp_path: Path) -> None:
