@@ -104,4 +104,6 @@ def _as_later_turn(tokenizer: Any, question: str, variables: Mapping[str, Any]) 
         {"role": "user", "content": question},
     ]
     rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **variables)
+    if _EARLIER_ANSWER not in rendered:
+        raise ValueError("the chat template shows no earlier answer, which a question follows: chat=False works")
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]

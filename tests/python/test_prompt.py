@@ -111,6 +111,14 @@ def test_a_conversation_is_what_the_template_makes_of_it(ends: bool, reopened: b
     assert tokenizer.decode(ids[:-1]) == expected
 
 
+def test_a_template_without_earlier_answers_is_told() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "<user>{{ messages[-1]['content'] }}</user><assistant>"
+    with pytest.raises(ValueError, match="chat=False works"):
+        build_prompt(tokenizer, "Where?")
+    assert tokenizer.decode(build_prompt(tokenizer, "Where?", chat=False).ids) == "Where?"
+
+
 @pytest.mark.parametrize("question", ["", "  \n"])
 @pytest.mark.parametrize("chat", [True, False])
 def test_an_empty_question_is_refused(chat_tokenizer, question: str, chat: bool) -> None:
