@@ -208,6 +208,22 @@ class MemoryConfig:
 
 _OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding")  # parts of the index that need no keys
 
+# What only a search reads: it may change from one question to the next.
+SEARCH_SETTINGS = frozenset(
+    {
+        "index",
+        "groups",
+        "decisive",
+        "neighbours",
+        "order",
+        "recalled_temperature",
+        "query_distance",
+        "retrieval_heads",
+        "heads_keys",
+        "heads_device_bytes",
+    }
+)
+
 # What the Memory OS does not check.
 _LEAST = {
     "chunk_tokens": 1,

@@ -16,7 +16,7 @@ import torch
 
 from everlong import _core
 from everlong.attach import ServedModel
-from everlong.config import MemoryConfig, require_choice
+from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, load_encoder
 from everlong.encoding import decode_text, encode
@@ -143,11 +143,22 @@ class MemoryModel:
 
     @property
     def config(self) -> MemoryConfig:
-        """The settings in use; other ones of recall hold from the next question on."""
+        """The settings in use. Those of a search (`SEARCH_SETTINGS`) may be set anew, from the next question on.
+
+        ValueError for another one, which stands as long as this MemoryModel does.
+        """
         return self.searcher.config
 
     @config.setter
     def config(self, config: MemoryConfig) -> None:
+        before = self.searcher.config
+        names = [field.name for field in dataclasses.fields(config)]
+        changed = [name for name in names if getattr(config, name) != getattr(before, name)]
+        fixed = [name for name in changed if name not in SEARCH_SETTINGS]
+        if fixed:
+            raise ValueError(f"{', '.join(fixed)}: fixed when a MemoryModel is made; make another one over its memory")
+        if "embedding" in config.index and self.searcher.embedder is None:
+            raise ValueError("index: this MemoryModel was made without the part embedding and has no encoder")
         self.searcher.config = config
 
     # --- reading

@@ -713,6 +713,20 @@ def test_a_perplexity_brings_back_what_a_question_would(
     assert len(recalled.pages) == sum(len(group.pages) for group in expected)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"recall_mode": "kv"}, {"policy": "off"}, {"recalled_tokens": 64}, {"index": ("embedding",)}, {"chunk_tokens": 7}],
+    ids=repr,
+)
+def test_a_setting_that_stands_is_not_set_anew(mm, changes: dict[str, Any]) -> None:
+    before = mm.config
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        mm.config = dataclasses.replace(before, **changes)
+    assert mm.config is before
+    mm.config = dataclasses.replace(before, groups=1, order="time", index=("lexical",))
+    assert mm.config.groups == 1
+
+
 def test_a_config_that_cannot_be_is_refused_as_one() -> None:
     for changes, message in (({"frame_tokens": 0}, "frame_tokens"), ({"recent_blocks": 0}, "recent_blocks is 0")):
         with pytest.raises(ValueError, match=message):
