@@ -109,7 +109,7 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
         return [text], ""
     try:
         if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8")], _name_of(text)
+            return [text.read_text(encoding="utf-8-sig")], _name_of(text)
         if hasattr(text, "read"):  # temporary files are file objects by that alone
             return [text.read()], _name_of(getattr(text, "name", ""))
     except UnicodeDecodeError as error:

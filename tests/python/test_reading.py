@@ -229,6 +229,14 @@ def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest
     assert len(seen["words"][0]) < 100
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "novel.txt"
+    file.write_text(TEXT[:100], encoding="utf-8-sig")
+    with open_model() as mm:
+        assert mm.read(file).tokens == 100
+        assert archived(mm) == TEXT[:100]
+
+
 def test_a_temporary_file_is_a_file() -> None:
     with open_model() as mm, tempfile.NamedTemporaryFile("w+", suffix=".txt") as file:
         file.write("a line\n" * 30)
