@@ -268,7 +268,7 @@ class MemoryModel:
         question: str,
         max_new_tokens: int | None = None,
         *,
-        recall: bool | Sequence[_core.PageRef] = True,
+        recall: bool | Sequence[_core.PageRef | Recall] = True,
         remember: bool = True,
         chat: bool = True,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -278,7 +278,8 @@ class MemoryModel:
     ) -> Answer:
         """Answer from the memory.
 
-        `recall=False` leaves the window alone, pages put back exactly these, first to last, whatever the policy;
+        `recall=False` leaves the window alone, pages, or what `recall` found, put back
+        these, first to last, as far as there is room, whatever the policy;
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
         reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
         `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
@@ -305,7 +306,7 @@ class MemoryModel:
         question: str,
         max_new_tokens: int | None = None,
         *,
-        recall: bool | Sequence[_core.PageRef] = True,
+        recall: bool | Sequence[_core.PageRef | Recall] = True,
         remember: bool = True,
         chat: bool = True,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -385,13 +386,13 @@ class MemoryModel:
         self,
         prompt: Prompt,
         max_new_tokens: int | None,
-        recall: bool | Sequence[_core.PageRef],
+        recall: bool | Sequence[_core.PageRef | Recall],
         where: Where,
         streamer: Any,
         generation: Mapping[str, Any],
     ) -> Generator[int]:
         if not isinstance(recall, bool):
-            recall = _pages(recall)
+            recall = self._named_pages(recall)
         if max_new_tokens is not None:
             generation = {**generation, "max_new_tokens": max_new_tokens}
         decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
@@ -447,6 +448,20 @@ class MemoryModel:
         found = self.searcher.find(prompt, where, tapped).chosen(self.config.decisive)
         self._last_recalled = self.searcher.cite(found)
         return found.recalled(self.config.order, self.config.recalled_temperature)
+
+    def _named_pages(self, recall: Sequence[_core.PageRef | Recall]) -> list[_core.PageRef]:
+        pages: list[_core.PageRef] = []
+        for named in recall if isinstance(recall, Iterable) else [recall]:
+            if isinstance(named, Recall):
+                pages += self.memory.core.pages_of(self.frame.os.stream, *named.span)
+            elif isinstance(named, _core.PageRef):
+                pages.append(named)
+            else:
+                raise TypeError(
+                    f"recall: {named!r} is no page; expected True, False, or PageRefs of this memory or what its "
+                    "recall found"
+                )
+        return pages
 
     def signal(self, signal: Signal) -> None:
         """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
@@ -590,14 +605,6 @@ def _told_the_end(streamer: Any) -> Iterator[None]:
     finally:
         if streamer is not None:
             streamer.end()
-
-
-def _pages(recall: Sequence[_core.PageRef]) -> list[_core.PageRef]:
-    pages = list(recall) if isinstance(recall, Iterable) else [recall]
-    wrong = [page for page in pages if not isinstance(page, _core.PageRef)]
-    if wrong:
-        raise TypeError(f"recall: {wrong[0]!r} is no page; expected True, False, or PageRefs of this memory")
-    return pages
 
 
 def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:

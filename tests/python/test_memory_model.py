@@ -644,6 +644,24 @@ def test_what_is_no_page_is_refused_before_the_frame_is_touched(recall: Any) -> 
         assert mm.generate("text?", max_new_tokens=1).tokens == 1
 
 
+def test_what_was_found_may_be_named_to_be_recalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        mm.read(haystack_with_fact())
+        found = mm.recall(FACT)
+        brought: list[tuple[int, int]] = []
+        recall = mm.frame.recall
+
+        def noting(pages: Any, *how: Any) -> None:
+            brought.extend((page.begin, page.end) for page in pages)
+            recall(pages, *how)
+
+        monkeypatch.setattr(mm.frame, "recall", noting)
+        mm.generate(FACT, max_new_tokens=1, recall=found)
+    assert found
+    assert {begin for begin, _ in brought} >= {one.span[0] for one in found}
+    assert all(any(a <= begin and end <= b for a, b in (one.span for one in found)) for begin, end in brought)
+
+
 def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[weakref.ref[torch.Tensor]] = []
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
