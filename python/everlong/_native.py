@@ -25,28 +25,41 @@ _REBUILD = (
 
 def check_torch() -> None:
     """Raise ImportError when torch is missing or older than MINIMUM_TORCH."""
-    _check_release("torch", "PyTorch", MINIMUM_TORCH, ", then build everlong against it")
+    _check_release("torch", "PyTorch", MINIMUM_TORCH, _imported("torch"), ", then build everlong against it")
 
 
 def check_transformers() -> None:
-    """Raise ImportError when transformers is missing or older than MINIMUM_TRANSFORMERS."""
-    _check_release("transformers", "transformers", MINIMUM_TRANSFORMERS, "")
+    """Raise ImportError when transformers is missing or older than MINIMUM_TRANSFORMERS. It is not imported for this."""
+    found = _imported("transformers") if "transformers" in sys.modules else _installed("transformers")
+    _check_release("transformers", "transformers", MINIMUM_TRANSFORMERS, found)
 
 
-def _check_release(package: str, name: str, oldest: tuple[int, int], then: str) -> None:
-    minimum = ".".join(map(str, oldest))
+def _imported(package: str) -> str | None:
     try:
-        module = importlib.import_module(package)
+        return str(importlib.import_module(package).__version__)
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
+        return None
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _check_release(package: str, name: str, oldest: tuple[int, int], found: str | None, then: str = "") -> None:
+    minimum = ".".join(map(str, oldest))
+    if found is None:
         raise ImportError(
             f"everlong needs {name} >= {minimum}, and {sys.executable} has none: `pip install '{package}>={minimum}'`."
-        ) from error
-    release = re.match(r"(\d+)\.(\d+)", module.__version__)
+        )
+    release = re.match(r"(\d+)\.(\d+)", found)
     if release is None or (int(release[1]), int(release[2])) < oldest:
         raise ImportError(
-            f"everlong needs {name} >= {minimum}, and {sys.executable} has {module.__version__}: "
+            f"everlong needs {name} >= {minimum}, and {sys.executable} has {found}: "
             f"`pip install -U '{package}>={minimum}'`{then}."
         )
 
