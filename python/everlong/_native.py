@@ -29,7 +29,7 @@ def check_torch() -> None:
 
 
 def check_transformers() -> None:
-    """Raise ImportError when transformers is missing or older than MINIMUM_TRANSFORMERS. It is not imported for this."""
+    """Raise ImportError when transformers is missing or older than MINIMUM_TRANSFORMERS, without importing it."""
     found = _imported("transformers") if "transformers" in sys.modules else _installed("transformers")
     _check_release("transformers", "transformers", MINIMUM_TRANSFORMERS, found)
 
