@@ -32,6 +32,8 @@ def dtypes_that_a_model_was_loaded_in(monkeypatch: pytest.MonkeyPatch) -> list[s
         raise GivenError(given)
 
     monkeypatch.setattr("everlong.models.load", load)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr(suite, "run_suite", run)
     monkeypatch.setattr(niah, "run_niah", run)
     return dtypes
@@ -87,6 +89,8 @@ def test_where_and_how_a_model_computes_and_is_asked_is_said(
         raise GivenError(config)
 
     monkeypatch.setattr("everlong.models.load", load)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     for module, name in ((suite, "run_suite"), (niah, "run_niah"), (ppl, "run_ppl")):
         monkeypatch.setattr(module, name, run)
     for file in (niah.READ_AS, suite.FILE, ppl.FILE):
