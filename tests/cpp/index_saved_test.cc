@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -79,6 +82,18 @@ TEST_F(SavedIndexTest, AGraphLargerThanItsFileIsRefused) {
   corrupt(kMagic + 32, INT64_MAX);
 }
 
+// A graph without rows has neither a top level nor a row where a search begins, and room for what comes first.
+TEST_F(SavedIndexTest, AnEmptyGraphIsNoLargerThanItMayBe) {
+  const auto code = [&](size_t at, auto number) {
+    EXPECT_TRUE(MakeHnswIndex({.dimension = 2, .metric = Metric::kL2})->Save(file_).ok());
+    Put(at, number);
+    return LoadHnswIndex(file_).status().code();
+  };
+  EXPECT_EQ(code(kMagic, INT32_MAX), StatusCode::kCapacity);        // dimension
+  EXPECT_EQ(code(kMagic + 24, int32_t{0}), StatusCode::kCorrupt);   // top level
+  EXPECT_EQ(code(kMagic + 28, uint32_t{0}), StatusCode::kCorrupt);  // entry row
+}
+
 TEST_F(SavedIndexTest, SeveralMayWriteOneFile) {
   std::vector<std::jthread> writers;
   for (const int64_t id : {1, 2}) {
@@ -96,6 +111,58 @@ TEST_F(SavedIndexTest, SeveralMayWriteOneFile) {
   }
   writers.clear();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "something is left";
+}
+
+// One page of two tokens, in each storage; what of the file is changed, and where.
+TEST_F(SavedIndexTest, HeadsOfKeysThatAreNoNumbersAreCorrupt) {
+  constexpr size_t kLongest = 16 + 12;  // behind the header and a head
+  constexpr size_t kTokens = kLongest + 8;
+  constexpr size_t kWords = kTokens + 8;
+  constexpr int32_t kDim = 16;
+  const Case made =
+      MakeCase({.heads = {{0, 0, 0}}, .dim = kDim, .pages = 1, .page_tokens = 2, .question = 1, .sharpness = 1.0F}, 41);
+  for (const KeyStorage storage : kKeyStorages) {
+    HeadsOptions options;
+    options.keys = storage;
+    const size_t line = storage == KeyStorage::kBf16 ? 17 : 17 + NameOf(storage).size() + 1;
+    const auto load = [&](size_t at, auto number) {
+      EXPECT_TRUE(made.Build(options).Save(file_, std::vector<int32_t>{0}).ok());
+      if (at != 0) Put(line + at, number);
+      return HeadsIndex::Load(file_, made.heads, kDim, std::vector<uint8_t>{1}, options).status().code();
+    };
+    EXPECT_EQ(load(0, 0), StatusCode::kOk);
+    EXPECT_EQ(load(kLongest, std::numeric_limits<double>::infinity()), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kLongest, std::nan("")), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kTokens, INT32_MAX), StatusCode::kCorrupt);
+    if (storage == KeyStorage::kBf16) {
+      EXPECT_EQ(load(kWords, uint16_t{0x7FC0}), StatusCode::kCorrupt);
+      EXPECT_EQ(load(kWords + 2, uint16_t{0xFF80}), StatusCode::kCorrupt);
+      continue;
+    }
+    constexpr size_t kCodes = kWords + kDim * sizeof(float);
+    EXPECT_EQ(load(kWords, std::numeric_limits<float>::max()), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kWords + 4, std::nanf("")), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kWords + 8, -1.0F), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kCodes + 3, static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0x80 : 0xFF)), StatusCode::kCorrupt);
+  }
+}
+
+// Keys that a file says to be shorter than they are have no second level: along its axes they would be no numbers.
+TEST_F(SavedIndexTest, HeadsOfLongerKeysThanTheFileSaysAnswerByOneLevel) {
+  Case made =
+      MakeCase({.heads = {{0, 0, 0}}, .dim = 16, .pages = 200, .page_tokens = 4, .question = 1, .sharpness = 1.0F}, 42);
+  std::ranges::fill(made.pages[7], 0x1.FEp127F);
+  std::vector<int32_t> every(200);
+  std::iota(every.begin(), every.end(), 0);
+  ASSERT_TRUE(made.Build().Save(file_, every).ok());
+  Put(17 + 16 + 12, 1.0);
+  HeadsOptions options;
+  options.coarse_from = 100;
+  auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, std::vector<uint8_t>(200, 1), options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_TRUE(loaded->Search(made.q, made.weights, 10, made.filter).ok());
+  EXPECT_TRUE(loaded->Add(made.pages[0], 4, 0).ok());
+  EXPECT_TRUE(loaded->Search(made.q, made.weights, 10, made.filter).ok());
 }
 
 // Two levels choose by axes that are learned from the pages of an index when it has enough of them.

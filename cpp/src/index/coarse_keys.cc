@@ -136,7 +136,7 @@ void CoarseKeys::Project(int32_t key_head, std::span<const float> query, std::sp
   }
 }
 
-void CoarseKeys::Follow(const KeyTiles& keys) {
+bool CoarseKeys::Follow(const KeyTiles& keys) {
   EVERLONG_CHECK(learned());
   const auto dim = static_cast<size_t>(head_dim_);
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
@@ -162,10 +162,10 @@ void CoarseKeys::Follow(const KeyTiles& keys) {
       }
     });
     for (int32_t at = 0; at < count; ++at) {
-      // Finite: HeadsIndex lets no key in here that is longer than 1e18.
-      EVERLONG_CHECK(tiles_.Add(projected[static_cast<size_t>(at)], keys.tokens(begin + at)).ok());
+      if (!tiles_.Add(projected[static_cast<size_t>(at)], keys.tokens(begin + at)).ok()) return false;
     }
   }
+  return true;
 }
 
 int64_t CoarseKeys::bytes() const { return tiles_.bytes() + static_cast<int64_t>(axes_.capacity() * sizeof(float)); }

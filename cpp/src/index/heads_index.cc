@@ -100,11 +100,14 @@ void HeadsIndex::FollowKeys() {
 }
 
 void HeadsIndex::FollowCoarse() {
-  if (key_heads_.empty() || pages() < coarse_from_) return;
+  if (key_heads_.empty() || pages() < coarse_from_ || has_no_coarse_) return;
   if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) return;
   // From the pages that were there when it first could, so that an index that is loaded answers as the open one did.
   if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
-  coarse_.Follow(keys_);
+  if (coarse_.Follow(keys_)) return;
+  // Only a file can say of its keys that they are shorter than they are.
+  has_no_coarse_ = true;
+  coarse_ = CoarseKeys(static_cast<int32_t>(key_heads_.size()), head_dim_);
 }
 
 Status HeadsIndex::CheckQuery(std::span<const float> q, std::span<const float> weights) const {
@@ -295,7 +298,9 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   HeadsIndex index(std::move(heads), head_dim, options);
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
-  if (!std::ranges::all_of(longest, [](double length) { return length >= 0; })) return corrupt("a key is NaN");
+  if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
+    return corrupt("a key is as long as no key can be");
+  }
   if (kept.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> pages(kept.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(pages)));
@@ -307,6 +312,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
+    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is no number");
     if (kept[page] == 0) continue;
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);

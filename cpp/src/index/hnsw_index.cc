@@ -41,6 +41,7 @@ namespace {
 
 constexpr std::string_view kMagic = "everlong hnsw 2\n";
 constexpr size_t kFirstCapacity = 1024;
+constexpr size_t kFirstBytes = size_t{64} << 20;  // of fewer rows, where these are so large
 // Searches wait for a writer no longer than these take.
 constexpr size_t kAddedAtOnce = 1024;
 constexpr unsigned kSeed = 20090117;
@@ -80,21 +81,37 @@ void ForEachTaken(int64_t count, int64_t taken, const Body& body) {
   });
 }
 
+// What hnswlib has instead of them where there are no rows.
+constexpr int32_t kNoLevel = -1;
+constexpr auto kNoRow = static_cast<hnswlib::tableint>(-1);
+
 struct Header {
   HnswOptions options;
-  int32_t max_level = -1;
-  uint32_t entry_row = 0;
+  int32_t max_level = kNoLevel;
+  uint32_t entry_row = kNoRow;
   int64_t count = 0;
 };
 
+// A row of the lowest level takes at least this.
+size_t LeastRowBytes(const HnswOptions& options) {
+  return static_cast<size_t>(PaddedWidth(options.dimension)) * sizeof(float) +
+         2 * static_cast<size_t>(options.links) * sizeof(hnswlib::tableint);
+}
+
+// There is room for one row at least: hnswlib cannot begin with none.
+size_t CapacityFor(const HnswOptions& options, size_t count) {
+  return std::max(count, std::clamp<size_t>(kFirstBytes / LeastRowBytes(options), 1, kFirstCapacity));
+}
+
 class HnswIndex final : public VectorIndex {
  public:
-  explicit HnswIndex(const HnswOptions& options, size_t capacity = kFirstCapacity)
+  // With room for `count` vectors, and for some in any case.
+  explicit HnswIndex(const HnswOptions& options, size_t count = 0)
       : options_(options),
         width_(PaddedWidth(options.dimension)),
         space_(width_, options.metric),
-        graph_(&space_, capacity, static_cast<size_t>(options.links), static_cast<size_t>(options.ef_construction),
-               kSeed) {
+        graph_(&space_, CapacityFor(options, count), static_cast<size_t>(options.links),
+               static_cast<size_t>(options.ef_construction), kSeed) {
     EVERLONG_CHECK(options.dimension >= 1 && options.links >= 2 && options.links <= kMostHnswLinks &&
                    options.ef_construction >= 1 && options.ef >= 1);
     graph_.setEf(static_cast<size_t>(options.ef));
@@ -193,17 +210,20 @@ class HnswIndex final : public VectorIndex {
     if (options.dimension < 1 || options.metric > Metric::kL2 || options.links < 2 || options.links > kMostHnswLinks ||
         options.ef_construction < 1 || options.ef < 1 || header.count < 0 ||
         std::cmp_greater(header.count, reader.left() / sizeof(float)) ||
-        (header.count > 0 && (header.entry_row >= header.count || header.max_level < 0))) {
+        (header.count > 0 ? header.entry_row >= header.count || header.max_level < 0
+                          : header.entry_row != kNoRow || header.max_level != kNoLevel)) {
       return corrupt("header out of range");
     }
     const auto count = static_cast<size_t>(header.count);
     // Nothing is allocated for more than the file has, but the room of an empty index.
-    const size_t least_row = static_cast<size_t>(PaddedWidth(options.dimension)) * sizeof(float) +
-                             2 * static_cast<size_t>(options.links) * sizeof(hnswlib::tableint);
+    const size_t least_row = LeastRowBytes(options);
     if (count > reader.left() / least_row) return reader.Truncated();
+    if (count == 0 && least_row > kFirstBytes) {
+      return CapacityError(Quoted(file) + ": has vectors of " + std::to_string(options.dimension) + " numbers");
+    }
     std::unique_ptr<HnswIndex> index;
     try {
-      index = std::make_unique<HnswIndex>(options, std::max(count, kFirstCapacity));
+      index = std::make_unique<HnswIndex>(options, count);
     } catch (const std::exception& error) {  // out of memory
       return CapacityError(Quoted(file) + ": " + error.what());
     }
@@ -241,6 +261,7 @@ class HnswIndex final : public VectorIndex {
     graph.maxlevel_ = header.max_level;
     graph.enterpoint_node_ = header.entry_row;
     if (!index->LinksAreRows()) return corrupt("a link leads nowhere");
+    index->ClearUnusedLinks();
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
 
@@ -372,7 +393,7 @@ class HnswIndex final : public VectorIndex {
   // The same vectors in a graph without removed rows.
   [[nodiscard]] Result<std::unique_ptr<HnswIndex>> BuildOfLive() const {
     try {
-      auto live = std::make_unique<HnswIndex>(options_, std::max(static_cast<size_t>(Live()), kFirstCapacity));
+      auto live = std::make_unique<HnswIndex>(options_, static_cast<size_t>(Live()));
       std::vector<int64_t> ids;
       std::vector<float> vectors;
       const auto add = [&] {
@@ -422,6 +443,19 @@ class HnswIndex final : public VectorIndex {
       }
     }
     return count == 0 || graph_.element_levels_[graph_.enterpoint_node_] == graph_.maxlevel_;
+  }
+
+  // hnswlib fetches rows ahead by the link behind the one it is at, behind the last one too: there row 0 stands, not
+  // what a file says.
+  void ClearUnusedLinks() {
+    for (size_t row = 0; row < graph_.cur_element_count; ++row) {
+      for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
+        auto* const list = graph_.get_linklist_at_level(static_cast<hnswlib::tableint>(row), level);
+        const size_t bytes = level == 0 ? graph_.label_offset_ : graph_.size_links_per_element_;
+        const std::span slots(list, bytes / sizeof(hnswlib::linklistsizeint));
+        std::ranges::fill(slots.subspan(1 + graph_.getListCount(list)), 0U);
+      }
+    }
   }
 
   HnswOptions options_;

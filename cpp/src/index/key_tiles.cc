@@ -15,6 +15,38 @@ namespace {
 constexpr size_t kFirstSlabWords = size_t{1} << 14;
 constexpr size_t kLargestSlabWords = size_t{1} << 21;
 
+constexpr uint32_t kBf16Infinity = 0x7F80U;
+
+// Whether every half of the words is a finite bf16.
+bool FiniteHalves(std::span<const uint32_t> words) {
+  uint32_t bad = 0;
+  for (const uint32_t word : words) {
+    bad |= static_cast<uint32_t>((word & kBf16Infinity) == kBf16Infinity);
+    bad |= static_cast<uint32_t>((word >> 16 & kBf16Infinity) == kBf16Infinity);
+  }
+  return bad == 0;
+}
+
+// Whether all bytes of the words are codes that EncodeKey makes: neither a NaN nor -128, which is over the scale.
+bool AreCodes(KeyStorage storage, std::span<const uint32_t> words) {
+  const auto mask = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0xFF : 0x7F);
+  const auto none = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0x80 : 0x7F);
+  uint8_t bad = 0;
+  for (const std::byte byte : std::as_bytes(words)) {
+    bad |= static_cast<uint8_t>((std::to_integer<uint8_t>(byte) & mask) == none);
+  }
+  return bad == 0;
+}
+
+// Whether the largest code is a finite bf16 by each of these scales.
+bool AreScales(KeyStorage storage, std::span<const uint32_t> bits) {
+  const uint32_t largest = storage == KeyStorage::kInt8 ? 0x7FU : 0x7EU;
+  return std::ranges::all_of(bits, [storage, largest](uint32_t scale_bits) {
+    const auto scale = std::bit_cast<float>(scale_bits);
+    return scale >= 0 && FiniteAsBf16(DecodeKey(storage, largest, scale));
+  });
+}
+
 }  // namespace
 
 std::string_view NameOf(KeyStorage storage) {
@@ -88,6 +120,19 @@ double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
     longest = std::max(longest, std::sqrt(square));
   }
   return longest;
+}
+
+bool KeyTiles::AreKeys(std::span<const uint32_t> words, int32_t tokens) const {
+  if (words.size() != PageWords(tokens)) return false;
+  if (layout_.storage == KeyStorage::kBf16) return FiniteHalves(words);
+  const size_t head_words = HeadWords(tokens);
+  const auto scale_words = static_cast<size_t>(layout_.ScaleWords());
+  for (; !words.empty(); words = words.subspan(head_words)) {
+    const std::span<const uint32_t> head = words.first(head_words);
+    if (!AreScales(layout_.storage, head.first(scale_words))) return false;
+    if (!AreCodes(layout_.storage, head.subspan(scale_words))) return false;
+  }
+  return true;
 }
 
 void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {

@@ -28,8 +28,9 @@ class CoarseKeys {
   // Finds the axes from pages spread over the first `pages` of `keys`, without their first sinks [pages] tokens. Once.
   void Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int32_t pages);
   [[nodiscard]] bool learned() const { return !axes_.empty(); }
-  // Takes in the pages of `keys` that are not here yet. After Learn.
-  void Follow(const KeyTiles& keys);
+  // Takes in the pages of `keys` that are not here yet. After Learn. False where a key is no finite bf16 along its
+  // axes, which no key of 1e18 or less is: then this is of no use any more.
+  [[nodiscard]] bool Follow(const KeyTiles& keys);
 
   // out [DimsOf(D)]: a query [D] along the axes of a key head.
   void Project(int32_t key_head, std::span<const float> query, std::span<float> out) const;

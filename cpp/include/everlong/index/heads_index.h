@@ -137,6 +137,7 @@ class HeadsIndex {
   int32_t coarse_from_;
   KeyTiles keys_;
   CoarseKeys coarse_;                    // of every page, or of none
+  bool has_no_coarse_ = false;           // some key is no number along its axes
   std::vector<int32_t> page_sinks_;      // [pages]
   std::unique_ptr<HeadsMirror> mirror_;  // none without a device
 };

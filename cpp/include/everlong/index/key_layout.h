@@ -23,7 +23,10 @@ enum class KeyStorage : uint8_t { kBf16, kInt8, kE4M3 };
 inline constexpr int32_t kTileTokens = 32;
 EVERLONG_HD constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }
 EVERLONG_HD constexpr int32_t QuadsOf(int32_t head_dim) { return (head_dim + 3) / 4; }
-EVERLONG_HD constexpr int32_t TilesOf(int32_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
+// For any number of tokens >= 0: a damaged file may say the largest.
+EVERLONG_HD constexpr int32_t TilesOf(int32_t tokens) {
+  return tokens / kTileTokens + (tokens % kTileTokens == 0 ? 0 : 1);
+}
 
 // Query rows that are scored together.
 inline constexpr int32_t kBlockRows = 8;

@@ -29,6 +29,8 @@ class KeyTiles {
   // The next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is no finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
 
+  // Whether these may be words() of a page of so many tokens: every number of a key in them is a finite bf16.
+  [[nodiscard]] bool AreKeys(std::span<const uint32_t> words, int32_t tokens) const;
   // The next page as words() of another KeyTiles of this shape and storage gave it.
   void AddWords(std::span<const uint32_t> words, int32_t tokens);
   // Every key head of a page one after the other, each its scales and its tiles.
