@@ -4,10 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for name in manifest record import; do
+for name in manifest record import index; do
   found=build/fuzz/found/$name
   mkdir -p "$found"
   echo "==== $name, ${SECONDS_EACH:-30} s"
-  "build/fuzz/fuzz/${name}_fuzzer" -max_total_time="${SECONDS_EACH:-30}" -max_len=65536 -print_funcs=0 -rss_limit_mb=2048 -timeout=20 \
-    -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/$name-" "$found" "fuzz/corpus/$name"
+  "build/fuzz/fuzz/${name}_fuzzer" -max_total_time="${SECONDS_EACH:-30}" -max_len=65536 -print_funcs=0 -timeout=20 \
+    -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/$name-" \
+    "$found" "fuzz/corpus/$name"
 done

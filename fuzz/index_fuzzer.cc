@@ -1,0 +1,238 @@
+// Any bytes as a saved index, or as the list beside one: refused with a reason, or an index that answers with what it
+// has, gives some of it up and takes more.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "everlong/base/check.h"
+#include "everlong/base/crc32c.h"
+#include "everlong/index/heads_index.h"
+#include "everlong/index/key_tiles.h"
+#include "everlong/index/vector_index.h"
+#include "page_vectors.h"
+#include "saved_indexes.h"
+
+namespace {
+
+using everlong::Result;
+using everlong::Status;
+using everlong::index::HeadsIndex;
+using everlong::index::VectorHits;
+using everlong::index::VectorIndex;
+
+// Numbers from -1.5 to 1.5; no two rows of a few are alike.
+std::vector<float> Numbers(size_t count) {
+  std::vector<float> numbers(count);
+  for (size_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(i * 7 % 13) / 4 - 1.5F;
+  return numbers;
+}
+
+// --- vectors
+
+// A query of more numbers would be larger than any of these files.
+constexpr int32_t kMostDimension = 4096;
+
+void CheckAnswers(const VectorIndex& index) {
+  const std::vector<int64_t> listed = index.ids();
+  const std::set<int64_t> ids(listed.begin(), listed.end());
+  EVERLONG_CHECK(ids.size() == listed.size() && index.size() == std::ssize(listed));
+  EVERLONG_CHECK(ids.empty() || *ids.begin() >= 0);
+  constexpr size_t kQueries = 2;
+  const std::vector<float> queries = Numbers(kQueries * static_cast<size_t>(index.dimension()));
+  const everlong::index::IdFilter every;
+  const everlong::index::IdFilter even([](int64_t id) { return id % 2 == 0; });
+  for (const auto* const filter : {&every, &even}) {
+    const auto allowed = std::ranges::count_if(ids, [filter](int64_t id) { return filter->Allows(id); });
+    for (const int32_t k : {1, 3, 1000}) {
+      const Result<std::vector<VectorHits>> found = index.Search(queries, k, *filter);
+      EVERLONG_CHECK(found.ok() && found->size() == kQueries);
+      for (const VectorHits& hits : *found) {
+        EVERLONG_CHECK(std::ssize(hits) == std::min<std::ptrdiff_t>(k, allowed));
+        std::set<int64_t> named;
+        for (const auto& hit : hits) {
+          EVERLONG_CHECK(ids.contains(hit.id) && filter->Allows(hit.id) && named.insert(hit.id).second);
+        }
+      }
+    }
+  }
+}
+
+void CheckVectors(Result<std::unique_ptr<VectorIndex>> loaded) {
+  if (!loaded.ok() || (*loaded)->dimension() > kMostDimension) return;
+  VectorIndex& index = **loaded;
+  CheckAnswers(index);
+  const std::vector<int64_t> ids = index.ids();
+  const auto half = std::span(ids).first(ids.size() / 2);
+  EVERLONG_CHECK(index.Remove(half) == std::ssize(half));
+  CheckAnswers(index);
+  // Where the links of a graph are not what a graph has, no vector may find its place.
+  std::vector<int64_t> more;
+  for (int64_t id = 0; more.size() < half.size() + 3; ++id) {
+    if (std::ranges::find(ids, id) == ids.end()) more.push_back(id);
+  }
+  const Status added = index.Add(more, Numbers(more.size() * static_cast<size_t>(index.dimension())));
+  EVERLONG_CHECK(added.ok() || added.code() == everlong::StatusCode::kCapacity);
+  CheckAnswers(index);
+}
+
+void CheckPageVectors(const std::filesystem::path& file, bool graph) {
+  const everlong::os::PageVectorOptions options{"an encoder", 5, graph};  // as those of the corpus
+  Result<everlong::os::PageVectors> vectors = everlong::os::PageVectors::Load(options, file);
+  if (!vectors.ok()) return;
+  const std::vector<int64_t> blocks = vectors->Blocks();
+  const auto found = vectors->Search(Numbers(5), 4, [](int64_t, int32_t) { return true; });
+  EVERLONG_CHECK(found.ok() && found->size() <= 4);
+  for (const auto& page : *found) EVERLONG_CHECK(vectors->Has(page.block) && page.page >= 0);
+  for (const int64_t block : blocks) vectors->Remove(block);
+  EVERLONG_CHECK(vectors->Search(Numbers(5), 4, [](int64_t, int32_t) { return true; })->empty());
+}
+
+// --- heads
+
+constexpr int32_t kHeadDim = 8;
+const std::vector<everlong::index::RetrievalHead> kHeads = {{1, 3, 1}, {0, 0, 0}, {1, 2, 1}};  // the corpus's
+constexpr size_t kAtPages = 8;  // in the header, which follows the line that names the kind
+constexpr size_t kMostPages = 4096;
+
+// How many pages a file says that it has; an opener knows it from the list beside the file.
+size_t PagesOf(std::span<const uint8_t> file) {
+  const auto line = static_cast<size_t>(std::ranges::find(file, '\n') - file.begin());
+  uint64_t pages = 0;
+  if (line + 1 + kAtPages + sizeof pages > file.size()) return 0;
+  std::memcpy(&pages, file.data() + line + 1 + kAtPages, sizeof pages);
+  return std::min<uint64_t>(pages, kMostPages);
+}
+
+void CheckAnswers(const HeadsIndex& index) {
+  const std::vector<float> weights = {1.0F, 0.25F};
+  const std::vector<float> queries = Numbers(weights.size() * kHeads.size() * kHeadDim);
+  everlong::index::PageFilter every(index.pages(), true);
+  everlong::index::PageFilter even(index.pages(), true);
+  for (int32_t page = 1; page < index.pages(); page += 2) even.Set(page, false);
+  for (const auto* const filter : {&every, &even}) {
+    for (const int32_t k : {1, 1000}) {
+      const auto found = index.Search(queries, weights, k, *filter);
+      if (!found.ok()) continue;  // keys so long that their scores would be no numbers
+      EVERLONG_CHECK(std::ssize(*found) <= k);
+      std::set<int32_t> named;
+      for (const auto& hit : *found) {
+        EVERLONG_CHECK(filter->Allows(hit.page) && hit.score > 0 && named.insert(hit.page).second);
+      }
+    }
+  }
+}
+
+void CheckHeads(const std::filesystem::path& file, size_t pages) {
+  std::vector<uint8_t> kept(pages, 1);
+  for (size_t page = 4; page < pages; page += 5) kept[page] = 0;
+  for (const auto keys : everlong::index::kKeyStorages) {
+    for (const int32_t coarse_from : {1, static_cast<int32_t>(pages) + 1, everlong::index::kCoarseFrom}) {
+      everlong::index::HeadsOptions options;
+      options.coarse_from = coarse_from;
+      options.keys = keys;
+      Result<HeadsIndex> index = HeadsIndex::Load(file, kHeads, kHeadDim, kept, options);
+      if (!index.ok()) break;
+      CheckAnswers(*index);
+      constexpr int32_t kTokens = 3;
+      const std::vector<float> page = Numbers(index->key_heads().size() * kTokens * kHeadDim);
+      for (int i = 0; i < 2; ++i) EVERLONG_CHECK(index->Add(page, kTokens, 1).ok());
+      CheckAnswers(*index);
+    }
+  }
+}
+
+// --- the list of what an index covers
+
+// An index's folder, which goes with the process.
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / ("everlong-index-fuzzer-" + std::to_string(getpid()))) {
+    std::filesystem::create_directory(path_);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void WriteFile(const std::filesystem::path& file, std::span<const uint8_t> bytes) {
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  EVERLONG_CHECK(out.good());
+}
+
+void CheckList(std::span<const uint8_t> list) {
+  static const Folder folder;
+  constexpr std::string_view kMagic = "everlong index blocks 1\n";
+  constexpr size_t kHeader = 16;  // the checksum of the index comes first, the length of the settings next
+  if (list.size() < kMagic.size() + kHeader || std::memcmp(list.data(), kMagic.data(), kMagic.size()) != 0) return;
+  const auto header = list.subspan(kMagic.size());
+  WriteFile(folder.path() / "heads", header.first(sizeof(uint32_t)));
+  WriteFile(folder.path() / "heads.blocks", list);
+  uint32_t settings_bytes = 0;
+  std::memcpy(&settings_bytes, header.data() + sizeof(uint32_t), sizeof settings_bytes);
+  std::string settings;
+  if (settings_bytes <= header.size() - kHeader) {
+    const auto bytes = header.subspan(kHeader, settings_bytes);
+    settings.assign(bytes.begin(), bytes.end());
+  }
+  const std::vector<everlong::os::CoveredBlock> here = {{1, 0, 0, 6, 0, 12.5}, {2, 0, 6, 12, 0, 12.5}};  // the corpus's
+  const everlong::os::SavedIndex saved(folder.path(), "heads");
+  const auto coverage = saved.Read(settings, here);
+  const bool holds_only = saved.HoldsOnly(here);
+  if (!coverage.ok() || !coverage->has_value()) return;
+  EVERLONG_CHECK((*coverage)->kept.size() == (*coverage)->blocks.size());
+  int64_t last = 0;
+  for (const auto& block : (*coverage)->blocks) {
+    EVERLONG_CHECK(block.id > last && block.begin >= 0 && block.end > block.begin);
+    last = block.id;
+  }
+  EVERLONG_CHECK(!holds_only || std::ranges::count((*coverage)->kept, 0) == 0);
+}
+
+// --- files
+
+void Check(std::span<const uint8_t> file) {
+  static const int memory = ::memfd_create("fuzzed", 0);
+  EVERLONG_CHECK(memory >= 0 && ::ftruncate(memory, 0) == 0);
+  EVERLONG_CHECK(::pwrite(memory, file.data(), file.size(), 0) == std::ssize(file));
+  const std::string path = "/proc/self/fd/" + std::to_string(memory);
+  CheckVectors(everlong::index::LoadFlatIndex(path));
+  CheckVectors(everlong::index::LoadHnswIndex(path));
+  for (const bool graph : {false, true}) CheckPageVectors(path, graph);
+  CheckHeads(path, PagesOf(file));
+  CheckList(file);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::vector<uint8_t> file(data, data + size);
+  Check(file);
+  // And with the checksum that it should have, which no fuzzer guesses.
+  uint32_t crc = 0;
+  if (file.size() < sizeof crc) return 0;
+  const std::span<uint8_t> last = std::span(file).last(sizeof crc);
+  crc = everlong::Crc32c(std::as_bytes(std::span(file).first(file.size() - sizeof crc)));
+  std::memcpy(last.data(), &crc, sizeof crc);
+  Check(file);
+  return 0;
+}
