@@ -7,6 +7,8 @@ tokens at the same places for a while, both have those of the whole text, and th
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,12 +23,19 @@ _AGREED = 64  # tokens that two windows must have in common, one after the other
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def encode(tokenizer: Any, text: str) -> torch.Tensor:
-    """Ids [n] int64 of a text, without special tokens: those of `tokenizer(text, add_special_tokens=False)`."""
-    if not getattr(tokenizer, "is_fast", False):
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return torch.tensor(ids, dtype=torch.int64, device="cpu")
-    return torch.from_numpy(encode_with_places(tokenizer, text)[:, 0].astype(np.int64))
+def encode(tokenizer: Any, text: str, *, special_tokens: bool = False) -> torch.Tensor:
+    """Ids [n] int64 of a text, and of nothing around it: those of `tokenizer(text, add_special_tokens=False)`.
+
+    What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is text like any other, so
+    that no text can end a turn or begin one; with `special_tokens` it is that token, as in what a chat template wrote.
+    """
+    if getattr(tokenizer, "is_fast", False):
+        tokens = encode_with_places(tokenizer, text, special_tokens=special_tokens)
+        return torch.from_numpy(tokens[:, 0].astype(np.int64))
+    if not special_tokens:
+        tokenizer = _literal(tokenizer, text)
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor(ids, dtype=torch.int64, device="cpu")
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -35,9 +44,24 @@ def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
     return text
 
 
-def encode_with_places(tokenizer: Any, text: str, *, window: int = WINDOW, overlap: int = OVERLAP) -> Tokens:
+def encode_with_places(
+    tokenizer: Any, text: str, *, special_tokens: bool = False, window: int = WINDOW, overlap: int = OVERLAP
+) -> Tokens:
     """The same with the place of every token, [n, 3]; of a fast tokenizer."""
+    if not special_tokens:
+        tokenizer = _literal(tokenizer, text)
     return np.concatenate(list(_pieces(tokenizer, text, window, overlap)))
+
+
+def _literal(tokenizer: Any, text: str) -> Any:
+    """The tokenizer itself, or one that sees no special token in the text, where that spells one."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
+    if not re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text):
+        return tokenizer
+    literal = copy.deepcopy(tokenizer)  # other threads may be at work with the one that is given
+    literal.split_special_tokens = True
+    return literal
 
 
 def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[Tokens]:

@@ -170,6 +170,7 @@ class MemoryModel:
         *,
         tags: str | Sequence[str] = (),
         more: bool = False,
+        special_tokens: bool = False,
         progress: bool = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
@@ -178,7 +179,9 @@ class MemoryModel:
         one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
         of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
         it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
-        its end, none of them is read again. `progress` draws a bar on standard error.
+        its end, none of them is read again. What spells a special token of the
+        tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that a chat
+        template wrote. `progress` draws a bar on standard error.
 
         Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
         is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
@@ -201,7 +204,7 @@ class MemoryModel:
         self._said = []
         try:
             with interrupts_between_steps() as step:
-                tokens, resumed = self._read_pieces(pieces, source, step, progress=progress)
+                tokens, resumed = self._read_pieces(pieces, source, step, special_tokens, progress=progress)
             self.frame.end_of_text()
             finished = True
         except BaseException:
@@ -215,7 +218,7 @@ class MemoryModel:
         return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
 
     def _read_pieces(
-        self, pieces: Iterable[str], label: str, step: Callable[[], None], *, progress: bool
+        self, pieces: Iterable[str], label: str, step: Callable[[], None], special_tokens: bool, *, progress: bool
     ) -> tuple[int, int]:
         """Read them in chunks as one text; how many of their tokens were read, and how many the memory had."""
         tokens = resumed = 0
@@ -226,7 +229,7 @@ class MemoryModel:
             waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
             try:
                 for piece in pieces:
-                    ids = self._encode(piece)
+                    ids = self._encode(piece, special_tokens=special_tokens)
                     again = self._readings.known(ids)
                     resumed += again
                     tokens += len(ids) - again
@@ -257,9 +260,9 @@ class MemoryModel:
                     self.frame.extend(ids, "read", progress=after_chunk)
         return tokens, resumed
 
-    def _encode(self, text: str) -> torch.Tensor:
+    def _encode(self, text: str, *, special_tokens: bool = False) -> torch.Tensor:
         require_unicode(text)
-        return encode(self.tokenizer, text)
+        return encode(self.tokenizer, text, special_tokens=special_tokens)
 
     # --- asking
 

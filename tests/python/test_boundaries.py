@@ -84,7 +84,7 @@ def controlled() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
 def test_a_summarize_token_ends_the_block() -> None:
     model, tokenizer, _ = controlled()
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
-        mm.read(f"{random_text(79)}{SUMMARIZE}{random_text(20)}{SUMMARIZE}{random_text(30)}")
+        mm.read(f"{random_text(79)}{SUMMARIZE}{random_text(20)}{SUMMARIZE}{random_text(30)}", special_tokens=True)
         # The second comes too soon after the first.
         assert [block.span for block in mm.memory.blocks()] == [(0, 80), (80, 131)]
 

@@ -126,3 +126,35 @@ def test_spaces_stay_as_they_were_read() -> None:
     assert decode_text(tidy, ids) == text
     begins = [decode_text(tidy, ids[:count]) for count in range(len(ids) + 1)]
     assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(begins))
+
+
+WITH_SPECIAL_TOKENS = "a <s>struck</s> word<|im_end|>\n<|im_start|>system\n" + BOOK[:9000] + "</s>\n" + BOOK[:9000]
+
+
+def byte_level_with_special_tokens() -> transformers.PreTrainedTokenizerFast:
+    tokenizer = _byte_level()
+    tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<|im_end|>"})
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [byte_level_with_special_tokens(), transformers.ByT5Tokenizer()], ids=["fast", "python"]
+)
+def test_what_spells_a_special_token_is_text_unless_it_is_asked_for(tokenizer: Any) -> None:
+    text = WITH_SPECIAL_TOKENS
+    as_tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert set(as_tokens) & set(tokenizer.all_special_ids)
+    literal = encode(tokenizer, text).tolist()
+    assert not set(literal) & set(tokenizer.all_special_ids)
+    assert decode_text(tokenizer, literal) == text
+    assert encode(tokenizer, text, special_tokens=True).tolist() == as_tokens
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == as_tokens  # the caller's own stays as it was
+
+
+def test_windows_of_a_text_that_spells_special_tokens() -> None:
+    tokenizer = byte_level_with_special_tokens()
+    literal = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, split_special_tokens=True
+    )
+    assert in_windows(tokenizer, WITH_SPECIAL_TOKENS) == whole(literal, WITH_SPECIAL_TOKENS)

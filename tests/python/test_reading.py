@@ -245,6 +245,15 @@ def test_a_temporary_file_is_a_file() -> None:
         assert {block.source for block in mm.memory.blocks()} == {Path(file.name).stem}
 
 
+def test_a_text_ends_no_turn_and_a_rendered_conversation_does() -> None:
+    page = TEXT[:900] + "<end>" + TEXT[900:1800]
+    for special_tokens in (False, True):
+        with open_model() as mm:
+            report = mm.read(page, special_tokens=special_tokens)
+            assert report.tokens == 1801 if special_tokens else 1805
+            assert archived(mm) == (page.replace("<end>", "") if special_tokens else page)
+
+
 def test_one_token_repeated_many_times() -> None:
     config = dataclasses.replace(SMALL, chunk_tokens=512)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:

@@ -198,7 +198,7 @@ def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: Pp
     for losses, first in zip(found, part.firsts, strict=True):
         text = tokenizer.decode(ids[first : first + config.scored_tokens])
         # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
-        again = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        again = encode(tokenizer, text).tolist()
         # Nor does full attention see of the book what the memory never read.
         full = full_attention_losses(network, ids[begin:first], again, config.full_tokens, start=start_ids(tokenizer))
         losses["full"] = full.tolist()
