@@ -10,12 +10,15 @@ from typing import Any, Literal
 
 from everlong import _core
 from everlong.embedding import Encoder, encoder_name
+from everlong.errors import UnsupportedModelError
 
 IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]
+
+LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
 
 # The Memory OS owns these defaults (cpp/include/everlong/os/*.h).
 _OS = _core.MemoryOsConfig()
@@ -45,7 +48,9 @@ class MemoryConfig:
     # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
     host_bytes: int | None = None
 
-    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical")  # several are fused (index/fusion.h)
+    # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
+    # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
+    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question
@@ -64,7 +69,7 @@ class MemoryConfig:
     # best one's, the nearer to 1 is its temperature. 1: all come back as they were archived.
     recalled_temperature: float = 1.2
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
-    retrieval_heads: int = 5  # how many heads calibration keeps; a memory that has some keeps those
+    retrieval_heads: int = 5  # how many heads calibration keeps; a memory that has some keeps those, and their distance
     # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default `codec`,
     # e4m3 finds what bf16 does.
     heads_keys: HeadsKeys = "e4m3"
@@ -120,7 +125,15 @@ class MemoryConfig:
 
     @classmethod
     def fitting(cls, window: int) -> MemoryConfig:
-        """The defaults, or their proportions scaled down to a model whose trained window is smaller."""
+        """The defaults, or their proportions scaled down to a model whose trained window is smaller.
+
+        UnsupportedModelError below LEAST_WINDOW: of a page in every zone nothing would be left for a question.
+        """
+        if window < LEAST_WINDOW:
+            raise UnsupportedModelError(
+                f"a window of {window:,} tokens is too short for a memory: {LEAST_WINDOW} is the least, or budgets of "
+                "your own (MemoryConfig)"
+            )
         default = cls()
         if default.frame_tokens <= window:
             return default

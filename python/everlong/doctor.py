@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -117,7 +118,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     return DoctorReport(
         model=name or str(getattr(model, "name_or_path", "")) or config.model_type,
         dtype=dtype_name(served.dtype),
-        layers=dict(collections.Counter(kinds)),
+        layers=_layers(kinds, served),
         archived_layers=served.layers,
         query_heads=served.query_heads,
         kv_heads=served.kv_heads,
@@ -131,6 +132,14 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         frame_bytes=frame_bytes(served, default).total,
         made_with=made_with(model),
     )
+
+
+def _layers(kinds: Sequence[str], served: ServedModel) -> dict[str, int]:
+    """How many layers there are of each kind; without RoPE those that are archived un-rotated (NoPE)."""
+    counts = collections.Counter(kinds)
+    bare = collections.Counter(kinds[layer] for layer in served.archived[served.rotated :])
+    named = {kind: counts[kind] - bare[kind] for kind in counts} | {f"{kind}, no RoPE": bare[kind] for kind in bare}
+    return {kind: count for kind, count in named.items() if count}
 
 
 def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
@@ -185,7 +194,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         memory: Memory = writer.memory
         memory.end_writing(writer)
         page = config.page_tokens
-        kept = page  # rolling, which comes back by itself
+        kept = min(page, len(text) // 2)  # rolling, which comes back by itself
         recalled = len(text) - kept + moved
         small = dataclasses.replace(
             config,
@@ -198,6 +207,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         )
         with MemoryModel(model, tokenizer, memory, small) as reader:
             reader.frame.recall(memory.core.pages_of(0, 0, len(text)))
+            assert reader.frame.os.recalled_tokens == len(text) - kept
             return reader.frame.extend(tail, "prompt", logits=True)
 
 

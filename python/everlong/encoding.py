@@ -1,4 +1,4 @@
-"""A text of any length as token ids, in the RAM of a piece of it.
+"""A text of any length, at once or in pieces, as token ids, in the RAM of a piece of it.
 
 A fast tokenizer keeps some hundred bytes for every token of what it is given until all is done. So a long text is given
 to it in windows that overlap. Tokenizers look at a few characters around a place: where two windows have the same
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-WINDOW = 1 << 16  # characters
-OVERLAP = 1 << 12
+WINDOW = 1 << 12  # characters
+OVERLAP = 1 << 11
 _AGREED = 64  # tokens that two windows must have in common, one after the other
 
 # id, first character and the one behind its last, of every token [n, 3]
@@ -29,13 +29,8 @@ def encode(tokenizer: Any, text: str, *, special_tokens: bool = False) -> torch.
     What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is text like any other, so
     that no text can end a turn or begin one; with `special_tokens` it is that token, as in what a chat template wrote.
     """
-    if getattr(tokenizer, "is_fast", False):
-        tokens = encode_with_places(tokenizer, text, special_tokens=special_tokens)
-        return torch.from_numpy(tokens[:, 0].astype(np.int64))
-    if not special_tokens:
-        tokenizer = _literal(tokenizer, text)
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return torch.tensor(ids, dtype=torch.int64, device="cpu")
+    encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
+    return torch.cat([encoder.add(text), encoder.end()])
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -48,13 +43,124 @@ def encode_with_places(
     tokenizer: Any, text: str, *, special_tokens: bool = False, window: int = WINDOW, overlap: int = OVERLAP
 ) -> Tokens:
     """The same with the place of every token, [n, 3]; of a fast tokenizer."""
-    if not special_tokens:
-        tokenizer = _literal(tokenizer, text)
-    return np.concatenate(list(_pieces(tokenizer, text, window, overlap)))
+    windows = _Windows(tokenizer, window, overlap, special_tokens=special_tokens)
+    return np.concatenate([windows.add(text), windows.end()])
+
+
+class TextEncoder:
+    """Pieces of a text as the ids of that text, wherever it was cut: `encode` of all of them joined.
+
+    Ids are given as soon as what comes behind cannot change them: some ten thousand characters wait for more. A
+    tokenizer that is not fast says no places, and is given the whole text at its end. Not thread-safe.
+    """
+
+    def __init__(self, tokenizer: Any, *, special_tokens: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._special_tokens = special_tokens
+        fast = getattr(tokenizer, "is_fast", False)
+        self._windows = _Windows(tokenizer, WINDOW, OVERLAP, special_tokens=special_tokens) if fast else None
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> torch.Tensor:
+        """Ids [n] int64 that are certain now."""
+        if self._windows is not None:
+            return _ids(self._windows.add(piece))
+        self._pieces.append(piece)
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
+
+    def end(self) -> torch.Tensor:
+        """The ids [n] int64 of the rest; the next piece begins another text."""
+        if self._windows is not None:
+            return _ids(self._windows.end())
+        text, self._pieces = "".join(self._pieces), []
+        tokenizer = self._tokenizer if self._special_tokens else _literal(self._tokenizer, text)
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return torch.tensor(ids, dtype=torch.int64, device="cpu")
+
+
+def _ids(tokens: Tokens) -> torch.Tensor:
+    return torch.from_numpy(tokens[:, 0].astype(np.int64))
+
+
+class _Windows:
+    """A text's tokens from windows over it. Places count from the first character of all that was added."""
+
+    def __init__(self, tokenizer: Any, window: int, overlap: int, *, special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._window = window
+        self._overlap = overlap
+        self._special_tokens = special_tokens
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._text, self._begin = "", 0  # from the current window's first character, and its place
+        self._waiting: list[str] = []  # pieces behind it
+        self._length = 0  # of both
+        self._tokens: Tokens | None = None  # of the current window
+        self._taken = 0  # of these, what the window before gave
+        self._meets = True  # False: the next window had nothing in common with this one
+
+    def add(self, piece: str) -> Tokens:
+        self._waiting.append(piece)
+        self._length += len(piece)
+        found = []
+        # The next window begins within the overlap, and must lie in the text as a whole.
+        while self._meets and self._length >= 2 * (self._window + self._overlap):
+            found.append(self._step())
+        return np.concatenate([_NO_TOKENS, *found])
+
+    def end(self) -> Tokens:
+        found = []
+        while self._meets and self._length > self._window + self._overlap:
+            found.append(self._step())
+        # What looks further than the overlap (a letter repeated without end, say) is tokenized with all behind it.
+        if self._tokens is None or not self._meets:
+            self._gather()
+            self._tokens = self._encode(self._text, self._begin)
+        found.append(self._tokens[self._taken :])
+        self._begin_anew()
+        return np.concatenate(found)
+
+    def _step(self) -> Tokens:
+        """The current window's tokens up to where the next one takes over."""
+        self._gather()
+        end = self._window + self._overlap
+        if self._tokens is None:
+            self._tokens = self._encode(self._text[:end], self._begin)
+        behind = _start_of_word(self._text, end - self._overlap, end)
+        following = self._encode(self._text[behind : behind + end], self._begin + behind)
+        meeting = _meeting(self._tokens, following, self._taken)
+        if meeting is None:
+            self._meets = False
+            return _NO_TOKENS
+        mine, theirs = meeting
+        settled = self._tokens[self._taken : mine]
+        self._text, self._begin, self._length = self._text[behind:], self._begin + behind, self._length - behind
+        self._tokens, self._taken = following, theirs
+        return settled
+
+    def _gather(self) -> None:
+        self._text = "".join([self._text, *self._waiting])
+        self._waiting = []
+
+    def _encode(self, text: str, begin: int) -> Tokens:
+        if not self._special_tokens:
+            self._tokenizer = _literal(self._tokenizer, text)
+        # Models warn of texts that are longer than their window; that is what a memory is for.
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
+        tokens[:, 0] = encoded["input_ids"]
+        tokens[:, 1:] = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2) + begin
+        return tokens
+
+
+_NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
 def _literal(tokenizer: Any, text: str) -> Any:
     """The tokenizer itself, or one that sees no special token in the text, where that spells one."""
+    if getattr(tokenizer, "split_special_tokens", False):
+        return tokenizer
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
     if not re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text):
@@ -62,35 +168,6 @@ def _literal(tokenizer: Any, text: str) -> Any:
     literal = copy.deepcopy(tokenizer)  # other threads may be at work with the one that is given
     literal.split_special_tokens = True
     return literal
-
-
-def _pieces(tokenizer: Any, text: str, window: int, overlap: int) -> Iterator[Tokens]:
-    """The tokens of the text, window by window."""
-    begin, end = 0, min(len(text), window + overlap)
-    taken = 0  # tokens of this window that the one before gave
-    tokens = _window(tokenizer, text, begin, end)
-    while end < len(text):
-        next_begin = _start_of_word(text, end - overlap, end)
-        next_end = min(len(text), next_begin + window + overlap)
-        following = _window(tokenizer, text, next_begin, next_end)
-        meeting = _meeting(tokens, following, taken)
-        if meeting is None:
-            # What looks further than the overlap (a letter repeated without end, say) is tokenized with all behind it.
-            yield _window(tokenizer, text, begin, len(text))[taken:]
-            return
-        mine, theirs = meeting
-        yield tokens[taken:mine]
-        begin, end, taken, tokens = next_begin, next_end, theirs, following
-    yield tokens[taken:]
-
-
-def _window(tokenizer: Any, text: str, begin: int, end: int) -> Tokens:
-    # Models warn of texts that are longer than their window; that is what a memory is for.
-    encoded = tokenizer(text[begin:end], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
-    tokens[:, 0] = encoded["input_ids"]
-    tokens[:, 1:] = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2) + begin
-    return tokens
 
 
 def _start_of_word(text: str, first: int, last: int) -> int:

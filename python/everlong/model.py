@@ -19,7 +19,7 @@ from everlong.attach import ServedModel
 from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
 from everlong.decoding import decode, prepare
 from everlong.embedding import Encoder, load_encoder
-from everlong.encoding import decode_text, encode
+from everlong.encoding import TextEncoder, decode_text, encode
 from everlong.errors import (
     ClosedError,
     EverlongError,
@@ -63,7 +63,9 @@ class Answer:
 
     text: str
     tokens: int  # generated
-    recalled: tuple[Recall, ...]  # what the last search brought back, best first; without pages that the caller named
+    # What came back: for the question, best first, then what came while it was answered; without pages that the caller
+    # named.
+    recalled: tuple[Recall, ...]
 
 
 class MemoryModel:
@@ -173,7 +175,7 @@ class MemoryModel:
         special_tokens: bool = False,
         progress: bool = False,
     ) -> ReadReport:
-        """Read text into the memory: a str, a file, or pieces of text. Its end closes the last block.
+        """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
         one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
@@ -227,13 +229,19 @@ class MemoryModel:
         def chunks() -> Generator[torch.Tensor]:
             nonlocal tokens, resumed
             waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
+
+            def unknown(ids: torch.Tensor) -> torch.Tensor:
+                nonlocal tokens, resumed
+                again = self._readings.known(ids)
+                resumed += again
+                tokens += len(ids) - again
+                return torch.cat([waiting, ids[again:]])
+
+            encoder = TextEncoder(self.tokenizer, special_tokens=special_tokens)
             try:
                 for piece in pieces:
-                    ids = self._encode(piece, special_tokens=special_tokens)
-                    again = self._readings.known(ids)
-                    resumed += again
-                    tokens += len(ids) - again
-                    waiting = torch.cat([waiting, ids[again:]])
+                    require_unicode(piece)
+                    waiting = unknown(encoder.add(piece))
                     whole = len(waiting) // size * size
                     full, waiting = waiting[:whole], waiting[whole:]
                     yield full
@@ -241,9 +249,9 @@ class MemoryModel:
             except GeneratorExit:  # a chunk failed: what waits behind it has no place
                 raise
             except BaseException:  # the pieces end here, and what came of them is kept
-                yield waiting
+                yield unknown(encoder.end())
                 raise
-            yield waiting
+            yield unknown(encoder.end())
 
         with (
             track_tokens(label or "reading", enabled=progress) as advance,
@@ -260,9 +268,9 @@ class MemoryModel:
                     self.frame.extend(ids, "read", progress=after_chunk)
         return tokens, resumed
 
-    def _encode(self, text: str, *, special_tokens: bool = False) -> torch.Tensor:
+    def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
-        return encode(self.tokenizer, text, special_tokens=special_tokens)
+        return encode(self.tokenizer, text)
 
     # --- asking
 
@@ -320,7 +328,8 @@ class MemoryModel:
         """As `generate`, but yields the answer's text piece by piece.
 
         One question at a time: an answer that was not taken to its end ends where another call of this MemoryModel
-        begins (but for `signal`), as if it had been closed. What was said of it by then stays said.
+        begins (but for `signal`), as if it had been closed. What was said of it by then stays said, but for the newest
+        token, which enters the window when the next one is asked for.
         """
         self._check_open()
         require_where(where)
@@ -364,7 +373,7 @@ class MemoryModel:
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
-        """What came back for the newest `generate` or `stream`, best first."""
+        """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
         return self._last_recalled
 
     def recall(
@@ -413,7 +422,7 @@ class MemoryModel:
             if streamer is not None:
                 streamer.put(prompt.ids[None])
             self.frame.clear_recalled()
-            if recall is True and "prompt" in self.config.policies:
+            if recall is True and "prompt" in self.config.policies and self.searcher.anything_outside():
                 tapped = self.searcher.tap(prompt)  # before the newest text makes room for what comes back
             if pages is not None:
                 self.frame.begin_prompt(pages)
@@ -440,7 +449,11 @@ class MemoryModel:
     ) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         if action.trigger == "recent":
-            return Recalled(self.searcher.recent_pages(action.blocks, where))
+            pages = self.searcher.recent_pages(action.blocks, where)
+            self._cite(self.searcher.cite_pages(pages, "recent"))
+            return Recalled(pages)
+        if not self.searcher.anything_outside():
+            return Recalled()
         if action.trigger != "prompt" or prompt is None:
             count = self.config.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
@@ -449,8 +462,13 @@ class MemoryModel:
                 return Recalled()
             prompt, tapped = Prompt(newest, slice(0, len(newest))), None
         found = self.searcher.find(prompt, where, tapped).chosen(self.config.decisive)
-        self._last_recalled = self.searcher.cite(found)
+        self._cite(self.searcher.cite(found))
         return found.recalled(self.config.order, self.config.recalled_temperature)
+
+    def _cite(self, came: Sequence[Recall]) -> None:
+        """What came back later in an answer stands behind what was there when it began."""
+        there = {recall.span for recall in self._last_recalled}
+        self._last_recalled = (*self._last_recalled, *(recall for recall in came if recall.span not in there))
 
     def _named_pages(self, recall: Sequence[_core.PageRef | Recall]) -> list[_core.PageRef]:
         pages: list[_core.PageRef] = []

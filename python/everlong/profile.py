@@ -40,6 +40,13 @@ class IndexProfile:
     quotes: int
     seed: int
 
+    def fits(self, layers: int, query_heads: int, kv_heads: int) -> bool:
+        """Whether its heads are those of a model with so many archived layers and heads."""
+        return bool(self.heads) and all(
+            0 <= layer < layers and 0 <= head < query_heads and head * kv_heads // query_heads == kv_head
+            for layer, head, kv_head in self.heads
+        )
+
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
@@ -51,9 +58,9 @@ class IndexProfile:
 
 
 def load_profile(core: _core.Memory) -> IndexProfile | None:
-    """The profile kept in the memory's manifest, if there is one."""
+    """The profile kept in the memory's manifest, if there is one that can be read."""
     text = core.manifest().attributes.get(_ATTRIBUTE)
-    return None if text is None else IndexProfile.from_json(text)
+    return None if text is None else _read(text)
 
 
 def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
@@ -65,11 +72,19 @@ def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
     """The profile of an earlier memory of this model, where it was found for so many heads and that distance."""
     try:
-        profile = IndexProfile.from_json(_file(prints).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError, KeyError):
+        profile = _read(_file(prints).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    fits = len(profile.heads) == heads and profile.query_distance == query_distance
-    return profile if fits else None
+    if profile is None or len(profile.heads) != heads or profile.query_distance != query_distance:
+        return None
+    return profile
+
+
+def _read(text: str) -> IndexProfile | None:
+    try:
+        return IndexProfile.from_json(text)
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:

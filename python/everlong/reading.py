@@ -104,7 +104,7 @@ class Readings:
 
 
 def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
-    """Text as pieces that are tokenized one by one, and the name of the file that it came from, if any."""
+    """Text as pieces of it, one after the other, and the name of the file that it came from, if any."""
     if isinstance(text, str):
         return [text], ""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from everlong import _core
+from everlong.attach import ServedModel
 from everlong.calibrate import calibrate
 from everlong.config import MemoryConfig
 from everlong.embedding import Encoder, PageEmbedder
@@ -44,7 +46,7 @@ class Searcher:
         self._tokenizer = tokenizer
         self.config = config  # another one holds from the next question on
         self.prints = prints
-        self._profile = load_profile(self._core)
+        self._profile = self._fitting(load_profile(self._core))
         self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
         if "heads" in config.index:
             if self._profile is None:
@@ -86,15 +88,31 @@ class Searcher:
         os = self._frame.os
         return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
+    def anything_outside(self) -> bool:
+        """Whether there is a page outside of the frame, in any stream, that a search could find."""
+        os = self._frame.os
+        return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0)) > 0
+
+    def cite_pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
+        """Pages that came back without a search, a block at a time, in their order; their score is 0."""
+        blocks = {info.id: info for info in self._core.blocks()} if pages else {}
+        cited = []
+        for block, run in itertools.groupby(pages, key=lambda page: page.block):
+            of_block = list(run)
+            begin, end = of_block[0].begin, of_block[-1].end
+            text = self._text(of_block[0].stream, begin, end)
+            cited.append(Recall(block, (begin, end), 0.0, blocks[block].source, text, text, (found_by,)))
+        return tuple(cited)
+
+    def _text(self, stream: int, begin: int, end: int) -> str:
+        return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
+
     def cite(self, found: Found) -> tuple[Recall, ...]:
         """Its groups as a user reads them, best first."""
 
-        def text(stream: int, begin: int, end: int) -> str:
-            return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
-
         def passage(group: _core.FoundGroup) -> str:
             page = group.pages[int(np.argmax(group.page_scores))]
-            return text(page.stream, page.begin, page.end)
+            return self._text(page.stream, page.begin, page.end)
 
         return tuple(
             Recall(
@@ -102,7 +120,7 @@ class Searcher:
                 span=(group.begin, group.end),
                 score=group.score,
                 source=group.source,
-                text=text(group.stream, group.begin, group.end),
+                text=self._text(group.stream, group.begin, group.end),
                 passage=passage(group),
                 found_by=tuple(group.found_by),
             )
@@ -163,9 +181,16 @@ class Searcher:
 
     def _use_earlier_profile(self) -> None:
         heads = self.config.retrieval_heads
-        known = load_model_profile(self.prints, heads=heads, query_distance=self._query_distance)
+        known = self._fitting(load_model_profile(self.prints, heads=heads, query_distance=self._query_distance))
         if known is not None:
             self._use_profile(known)
+
+    def _fitting(self, profile: IndexProfile | None) -> IndexProfile | None:
+        """A profile whose heads this model has; None, and so found anew, for a damaged one."""
+        served = self._frame.served
+        if profile is None or not isinstance(served, ServedModel):
+            return profile
+        return profile if profile.fits(served.layers, served.query_heads, served.kv_heads) else None
 
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self._core, profile)

@@ -36,11 +36,12 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
     Raises UnsupportedModelError where the model's config names no window, but for a memory of text alone.
     """
     try:
-        return MemoryConfig.fitting(trained_window(model))
+        window = trained_window(model)
     except UnsupportedModelError as error:
         if text_alone:
             return MemoryConfig()
         raise _with_what_works(error, model, MemoryConfig().frame_tokens) from None
+    return MemoryConfig.fitting(window)
 
 
 def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:

@@ -21,8 +21,9 @@ from everlong._core import Manifest
 from everlong.cli import app as cli_app
 from everlong.cli.app import app
 from everlong.memory import Memory
+from everlong.model import MemoryModel
 from everlong.progress import track_tokens
-from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +213,14 @@ def test_names_are_shown_as_they_are(saved_model: Path, tmp_path: Path) -> None:
             advance(1, 1)
 
 
-def test_a_bar_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with track_tokens("book", enabled=True) as advance:
-        assert advance is not None
-        advance(10, 10)
-    assert capsys.readouterr().out == ""
+def test_a_bar_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
+    with MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        mm.read("word " * 200, source="book", progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "book" in shown.err
+    assert "1000/1000" in shown.err
 
 
 def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path: Path) -> None:

@@ -6,7 +6,20 @@ import json
 import numpy as np
 import pytest
 
-from everlong import MemoryConfig
+from everlong import MemoryConfig, MemoryModel, UnsupportedModelError
+from everlong.config import LEAST_WINDOW
+from tiny_models import byte_tokenizer, tiny_model
+
+
+def test_windows_that_are_too_short_for_a_memory_are_refused_with_the_least() -> None:
+    for window in (LEAST_WINDOW, 300, 4095):
+        fitting = MemoryConfig.fitting(window)
+        with MemoryModel(tiny_model(max_position_embeddings=window), byte_tokenizer()) as mm:
+            assert mm.config == fitting
+            mm.read("some words " * 100)
+            assert mm.generate("which words?", max_new_tokens=2).tokens == 2
+    with pytest.raises(UnsupportedModelError, match=f"255 tokens is too short for a memory: {LEAST_WINDOW}"):
+        MemoryModel(tiny_model(max_position_embeddings=LEAST_WINDOW - 1), byte_tokenizer())
 
 
 def test_settings_written_as_text() -> None:

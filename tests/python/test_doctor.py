@@ -52,11 +52,19 @@ def displaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("displaced")
-def test_a_frame_that_computes_something_else_is_found() -> None:
+@pytest.mark.parametrize("tokens", [64, 256])
+def test_a_frame_that_computes_something_else_is_found(tokens: int) -> None:
     """The control: one shifted position in what comes back, and the doctor must not call it healthy."""
-    report = examine(tiny_model(), byte_tokenizer(), tokens=256)
+    report = examine(tiny_model(), byte_tokenizer(), tokens=tokens)
     assert not report.healthy
-    assert {check.verdict for check in report.checks if check.name != "frame"} >= {"wrong"}
+    wrong = {check.name.split()[0] for check in report.checks if check.verdict == "wrong"}
+    assert wrong == {"archive", "moved"}
+
+
+def test_layers_without_rotation_are_listed() -> None:
+    report = examine(tiny_model("smollm3", "default"), byte_tokenizer(), tokens=64)
+    assert sum(report.layers.values()) == 3
+    assert report.layers["full_attention, no RoPE"] >= 1
 
 
 @pytest.mark.usefixtures("displaced")

@@ -6,13 +6,15 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from everlong import encoding
 from everlong.data import shipped_books
-from everlong.encoding import decode_text, encode, encode_with_places
+from everlong.encoding import TextEncoder, decode_text, encode, encode_with_places
 from tiny_models import byte_tokenizer
 
 BOOK = shipped_books()[0].text[:60_000]
@@ -112,6 +114,36 @@ def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
 def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], window: int) -> None:
     text = "".join(pieces)
     assert in_windows(tokenizer, text, window) == whole(tokenizer, text)
+
+
+@given(cuts=st.lists(st.integers(0, 60_000), max_size=40), letter=st.integers(0, 60_000))
+@settings(max_examples=25, deadline=None)
+def test_a_text_in_pieces_has_the_tokens_of_the_whole(tokenizer: Any, cuts: list[int], letter: int) -> None:
+    places = sorted({0, *cuts, *range(letter, min(letter + 200, 60_000)), 60_000})
+    encoder = TextEncoder(tokenizer)
+    ids = [encoder.add(BOOK[first:last]) for first, last in itertools.pairwise(places)]
+    ids.append(encoder.end())
+    assert torch.cat(ids).tolist() == tokenizer(BOOK, add_special_tokens=False)["input_ids"]
+    # The next text begins anew.
+    assert torch.cat([encoder.add("a word"), encoder.end()]).tolist() == encode(tokenizer, "a word").tolist()
+
+
+def test_pieces_are_tokenized_as_they_come() -> None:
+    """A source without an end is read all the same, and no more of it waits than the windows need."""
+    encoder, tokenizer = TextEncoder(_byte_level()), _byte_level()
+    given, text = [], ""
+    for first in range(0, 60_000, 500):
+        text += BOOK[first : first + 500]
+        given += encoder.add(BOOK[first : first + 500]).tolist()
+        assert len(text) - len(decode_text(tokenizer, given)) < 2 * (encoding.WINDOW + encoding.OVERLAP)
+    assert len(given) > 10_000
+
+
+def test_a_tokenizer_without_places_has_the_pieces_at_the_end() -> None:
+    encoder = TextEncoder(transformers.ByT5Tokenizer())
+    text = "Stra\u00dfe \u4e2d"
+    ids = torch.cat([*(encoder.add(letter) for letter in text), encoder.end()]).tolist()
+    assert ids == list(transformers.ByT5Tokenizer()(text, add_special_tokens=False)["input_ids"])
 
 
 def test_spaces_stay_as_they_were_read() -> None:

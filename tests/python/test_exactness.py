@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def test_one_token_a_forward_is_the_plain_forward(kind: str, rope: str) -> None:
         logits = mm.frame.extend(ids, "read", logits=True)
         assert mm.frame.served.first_position == 0
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_attention_implementations_over_what_came_back(
+    kind: str, rope: str, implementation: str, tmp_path: Path
+) -> None:
+    model = tiny_model(kind, rope)
+    if implementation == "sdpa" and not model._supports_sdpa:
+        return
+    model.set_attn_implementation(implementation)
+    logits, ids = restored_logits(model, tmp_path / "m")
+    assert (logits - plain_logits(model, ids)[-40:]).abs().max() <= TOLERANCE
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -260,8 +274,21 @@ def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str
         assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= 1000
 
 
+def test_keys_in_16_bits_that_would_be_turned_often_warn() -> None:
+    config = dataclasses.replace(SMALL, rolling_tokens=320, evict_tokens=20)
+    for dtype, evict, expected in [(torch.bfloat16, 19, 1), (torch.bfloat16, 20, 0), (torch.float32, 1, 0)]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            settings = dataclasses.replace(config, evict_tokens=evict)
+            model = tiny_model()
+            for parameter in model.parameters():  # its rotary frequencies stay as they are
+                parameter.data = parameter.data.to(dtype)
+            everlong.MemoryModel(model, byte_tokenizer(), config=settings).close()
+        assert sum("turns the keys" in str(warning.message) for warning in told) == expected
+
+
 @pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
-def test_flex_attention(kind: str, rope: str) -> None:
+def test_flex_attention(kind: str, rope: str, tmp_path: Path) -> None:
     """Its masks over the frame, without the compiler, which would take minutes here; it computes the same."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     config = dataclasses.replace(SMALL, frame_tokens=512, recalled_tokens=64)  # a longrope model's short factors
@@ -281,6 +308,9 @@ def test_flex_attention(kind: str, rope: str) -> None:
             logits = mm.frame.extend(ids, "read", logits=True)
             mm.read(random_text(600, seed=2))
             assert mm.generate(random_text(20, seed=3), max_new_tokens=3).tokens == 3
+        if rope != "longrope":  # whose factors change in a frame that holds all
+            restored, whole = restored_logits(model, tmp_path / "m")
+            assert (restored - plain_logits(model, whole)[-40:]).abs().max() <= TOLERANCE
     assert (logits - expected).abs().max() <= TOLERANCE
 
 

@@ -194,8 +194,11 @@ def test_recent_policy_brings_back_the_newest_blocks() -> None:
         answer = mm.generate("abc", max_new_tokens=70)
         restored = [event for event in mm.frame.os.trace() if event["what"] == "restore"]
         gone = [block for block in mm.memory.blocks() if block.span[1] <= mm.frame.os.rolling[0]]
-        assert answer.recalled == ()
         assert len(restored) == 2
+        cited = {block for event in restored for block in event["blocks"]}
+        assert [recall.block_id for recall in answer.recalled] == sorted(cited)
+        assert all(recall.text == mm.text(recall.block_id) for recall in answer.recalled)
+        assert {recall.found_by for recall in answer.recalled} == {("recent",)}
         assert set(restored[-1]["blocks"]) <= {block.id for block in gone[-3:]}
         assert mm.frame.os.recalled_tokens > 0
 
@@ -749,3 +752,37 @@ def test_a_config_that_cannot_be_is_refused_as_one() -> None:
     for changes, message in (({"frame_tokens": 0}, "frame_tokens"), ({"recent_blocks": 0}, "recent_blocks is 0")):
         with pytest.raises(ValueError, match=message):
             everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=dataclasses.replace(TINY_MEMORY, **changes))
+
+
+def test_what_comes_back_during_an_answer_is_cited_behind_what_was_there_when_it_began() -> None:
+    config = dataclasses.replace(SMALL, policy=("prompt", "recent"), recent_every=32, recent_blocks=2)
+    text = random_text(2000)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(text)
+        answer = mm.generate(text[200:230], max_new_tokens=70)
+        restored = [event["blocks"] for event in mm.frame.os.trace() if event["what"] == "restore"]
+        found = [recall for recall in answer.recalled if recall.found_by != ("recent",)]
+        newest = [recall for recall in answer.recalled if recall.found_by == ("recent",)]
+        assert answer.recalled == (*found, *newest)
+        assert found[0].block_id in restored[0]
+        assert {recall.block_id for recall in newest} == {block for blocks in restored[1:] for block in blocks}
+
+
+def test_a_question_is_read_once_while_nothing_has_left_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))  # by the question's queries, too
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(100))
+        forwards: list[int] = []
+        compute = mm.frame._compute
+
+        def counting(chunk, **how):
+            forwards.append(len(chunk))
+            return compute(chunk, **how)
+
+        monkeypatch.setattr(mm.frame, "_compute", counting)
+        mm.generate("what follows?", max_new_tokens=2)
+        assert forwards == [13, 1, 1]
+        mm.read(random_text(2000, seed=1))
+        forwards.clear()
+        mm.generate("what follows?", max_new_tokens=2)
+        assert forwards.count(13) == 2

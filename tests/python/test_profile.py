@@ -68,6 +68,33 @@ def test_damaged_file_is_passed_over(cache: Path, text: str) -> None:
     assert load() is None
 
 
+def test_heads_that_the_model_does_not_have_are_passed_over_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(profiles, "FEWEST_PAGES", 64)
+    text = "".join(random_text(64, seed=i) for i in range(80))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text)
+        mm.recall(text[1000:1030])
+        found = mm.profile
+        prints = mm.searcher.prints
+    assert found is not None
+    for heads in [((99, 0, 0), *found.heads[1:]), ((0, 0, 1), *found.heads[1:]), ((-1, 0, 0), *found.heads[1:])]:
+        profiles.save_model_profile(prints, dataclasses.replace(found, heads=heads))
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+            assert mm.profile is None
+            assert profiles.load_profile(mm.memory.core) is None
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text)
+        profiles.keep_profile(mm.memory.core, dataclasses.replace(found, heads=((99, 0, 0),)))
+    (file,) = (cache / "profiles").iterdir()
+    file.unlink()
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        assert mm.profile is None
+        mm.recall(text[1000:1030])
+        assert mm.profile == found
+
+
 def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(profiles, "FEWEST_PAGES", 64)
     text = "".join(random_text(64, seed=i) for i in range(80))
