@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from everlong import MemoryModel, demo
+from everlong.cli.app import app
 from everlong.data import Book, TooFewTokensError, shipped_books
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, summarise
 from everlong.machine import processor
@@ -147,7 +149,9 @@ def test_too_few_books_are_read_again_under_other_names(
         assert {book.text for book in books} == {book.text for book in books[:once]}
 
 
-def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+@pytest.fixture(name="loaded")
+def a_tiny_demo(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Six facts in 6,000 tokens for a tiny model; how it was loaded."""
     loaded: list[dict[str, object]] = []
 
     def load(name: str, **how: object) -> tuple[object, object]:
@@ -159,6 +163,18 @@ def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(demo, "FEWEST_TOKENS", 6_000)
     monkeypatch.setattr(demo, "_TRIAL_TOKENS", 512)
     monkeypatch.setattr(demo, "_TIMED_TOKENS", 256)
+    return loaded
+
+
+def test_the_demo_prints_json_and_nothing_else(loaded: list[dict[str, object]], tmp_path: pathlib.Path) -> None:
+    arguments = ["demo", "--minutes", "0", "--out", str(tmp_path), "--dtype", "float32", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert len(loaded) == 1
+    assert json.loads(result.stdout) == json.loads((tmp_path / "report.json").read_text())
+
+
+def test_the_whole_demo_on_a_tiny_model(loaded: list[dict[str, object]], tmp_path: pathlib.Path) -> None:
     console = Console(file=io.StringIO(), record=True, width=120)
     out = tmp_path / "demo"
     with MemoryModel(tiny_model(), byte_tokenizer(), out / "books.everlong") as mm:
@@ -170,6 +186,11 @@ def test_the_whole_demo_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "less would prove little" in text
     for expected in ("gold text alone", "window alone", "group recalled", demo.FREE_QUESTION, processor()):
         assert expected in text
+    _, answer, *citations = text.partition(demo.FREE_QUESTION)[2].split("\n")
+    assert answer.startswith("A: ")
+    cited = [line for line in citations if ", score " in line]
+    assert cited
+    assert all(any(book.name in line for book in shipped_books()) for line in cited)
     assert abs(report.tokens - 6_000) < 2_000
     assert len(report.at_longest()) == 6
     assert (out / "heatmap.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,6 +1,7 @@
 """Perplexity by policy: the full-attention reference, and a whole run on a tiny model."""
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
 from everlong import UnsupportedModelError
+from everlong.cli.app import app
 from everlong.data import books_in
 from everlong.eval import ppl
 from everlong.eval.by_position import BIN_TOKENS, means_by_position
@@ -81,6 +84,25 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     )
     assert json.loads(json.dumps(one.to_dict(), allow_nan=False))["codec_loss"]["stderr"] is None
     print_ppl(one, console)
+
+
+def test_the_command_prints_json_and_nothing_else(
+    corpus: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_model().save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    short = functools.partial(PplConfig, places_per_book=1, prefix_tokens=1_000, between_tokens=300, scored_tokens=150)
+    monkeypatch.setattr(ppl, "PplConfig", short)
+    settings = [
+        f"--set={name}={getattr(MEMORY, name)}"
+        for name in ("frame_tokens", "recalled_tokens", "rolling_tokens", "evict_tokens", "block_tokens", "codec")
+    ]
+    arguments = ["eval", "ppl", "--model", str(tmp_path / "model"), "--places", "1", "--corpus", str(corpus)]
+    result = CliRunner().invoke(app, [*arguments, *settings, "--set=index=lexical", "--dtype", "float32", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert [place["source"] for place in report["places"]] in (["book-0"], ["book-1"])
+    assert {*POLICIES, "full"} <= set(report)
 
 
 def test_losses_by_position_are_means_over_places_of_what_all_of_them_fill() -> None:
