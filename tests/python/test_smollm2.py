@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import everlong
@@ -33,3 +35,22 @@ def test_a_text_that_the_frame_does_not_hold_is_read_and_answered_from(tmp_path:
         prompt = build_prompt(mm.tokenizer, QUESTION)
         assert mm.tokenizer.decode(prompt.ids) == whole[whole.index("An answer.") + len("An answer.") :]
         assert mm.tokenizer.decode(prompt.ids[prompt.question]) == QUESTION
+
+
+def test_the_two_commands_of_the_readme_in_an_empty_folder(tmp_path: Path) -> None:
+    text = shipped_books()[0].text
+    (tmp_path / "notes.txt").write_text(f"{text[:4_000]}\n\n{FACT}\n\n{text[4_000:12_000]}", encoding="utf-8")
+    everlong = [sys.executable, "-m", "everlong"]
+    for arguments in (["read", "notes.txt"], ["ask", QUESTION]):
+        done = subprocess.run(
+            [*everlong, *arguments, "--memory", "notes.everlong"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    answer, *citations = done.stdout.split("\n\n[notes, tokens ")
+    assert "48213" in answer
+    assert FACT in citations[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "notes.everlong"}
