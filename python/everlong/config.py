@@ -122,6 +122,10 @@ class MemoryConfig:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        for name in _TYPES:
+            value, most = getattr(self, name), _MOST_BYTES if name.endswith("_bytes") else _MOST_TOKENS
+            if isinstance(value, int) and value > most:
+                raise ValueError(f"{name} is {value}, expected at most {most:,}")
 
     @classmethod
     def fitting(cls, window: int) -> MemoryConfig:
@@ -246,6 +250,7 @@ _LEAST = {
     "retrieval_heads": 1,
     "heads_device_bytes": 0,
 }
+_MOST_TOKENS, _MOST_BYTES = (1 << 31) - 1, (1 << 63) - 1  # as the core counts them
 _TYPES = typing.get_type_hints(MemoryConfig)
 
 

@@ -57,7 +57,8 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
     if given is None or any(config is not None and config.cache_implementation for config in configs):
         generation["cache_implementation"] = None
     stop_strings = _stop_strings(model, generation)
-    if stop_strings:  # transformers would ask for the tokenizer, and hands it on to its own modes alone
+    if stop_strings or "stop_strings" in generation:
+        # transformers would ask for the tokenizer, of no strings too, and hands it on to its own modes alone
         generation["stop_strings"] = None
     prepared: list[Decoding] = []
 

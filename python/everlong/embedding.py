@@ -102,54 +102,71 @@ class PageEmbedder:
     """Gives the pages of a memory their vectors, in a thread of its own, off the reading path.
 
     `archived` tells it that there are new pages; `settle` waits until all have vectors. What a block lacks is found by
-    asking the memory, so nothing is lost when a process dies.
+    asking the memory, so nothing is lost when a process dies. The thread ends with `close`, and with whoever forgot to
+    call it: when nothing refers to this any more, or the interpreter ends.
     """
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, graph: bool = False) -> None:
+        self._encoder = encoder
+        dimension = self.query("").shape[0]
+        core.set_page_vectors(encoder_name(encoder), dimension, graph)
+        self._worker = _Worker(core, tokenizer, encoder)
+        self._closed = weakref.finalize(self, self._worker.close)
+        self.archived()
+
+    def archived(self) -> None:
+        """There are new pages."""
+        self._worker.archived()
+
+    def settle(self) -> None:
+        """Return once every page that is archived now has its vectors; raises what went wrong, once."""
+        self._worker.settle()
+
+    def query(self, question: str) -> npt.NDArray[np.float32]:
+        """The vector [D] of a question."""
+        vector: npt.NDArray[np.float32] = _encode(self._encoder, [question])[0]
+        return vector
+
+    def close(self) -> None:
+        """End the thread; pages without vectors get them when the memory is opened next. Twice does nothing."""
+        self._closed()
+
+
+class _Worker:
+    """The thread of a PageEmbedder, which it does not know."""
+
+    def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder) -> None:
         self._core = core
         # A fast tokenizer is not made for two threads.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._encoder = encoder
         self._changed = threading.Condition()
         self._wanted = 0  # how often there was something new
-        self._done = 0  # up to which of those everything has vectors
+        self._done = 0  # up to which of those everything was tried
         self._closed = False
-        self._failed: BaseException | None = None
-        dimension = self._query_of("").shape[0]
-        core.set_page_vectors(encoder_name(encoder), dimension, graph)
+        self._failed: BaseException | None = None  # the last of these
         self._thread = threading.Thread(target=self._run, name="everlong page vectors", daemon=True)
         self._thread.start()
-        self.archived()
 
     def archived(self) -> None:
-        """There are new pages."""
         with self._changed:
             self._wanted += 1
             self._changed.notify_all()
 
     def settle(self) -> None:
-        """Return once every page that is archived now has its vectors; raises what went wrong in the thread."""
         self.archived()
         with self._changed:
             wanted = self._wanted
-            self._changed.wait_for(lambda: self._done >= wanted or self._failed is not None or self._closed)
-            if self._failed is not None:
-                raise EverlongError(f"pages could not be encoded: {self._failed}") from self._failed
-
-    def query(self, question: str) -> npt.NDArray[np.float32]:
-        """The vector [D] of a question."""
-        return self._query_of(question)
+            self._changed.wait_for(lambda: self._done >= wanted or self._closed)
+            failed, self._failed = self._failed, None
+        if failed is not None:
+            raise EverlongError(f"pages could not be encoded: {failed}") from failed
 
     def close(self) -> None:
-        """End the thread; pages without vectors get them when the memory is opened next. Twice does nothing."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
-
-    def _query_of(self, question: str) -> npt.NDArray[np.float32]:
-        vector: npt.NDArray[np.float32] = _encode(self._encoder, [question])[0]
-        return vector
 
     def _run(self) -> None:
         while True:
@@ -158,16 +175,14 @@ class PageEmbedder:
                 wanted = self._wanted
                 if self._closed:
                     return
+            failed: BaseException | None = None
             try:
                 if not self._encode_missing():
                     return
-            except BaseException as error:  # handed to whoever waits, as that the memory was closed
-                with self._changed:
-                    self._failed = error
-                    self._changed.notify_all()
-                return
+            except BaseException as error:  # told to whoever waits; what is archived next is another attempt
+                failed = error
             with self._changed:
-                self._done = wanted
+                self._done, self._failed = wanted, failed
                 self._changed.notify_all()
 
     def _encode_missing(self) -> bool:

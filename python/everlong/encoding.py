@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import re
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
+_TAKEN_AT_ONCE = 1 << 16  # characters of a long piece: what waits is copied for every window
 _AGREED = 64  # tokens that two windows must have in common, one after the other
 
 # id, first character and the one behind its last, of every token [n, 3]
@@ -98,23 +101,23 @@ class _Windows:
         self._length = 0  # of both
         self._tokens: Tokens | None = None  # of the current window
         self._taken = 0  # of these, what the window before gave
-        self._meets = True  # False: the next window had nothing in common with this one
+        self._size = self._window + self._overlap  # of the current window, in characters
 
     def add(self, piece: str) -> Tokens:
-        self._waiting.append(piece)
-        self._length += len(piece)
-        found = []
-        # The next window begins within the overlap, and must lie in the text as a whole.
-        while self._meets and self._length >= 2 * (self._window + self._overlap):
-            found.append(self._step())
-        return np.concatenate([_NO_TOKENS, *found])
+        found = [_NO_TOKENS]
+        for first in range(0, len(piece), _TAKEN_AT_ONCE):
+            self._waiting.append(piece[first : first + _TAKEN_AT_ONCE])
+            self._length += len(self._waiting[-1])
+            # The next window begins within the overlap, and must lie in the text as a whole.
+            while self._length >= self._size + self._window + self._overlap:
+                found.append(self._step())
+        return np.concatenate(found)
 
     def end(self) -> Tokens:
         found = []
-        while self._meets and self._length > self._window + self._overlap:
+        while self._length > self._size:
             found.append(self._step())
-        # What looks further than the overlap (a letter repeated without end, say) is tokenized with all behind it.
-        if self._tokens is None or not self._meets:
+        if self._tokens is None:
             self._gather()
             self._tokens = self._encode(self._text, self._begin)
         found.append(self._tokens[self._taken :])
@@ -124,19 +127,22 @@ class _Windows:
     def _step(self) -> Tokens:
         """The current window's tokens up to where the next one takes over."""
         self._gather()
-        end = self._window + self._overlap
+        end = self._size
         if self._tokens is None:
             self._tokens = self._encode(self._text[:end], self._begin)
         behind = _start_of_word(self._text, end - self._overlap, end)
-        following = self._encode(self._text[behind : behind + end], self._begin + behind)
+        size = self._window + self._overlap
+        following = self._encode(self._text[behind : behind + size], self._begin + behind)
         meeting = _meeting(self._tokens, following, self._taken)
         if meeting is None:
-            self._meets = False
+            # What looks further than the overlap (a letter repeated without end, say) is tokenized with more behind it.
+            self._size = min(2 * self._size, self._length)
+            self._tokens = self._encode(self._text[: self._size], self._begin)
             return _NO_TOKENS
         mine, theirs = meeting
         settled = self._tokens[self._taken : mine]
         self._text, self._begin, self._length = self._text[behind:], self._begin + behind, self._length - behind
-        self._tokens, self._taken = following, theirs
+        self._tokens, self._taken, self._size = following, theirs, size
         return settled
 
     def _gather(self) -> None:
@@ -157,17 +163,28 @@ class _Windows:
 _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
-def _literal(tokenizer: Any, text: str) -> Any:
-    """The tokenizer itself, or one that sees no special token in the text, where that spells one."""
-    if getattr(tokenizer, "split_special_tokens", False):
-        return tokenizer
+def spells_special_token(tokenizer: Any, text: str) -> bool:
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
-    if not re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text):
+    return re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text) is not None
+
+
+def _literal(tokenizer: Any, text: str) -> Any:
+    """The tokenizer itself, or one that sees no special token in the text, where that spells one."""
+    if getattr(tokenizer, "split_special_tokens", False) or not spells_special_token(tokenizer, text):
         return tokenizer
-    literal = copy.deepcopy(tokenizer)  # other threads may be at work with the one that is given
-    literal.split_special_tokens = True
+    # A copy, as other threads may be at work with the one that is given; it costs a tenth of a second, and is kept.
+    with _copying:
+        words, literal = _literals.get(tokenizer, (0, None))
+        if literal is None or words != len(tokenizer):
+            literal = copy.deepcopy(tokenizer)
+            literal.split_special_tokens = True
+            _literals[tokenizer] = len(tokenizer), literal
     return literal
+
+
+_literals: weakref.WeakKeyDictionary[Any, tuple[int, Any]] = weakref.WeakKeyDictionary()  # of so many words, the copy
+_copying = threading.Lock()
 
 
 def _start_of_word(text: str, first: int, last: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -67,6 +68,7 @@ class KvFrame(Frame):
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[_Zone, SlotSnapshot] | None = None
         self._phase = PhaseTap(served)
+        weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
         try:
             self._resume()
         except BaseException:

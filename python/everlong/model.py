@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import pathlib
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, Concatenate, Literal, ParamSpec, TextIO, TypeVar
 
 import torch
 
@@ -23,6 +25,7 @@ from everlong.encoding import TextEncoder, decode_text, encode
 from everlong.errors import (
     ClosedError,
     EverlongError,
+    MemoryBusyError,
     MemoryNotFoundError,
     ModelMismatchError,
     ReadOnlyMemoryError,
@@ -46,6 +49,9 @@ from everlong.where import EVERYWHERE, Where, names_of, require_where
 
 Signal = Literal["summarize", "retrieve"]
 
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
 
 @dataclasses.dataclass(frozen=True)
 class ReadReport:
@@ -68,8 +74,23 @@ class Answer:
     recalled: tuple[Recall, ...]
 
 
+def _one_at_a_time(
+    method: Callable[Concatenate[MemoryModel, _Given], _Made],
+) -> Callable[Concatenate[MemoryModel, _Given], _Made]:
+    """A method that needs the frame for itself."""
+
+    @functools.wraps(method)
+    def alone(self: MemoryModel, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
+        with self._alone():
+            return method(self, *given, **named)
+
+    return alone
+
+
 class MemoryModel:
-    """One stream of text, its frame and its memory. Not thread-safe; a context manager that closes its memory.
+    """One stream of text, its frame and its memory. A context manager that closes its memory.
+
+    One call at a time: another one, from whatever thread, raises MemoryBusyError.
 
     `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
     existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
@@ -126,6 +147,7 @@ class MemoryModel:
         self._last_recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
         self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
+        self._at_work = threading.Lock()  # held by the call that has the frame
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
 
@@ -165,6 +187,7 @@ class MemoryModel:
 
     # --- reading
 
+    @_one_at_a_time
     def read(
         self,
         text: str | pathlib.Path | TextIO | Iterable[str],
@@ -190,7 +213,6 @@ class MemoryModel:
         archived before stays, the block that was refused is not in the memory; and ReadOnlyMemoryError. However a
         reading ends, what is archived of it bears its name.
         """
-        self._ready()
         if self.memory.core.read_only:
             raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
         pieces, name = pieces_of(text)
@@ -206,7 +228,7 @@ class MemoryModel:
         self._said = []
         try:
             with interrupts_between_steps() as step:
-                tokens, resumed = self._read_pieces(pieces, source, step, special_tokens, progress=progress)
+                tokens = self._read_pieces(pieces, source, step, special_tokens, progress=progress)
             self.frame.end_of_text()
             finished = True
         except BaseException:
@@ -217,31 +239,31 @@ class MemoryModel:
             self.frame.source, self.frame.tags = "", ()
             self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
-        return ReadReport(tokens, self.frame.archived_blocks - blocks, time.monotonic() - started, resumed)
+        seconds = time.monotonic() - started
+        return ReadReport(tokens, self.frame.archived_blocks - blocks, seconds, self._readings.resumed)
 
     def _read_pieces(
         self, pieces: Iterable[str], label: str, step: Callable[[], None], special_tokens: bool, *, progress: bool
-    ) -> tuple[int, int]:
-        """Read them in chunks as one text; how many of their tokens were read, and how many the memory had."""
-        tokens = resumed = 0
+    ) -> int:
+        """Read them in chunks as one text, but for what the memory has; how many tokens were read."""
+        tokens = 0
         size = self.frame.config.chunk_tokens
 
         def chunks() -> Generator[torch.Tensor]:
-            nonlocal tokens, resumed
+            nonlocal tokens
             waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
 
-            def unknown(ids: torch.Tensor) -> torch.Tensor:
-                nonlocal tokens, resumed
-                again = self._readings.known(ids)
-                resumed += again
-                tokens += len(ids) - again
-                return torch.cat([waiting, ids[again:]])
+            def unread(ids: torch.Tensor) -> torch.Tensor:
+                nonlocal tokens
+                new = self._readings.unread(ids)
+                tokens += len(new)
+                return torch.cat([waiting, new])
 
             encoder = TextEncoder(self.tokenizer, special_tokens=special_tokens)
             try:
                 for piece in pieces:
                     require_unicode(piece)
-                    waiting = unknown(encoder.add(piece))
+                    waiting = unread(encoder.add(piece))
                     whole = len(waiting) // size * size
                     full, waiting = waiting[:whole], waiting[whole:]
                     yield full
@@ -249,9 +271,9 @@ class MemoryModel:
             except GeneratorExit:  # a chunk failed: what waits behind it has no place
                 raise
             except BaseException:  # the pieces end here, and what came of them is kept
-                yield unknown(encoder.end())
+                yield unread(encoder.end())
                 raise
-            yield unknown(encoder.end())
+            yield unread(encoder.end())
 
         with (
             track_tokens(label or "reading", enabled=progress) as advance,
@@ -266,7 +288,7 @@ class MemoryModel:
             for ids in read:
                 if len(ids) > 0:
                     self.frame.extend(ids, "read", progress=after_chunk)
-        return tokens, resumed
+        return tokens
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
@@ -302,8 +324,7 @@ class MemoryModel:
         Raises ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling;
         as `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
         """
-        with _told_the_end(streamer):
-            self._ready()
+        with _told_the_end(streamer), self._alone():
             require_where(where)
             prompt = self._prompt(question, chat, chat_template_kwargs)
             answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
@@ -331,12 +352,14 @@ class MemoryModel:
         begins (but for `signal`), as if it had been closed. What was said of it by then stays said, but for the newest
         token, which enters the window when the next one is asked for.
         """
-        self._check_open()
-        require_where(where)
+        with contextlib.ExitStack() as refused:
+            refused.enter_context(_told_the_end(streamer))
+            self._check_open()
+            require_where(where)
+            refused.pop_all()
 
         def pieces() -> Generator[str]:
-            with _told_the_end(streamer):
-                self._ready()
+            with _told_the_end(streamer), self._alone():
                 self._streamed = itself
                 prompt = self._prompt(question, chat, chat_template_kwargs)
                 answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
@@ -376,6 +399,7 @@ class MemoryModel:
         """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
         return self._last_recalled
 
+    @_one_at_a_time
     def recall(
         self,
         question: str,
@@ -385,7 +409,6 @@ class MemoryModel:
         where: Where = EVERYWHERE,
     ) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
-        self._ready()
         require_where(where)
         prompt = self._prompt(question, chat, chat_template_kwargs)
         with self.frame.branch():
@@ -511,16 +534,17 @@ class MemoryModel:
         """
         return self.searcher.profile
 
+    @_one_at_a_time
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
         """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too.
 
         EverlongError in a memory of text alone: it has no keys.
         """
-        self._ready()
         return self.searcher.calibrate(seed=seed)
 
     # --- perplexity
 
+    @_one_at_a_time
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """How well the text is predicted after all that was read. Nothing is written.
 
@@ -528,7 +552,6 @@ class MemoryModel:
         blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find, "window"
         nothing; None as configured.
         """
-        self._ready()
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.policies)
         return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
@@ -584,10 +607,23 @@ class MemoryModel:
         if self._closed:
             raise ClosedError("this MemoryModel was closed")
 
-    def _ready(self) -> None:
-        """Before a call that needs the frame as the one at work."""
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, a call that needs the frame; MemoryBusyError while another is at work."""
         self._check_open()
         self._end_streamed()
+        if not self._at_work.acquire(blocking=False):
+            raise MemoryBusyError(
+                "another call of this MemoryModel is at work, in another thread, or below this one, which comes from "
+                "its streamer or logits processor: one at a time"
+            )
+        try:
+            self._require_ready()
+            yield
+        finally:
+            self._at_work.release()
+
+    def _require_ready(self) -> None:
         self.frame.require_whole()
         require_plain(self.model)
         if adapters_at_work(self.model) != self._adapters:

@@ -40,6 +40,8 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
+        if isinstance(questions, str):
+            raise TypeError("questions is a str: several are a list of them, one is question=")
         # Only what was given: a call's parameters are laid over those of the pipeline's construction.
         if question is None and questions is None:
             return {}, given, {}

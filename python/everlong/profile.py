@@ -94,7 +94,10 @@ def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
     """
     if profile.pages < FEWEST_PAGES:
         return
-    file = _file(prints)
+    try:
+        file = _file(prints)
+    except OSError:
+        return
     written = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -125,4 +128,8 @@ def _cache_folder() -> pathlib.Path:
     named = os.environ.get("EVERLONG_CACHE")
     if named:
         return pathlib.Path(named)
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "everlong"
+    try:
+        home = pathlib.Path.home()
+    except RuntimeError as error:  # neither HOME nor an entry for the user, as in some containers
+        raise FileNotFoundError(str(error)) from error
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "everlong"

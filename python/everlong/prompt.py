@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from everlong.encoding import encode, spells_special_token
+
 _EARLIER_ANSWER, _ANY_QUESTION = "(earlier answer)", "(question)"
 
 
@@ -69,7 +71,8 @@ def build_prompt(
     `chat_template_kwargs` are the template's own variables, such as `enable_thinking`.
 
     The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
-    message in between would cut the question off from that (measured: a small model then answers from itself).
+    message in between would cut the question off from that (measured: a small model then answers from itself). What
+    spells a special token in the question is text: a page that is pasted into it ends no turn.
     """
     if not isinstance(question, str):
         raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
@@ -82,18 +85,33 @@ def build_prompt(
         text = _as_later_turn(tokenizer, question, variables)
         # The template's own words may be those of the question: it is looked for behind what stands before it.
         before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION, variables).find(_ANY_QUESTION))
+    # A template may trim the question; its stripped form is what can be found again.
+    core = question.strip()
+    start = text.find(core, before)
+    end = start + len(core)
+    if start >= 0 and spells_special_token(tokenizer, core):  # the template's own are tokens, the question's are text
+        parts = [
+            encode(tokenizer, text[:start], special_tokens=True),
+            encode(tokenizer, core),
+            encode(tokenizer, text[end:], special_tokens=True),
+        ]
+        return Prompt(torch.cat(parts), slice(len(parts[0]), len(parts[0]) + len(parts[1])))
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), slice(0, len(ids)))
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    # A template may trim the question; its stripped form is what can be found again.
-    core = question.strip()
-    start = text.find(core, before)
-    end = start + len(core)
     inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start and last > first]
     span = slice(inside[0], inside[-1] + 1) if start >= 0 and inside else slice(0, len(ids))
     return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), span)
+
+
+def quoting_prompt(tokenizer: Any, quote: str) -> Prompt:
+    """A quote as a question, whoever asks: as a turn, or as it is where the chat template does not take it."""
+    try:
+        return build_prompt(tokenizer, quote)
+    except Exception:  # a template's own errors are Jinja's, of any kind
+        return build_prompt(tokenizer, quote, chat=False)
 
 
 def _as_later_turn(tokenizer: Any, question: str, variables: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from everlong import _core
 
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where everlong noted the one unfinished source of a memory before it knew of jobs
+_NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
 _MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
 # Spans of the stream, [first, end) each; the last one without an end while its text is being read.
@@ -39,6 +40,10 @@ class Readings:
         self._job: _Job | None = None  # the one at work
         self._known: dict[str, torch.Tensor] = {}  # what it had read when it began again, by source, less what was met
         self._source = ""
+        # Earlier readings that the text at work may go on with, and the ids that each has under its name.
+        self._candidates: list[tuple[_Job, torch.Tensor]] = []
+        self._met = _NOTHING  # ids of the text that all candidates have
+        self.resumed = 0  # ids of the newest text that an earlier reading had
         open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
         for job in open_jobs:  # the process died while it read; nothing came behind that
             job[-1].append(core.stream_end(stream))
@@ -51,32 +56,47 @@ class Readings:
         if self._job is None:
             self._job = []
             self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
-        if source not in self._known:
-            held = ((job, self._held(job, source)) for job in self._jobs)
-            nothing = (self._job, torch.zeros(0, dtype=torch.int64, device="cpu"))
-            earlier, self._known[source] = next((one for one in held if len(one[1]) > 0), nothing)
-            if earlier is not self._job:  # it goes on as a part of this one
-                self._job[:] = sorted([*earlier, *self._job])
-                self._jobs = [job for job in self._jobs if job is not earlier]
-        self._source = source
+        self._source, self.resumed, self._met = source, 0, _NOTHING
+        if source in self._known:
+            self._candidates = [(self._job, self._known[source])]
+        else:
+            self._candidates = [(job, self._held(job, source)) for job in self._jobs]
+        self._candidates = [candidate for candidate in self._candidates if len(candidate[1]) > 0]
+        self._known[source] = _NOTHING
         if self._job and self._job[-1][1:] in ([], [first]):
             del self._job[-1][1:]
         else:
             self._job.append([first])
         self._keep()
 
-    def known(self, ids: torch.Tensor) -> int:
-        """How many of the text's next ids [n] the memory has. What differs is new, and so is all behind it."""
-        known = self._known[self._source]
-        length = min(len(ids), len(known))
-        different = torch.nonzero(ids[:length] != known[:length])
-        same = length if len(different) == 0 else int(different[0])
-        self._known[self._source] = known[same:] if same == len(ids) else known[:0]
-        return same
+    def unread(self, ids: torch.Tensor) -> torch.Tensor:
+        """What is to be read now, when ids [n] come next in the text.
+
+        A text goes on with an earlier reading that it has all of. Until that is certain nothing is read of it: if it
+        differs, it is another text, with its beginning.
+        """
+        if not self._candidates:
+            return ids
+        begin, self._met = len(self._met), torch.cat([self._met, ids])
+        end = len(self._met)
+        self._candidates = [
+            (job, held)
+            for job, held in self._candidates
+            if torch.equal(held[begin:end], self._met[begin : min(end, len(held))])
+        ]
+        if not self._candidates:
+            return self._met
+        if any(len(held) > end for _, held in self._candidates):
+            return _NOTHING
+        _, held = self._go_on_with_longest()
+        return self._met[len(held) :]
 
     def end(self, last: int, *, finished: bool, more: bool = False) -> None:
         """The text ends before token `last` of the stream: `finished` as a whole, with `more` of its job to come."""
         assert self._job is not None
+        if self._candidates:  # the text ends within what was read of it
+            _, held = self._go_on_with_longest()
+            self._known[self._source] = held[len(self._met) :]
         self._job[-1].append(last)
         if last <= self._job[-1][0]:
             self._job.pop()
@@ -85,6 +105,17 @@ class Readings:
         if not (finished and more):
             self._job, self._known = None, {}
         self._keep()
+
+    def _go_on_with_longest(self) -> tuple[_Job, torch.Tensor]:
+        """The earlier reading that the text is found to go on with becomes a part of this one."""
+        assert self._job is not None
+        earlier, held = max(self._candidates, key=lambda candidate: len(candidate[1]))
+        self._candidates = []
+        self.resumed = min(len(held), len(self._met))
+        if earlier is not self._job:
+            self._job[:] = sorted([*earlier, *self._job])
+            self._jobs = [job for job in self._jobs if job is not earlier]
+        return earlier, held
 
     def _held(self, job: _Job, source: str) -> torch.Tensor:
         """Token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""

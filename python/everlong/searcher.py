@@ -12,7 +12,7 @@ import torch
 from everlong import _core
 from everlong.attach import ServedModel
 from everlong.calibrate import calibrate
-from everlong.config import MemoryConfig
+from everlong.config import HeadsKeys, MemoryConfig
 from everlong.embedding import Encoder, PageEmbedder
 from everlong.encoding import decode_text
 from everlong.errors import EverlongError
@@ -27,7 +27,7 @@ from everlong.profile import (
     load_profile,
     save_model_profile,
 )
-from everlong.prompt import Prompt, build_prompt
+from everlong.prompt import Prompt, quoting_prompt
 from everlong.recall import Found, Recall, Tapped, query_layers, search, tap_question
 from everlong.where import EVERYWHERE, Where
 
@@ -47,7 +47,8 @@ class Searcher:
         self.config = config  # another one holds from the next question on
         self.prints = prints
         self._profile = self._fitting(load_profile(self._core))
-        self._searched_by: IndexProfile | None = None  # whose heads' keys the index holds
+        # Whose heads' keys the index holds, and how.
+        self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
         if "heads" in config.index:
             if self._profile is None:
                 self._use_earlier_profile()
@@ -78,7 +79,7 @@ class Searcher:
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
         page_query = None
-        if self.embedder is not None:
+        if self.embedder is not None and "embedding" in self.config.index:
             self.embedder.settle()
             page_query = self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
         return search(self._frame, tapped, self.config, where, page_query)
@@ -144,7 +145,7 @@ class Searcher:
             raise EverlongError("a memory of text alone has no keys that heads could search")
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
-            prompt = build_prompt(self._tokenizer, question)
+            prompt = quoting_prompt(self._tokenizer, question)
             ids = prompt.ids[prompt.question].numpy().astype(np.int32)
             return ids, tap_question(frame, prompt.ids, prompt.question, layers)
 
@@ -164,7 +165,7 @@ class Searcher:
         """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
         if "heads" not in self.config.index:
             return
-        if self._profile is not None and self._profile is not self._searched_by:
+        if self._profile is not None and self._searched_by != self._to_search_by(self._profile):
             self._search_by(self._profile)
         known = self._profile.pages if self._profile is not None else 0
         if known >= FEWEST_PAGES:
@@ -208,4 +209,7 @@ class Searcher:
             device=device.index if on_gpu else None,
             device_bytes=self.config.heads_device_bytes,
         )
-        self._searched_by = profile
+        self._searched_by = self._to_search_by(profile)
+
+    def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
+        return profile, self.config.heads_keys, self.config.heads_device_bytes

@@ -63,6 +63,25 @@ TEST_F(StoreFolder, AForgottenLastIdIsNotReusedAfterReopening) {
   EXPECT_EQ(AppendTo(*Open(), block.Draft()).value(), 2);
 }
 
+TEST_F(StoreFolder, AMemoryThatWasMadeWhereAnOpenOneWasRemovedIsLeftAlone) {
+  const TestBlock block(1, 20);
+  const auto removed = Create();
+  ASSERT_OK(AppendTo(*removed, block.Draft()).status());
+  std::filesystem::remove_all(folder_);
+  EXPECT_EQ(removed->Submit(block.Draft()).status().code(), StatusCode::kIoError);
+  {
+    const auto store = Create();
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
+    ASSERT_OK(store->SetAttribute("whose", "the new one's"));
+    EXPECT_EQ(removed->SetAttribute("whose", "the removed one's").code(), StatusCode::kIoError);
+    EXPECT_EQ(removed->PutFile("index", {}).code(), StatusCode::kIoError);
+    EXPECT_EQ(removed->Submit(block.Draft()).status().code(), StatusCode::kIoError);
+    EXPECT_EQ(removed->Forget(std::vector<int64_t>{1}).code(), StatusCode::kIoError);
+  }
+  EXPECT_EQ(Open()->manifest().attributes.at("whose"), "the new one's");
+  EXPECT_TRUE(Open()->Verify(false).value().damage.empty());
+}
+
 TEST_F(StoreFolder, FilesAreForTheOwnerAlone) {
   const mode_t before = ::umask(0);
   for (const char* ending : {"", "/", "/.", "//"}) {

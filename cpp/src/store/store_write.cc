@@ -26,8 +26,12 @@ Store::Store(Rooms rooms)
 }
 
 Status Store::CheckWritable() const {
-  if (!rooms_.read_only) return OkStatus();
-  return ReadOnlyError("memory '" + rooms_.folder->string() + "' was opened for reading");
+  if (rooms_.read_only) return ReadOnlyError("memory '" + rooms_.folder->string() + "' was opened for reading");
+  if (rooms_.lock && !rooms_.lock->IsStillIn(*rooms_.folder)) {
+    return IoError("the folder of memory '" + rooms_.folder->string() +
+                   "' was removed while it was open; what is there now is another's");
+  }
+  return OkStatus();
 }
 
 size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {

@@ -75,6 +75,8 @@ class WriterLock::Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
+  [[nodiscard]] bool IsAt(const std::filesystem::path& path) const { return IsStillAt(file_, path); }
+
  private:
   UniqueFd file_;
 };
@@ -111,6 +113,8 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
   EVERLONG_RETURN_IF_ERROR(WriteAt(file, path, 0, std::span(&text, 1)));
   return WriterLock(std::make_unique<Held>(std::move(file)));
 }
+
+bool WriterLock::IsStillIn(const std::filesystem::path& folder) const { return held_->IsAt(folder / kLockFile); }
 
 bool WriterLock::IsForeign(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;

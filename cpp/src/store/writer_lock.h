@@ -21,6 +21,8 @@ class WriterLock {
 
   // Never waits. kBusy names the owner.
   static Result<WriterLock> Acquire(const std::filesystem::path& folder);
+  // Whether the folder still has the file that was locked. If not, it was removed, or is another memory by now.
+  [[nodiscard]] bool IsStillIn(const std::filesystem::path& folder) const;
   // Whether `folder` holds a file of that name which no writer of a memory wrote.
   static bool IsForeign(const std::filesystem::path& folder);
 
