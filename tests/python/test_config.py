@@ -123,3 +123,11 @@ def test_plain_values_tell_encoders_apart() -> None:
 
     assert "salted" in written(1)
     assert written(1) == written(1) != written(2)
+
+
+def test_numbers_that_the_core_cannot_count_are_refused() -> None:
+    for setting in ("groups=1000000000000", "neighbours=2147483648", "frame_tokens=99999999999999999999"):
+        with pytest.raises(ValueError, match="expected at most 2,147,483,647"):
+            MemoryConfig().with_settings([setting])
+    with pytest.raises(ValueError, match="host_bytes is 99999999999999999999, expected at most"):
+        MemoryConfig(host_bytes=99999999999999999999)

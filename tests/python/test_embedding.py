@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -410,3 +413,63 @@ def test_an_encoder_of_two_memories_is_called_by_one_thread_at_a_time(kind) -> N
         for _ in range(5):
             config.to_dict()  # which asks the encoder for a vector
         assert one.recall("what?") == other.recall("what?") != ()
+
+
+class FailingForNow(CountingEncoder):
+    """Out of memory, say, as long as something else has it."""
+
+    failing = True
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        if len(sentences) > 1 and self.failing:
+            raise RuntimeError("out of memory")
+        return super().encode(sentences)
+
+
+def test_an_encoder_that_failed_is_asked_again() -> None:
+    encoder, text = FailingForNow(), random_text(1500)
+    with everlong.MemoryModel(
+        tiny_model(), byte_tokenizer(), config=dataclasses.replace(CONFIG, encoder=encoder)
+    ) as mm:
+        mm.read(text, source="book")
+        with pytest.raises(everlong.EverlongError, match="out of memory"):
+            mm.recall(text[300:340])
+        encoder.failing = False
+        check_ranking(mm, text[300:340], encoder)
+
+
+def test_an_embedder_that_nobody_closed_lets_its_memory_go(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config)
+    mm.read(random_text(1500))
+    threads = threading.active_count()
+    del mm
+    gc.collect()
+    assert threading.active_count() == threads - 1
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
+        assert mm.stream_tokens > 0
+
+
+@pytest.mark.parametrize("ends", ["", "raise SystemExit(3)"])
+def test_a_script_that_closes_nothing_ends_as_it_ends(ends: str) -> None:
+    script = f"""
+import everlong, time
+from test_embedding import CONFIG, CountingEncoder, random_text
+from tiny_models import byte_tokenizer, tiny_model
+import dataclasses
+import gc
+
+class Slow(CountingEncoder):
+    def encode(self, sentences):
+        time.sleep(0.05)
+        return super().encode(sentences)
+
+mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=dataclasses.replace(CONFIG, encoder=Slow()))
+mm.read(random_text(4000))
+{ends}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (3 if ends else 0), done.stderr
+    assert "terminate" not in done.stderr

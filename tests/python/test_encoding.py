@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -190,3 +191,29 @@ def test_windows_of_a_text_that_spells_special_tokens() -> None:
         tokenizer_object=tokenizer.backend_tokenizer, split_special_tokens=True
     )
     assert in_windows(tokenizer, WITH_SPECIAL_TOKENS) == whole(literal, WITH_SPECIAL_TOKENS)
+
+
+@pytest.mark.parametrize("stretch", [("-" * 200 + "\n") * 200, (" " * 300 + "\n") * 100, "a" * 30_000])
+def test_tokens_are_given_again_behind_what_looks_far(stretch: str) -> None:
+    tokenizer = _byte_level()
+    text = BOOK[:20_000] + stretch + BOOK
+    encoder = TextEncoder(tokenizer)
+    given = torch.cat([encoder.add(text[first : first + 1000]) for first in range(0, len(text), 1000)])
+    assert len(given) > 0.6 * len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert torch.cat([given, encoder.end()]).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_the_copy_that_sees_no_special_tokens_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, copies = byte_level_with_special_tokens(), []
+    whole = copy.deepcopy
+
+    def copied(thing: Any) -> Any:
+        copies.append(thing)
+        return whole(thing)
+
+    monkeypatch.setattr(encoding.copy, "deepcopy", copied)
+    for _ in range(5):
+        encode(tokenizer, "a</s>b")
+    assert copies == [tokenizer]
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<new>"]})
+    assert decode_text(tokenizer, encode(tokenizer, "a<new>b").tolist()) == "a<new>b"

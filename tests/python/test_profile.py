@@ -108,3 +108,39 @@ def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.Mon
         assert profiles.load_profile(mm.memory.core) == found
     with everlong.MemoryModel(tiny_model(seed=1), byte_tokenizer(), config=SMALL) as mm:
         assert mm.profile is None
+
+
+def test_calibration_asks_what_the_template_takes(tmp_path: Path) -> None:
+    """Whoever asks with `chat=False` or with variables of the template must not fail over the quotes of calibration."""
+    text = "".join(random_text(64, seed=i) for i in range(80))
+    for template in ("{{ messages[-1]['content'] }}", "{{ raise_exception('variable') }}"):
+        tokenizer = byte_tokenizer()
+        tokenizer.chat_template = template
+        with everlong.MemoryModel(tiny_model(), tokenizer, config=SMALL) as mm:
+            mm.read(text)
+            assert mm.generate(text[1000:1030], max_new_tokens=2, chat=False, remember=False).tokens == 2
+            assert mm.profile is not None
+
+
+def test_how_keys_are_kept_may_be_set_anew() -> None:
+    text = "".join(random_text(64, seed=i) for i in range(80))
+    sizes = []
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text)
+        for keys in ("e4m3", "bf16", "e4m3"):
+            mm.config = dataclasses.replace(mm.config, heads_keys=keys)
+            mm.recall(text[1000:1030])
+            sizes.append(mm.memory.stats().index_bytes)
+    assert sizes[0] == sizes[2] < sizes[1]
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EVERLONG_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    profiles.save_model_profile(PRINTS, PROFILE)
+    assert load() is None

@@ -303,3 +303,55 @@ def test_interrupt_waits_for_a_step_and_the_second_does_not() -> None:
             interrupted()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert done == ["rest of the step", "rest of all"]
+
+
+def cut_short(mm: everlong.MemoryModel, text: str, source: str = "") -> None:
+    def pieces() -> Iterator[str]:
+        yield text
+        raise OSError("the line went dead")
+
+    with pytest.raises(OSError, match="went dead"):
+        mm.read(pieces(), source)
+
+
+@pytest.mark.parametrize("source", ["", "notes"])
+def test_a_text_goes_on_whatever_else_was_read_under_its_name(source: str) -> None:
+    other = random_text(900, seed=4)
+    with open_model() as mm:
+        cut_short(mm, TEXT[:1200], source)
+        assert mm.read(other, source).resumed_tokens == 0
+        report = mm.read(TEXT, source)
+        assert (report.resumed_tokens, report.tokens) == (1200, 1800)
+        assert archived(mm) == TEXT[:1200] + other + TEXT[1200:]
+        assert mm.read(TEXT, source).resumed_tokens == 0  # it was read to its end
+
+
+def test_a_text_with_the_beginning_of_another_has_its_own() -> None:
+    """As books do that begin with the same licence."""
+    licence, one, other = random_text(400, seed=1), random_text(800, seed=2), random_text(800, seed=3)
+    pieces = [f"{licence}{other}"[first : first + 100] for first in range(0, 1200, 100)]
+    with open_model() as mm:
+        cut_short(mm, licence + one)
+        report = mm.read(pieces)
+        assert (report.resumed_tokens, report.tokens) == (0, 1200)
+        assert archived(mm) == licence + one + licence + other
+
+
+def test_of_two_that_were_cut_short_the_one_that_it_has_all_of_goes_on() -> None:
+    one, other = TEXT[:1000], TEXT[:600] + random_text(300, seed=5)
+    with open_model() as mm:
+        cut_short(mm, one)
+        cut_short(mm, other)
+        held = mm.stream_tokens
+        more = mm.read(other + TEXT[:100])
+        assert (more.resumed_tokens, more.tokens) == (900, 100)
+        more = mm.read(one + TEXT[:50])
+        assert (more.resumed_tokens, more.tokens) == (1000, 50)
+        assert mm.stream_tokens == held + 150
+
+
+def test_a_text_that_ends_within_what_was_read_of_it_is_not_read_again() -> None:
+    with open_model() as mm:
+        cut_short(mm, TEXT[:1000], "book")
+        report = mm.read(TEXT[:700], "book")
+        assert (report.resumed_tokens, report.tokens) == (700, 0)

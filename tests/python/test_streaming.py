@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,54 @@ def test_a_signal_brings_back_what_the_waiting_answer_may(recall: bool) -> None:
         answer.close()
         mm.signal("retrieve")
         assert len(mm.last_recalled) > 0
+
+
+class Meddling:
+    """A streamer that calls its own MemoryModel while an answer is being given, and notes what comes of it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call, self.outcomes, self.ended = call, [], 0
+
+    def put(self, tokens: torch.Tensor) -> None:
+        try:
+            self.outcomes.append(self.call())
+        except everlong.MemoryBusyError as error:
+            self.outcomes.append(error)
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize("remember", [True, False])
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another thread", "from its streamer"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_beside_another_is_refused_and_changes_nothing(name: str, elsewhere: bool, remember: bool) -> None:
+    answers = []
+    for meddled in (False, True):
+        with open_model() as mm:
+            mm.read(TEXT, source="book")
+
+            def call(mm: everlong.MemoryModel = mm) -> Any:
+                if not elsewhere:
+                    return CALLS[name](mm)
+                with ThreadPoolExecutor(1) as pool:
+                    return pool.submit(CALLS[name], mm).result()
+
+            streamer = Meddling(call) if meddled else None
+            answers.append(mm.generate(QUESTION, max_new_tokens=5, remember=remember, streamer=streamer))
+            if streamer is not None:
+                assert len(streamer.outcomes) == 6  # the prompt, too
+                assert all(isinstance(outcome, everlong.MemoryBusyError) for outcome in streamer.outcomes)
+            before = mm.stream_tokens
+            assert mm.read(TEXT[:200], source="more").tokens == 200
+            assert mm.stream_tokens == before + 200
+            assert mm.memory.stats().tokens == mm.stream_tokens
+    assert answers[0] == answers[1]
+
+
+def test_a_streamer_hears_the_end_of_an_answer_that_was_refused() -> None:
+    with open_model() as mm:
+        streamer = Meddling(lambda: None)
+        with pytest.raises(TypeError):
+            mm.stream(QUESTION, streamer=streamer, where=5)  # type: ignore[arg-type]
+        assert streamer.ended == 1
