@@ -178,7 +178,11 @@ class Memory:
         """
         if (block_ids is None) == (source is None and before is None):
             raise ValueError("name either block_ids, or source and/or before")
-        ids = list(block_ids) if block_ids is not None else [block.id for block in self.blocks(source, before=before)]
+        ids = (
+            list(dict.fromkeys(block_ids))
+            if block_ids is not None
+            else [block.id for block in self.blocks(source, before=before)]
+        )
         if ids:
             self.core.forget(ids)
         return len(ids)

@@ -36,11 +36,14 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 
 def _load(path: pathlib.Path) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".toml":
-        import tomllib
+    try:
+        if path.suffix == ".toml":
+            import tomllib
 
-        return tomllib.loads(text)
-    given = json.loads(text)
+            return tomllib.loads(text)
+        given = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if not isinstance(given, dict):
         raise ValueError(f"{path}: expected an object of settings")
     return given

@@ -678,3 +678,28 @@ def test_a_setting_changes_what_is_recalled(saved_model: Path, tmp_path: Path) -
     wrong = everlong("ask", "Where?", "--memory", memory, "--set", "group=1")
     assert wrong.returncode == 1
     assert "groups" in wrong.stderr
+
+
+def test_a_file_that_is_no_text_leaves_no_memory(saved_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("some words", encoding="utf-16")
+    done = everlong("read", tmp_path / "notes.txt", "--memory", tmp_path / "m", "--model", saved_model)
+    assert done.returncode == 1
+    assert "not UTF-8" in done.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_chat_goes_on_after_a_line_that_is_no_text(saved_model: Path, tmp_path: Path) -> None:
+    arguments = ["chat", "--memory", tmp_path / "m", "--model", saved_model, "--max-new-tokens", "2", "--json"]
+    command = [sys.executable, "-c", "from everlong.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, input=b"caf\xe9\nhello\n/quit\n", capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"half a surrogate pair" in done.stderr
+    assert [json.loads(line)["question"] for line in done.stdout.splitlines()] == ["hello"]
+
+
+def test_a_timeline_without_a_folder_is_told_before_the_talk(saved_model: Path, tmp_path: Path) -> None:
+    timeline = tmp_path / "nowhere" / "t.json"
+    done = everlong("chat", "--memory", tmp_path / "m", "--model", saved_model, "--timeline", timeline, typed="hello\n")
+    assert done.returncode != 0
+    assert "there is no folder" in done.stderr
+    assert not (tmp_path / "m").exists()

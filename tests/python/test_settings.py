@@ -38,3 +38,10 @@ def test_lengths_have_units_and_ascend() -> None:
     for wrong in ("", "12G", "4K,", "-3", "1.5K"):
         with pytest.raises(ValueError, match="expected tokens such as"):
             parse_lengths(wrong)
+
+
+def test_a_broken_file_of_settings_is_named(tmp_path: Path) -> None:
+    for name in ("s.json", "s.toml"):
+        (tmp_path / name).write_text("{groups", encoding="utf-8")
+        with pytest.raises(ValueError, match=name):
+            memory_settings([str(tmp_path / name)])

@@ -40,6 +40,7 @@ from everlong.cli.app import (
 )
 from everlong.cli.questions import answer_of, questions_in
 from everlong.progress import working
+from everlong.reading import pieces_of
 
 if TYPE_CHECKING:
     from everlong.memory import Memory
@@ -66,6 +67,8 @@ def read(
 
     A reading that was interrupted goes on where it stopped when the same command is given again.
     """
+    for file in files:
+        pieces_of(file)  # what is no text is told before a memory is made
     with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
@@ -214,6 +217,8 @@ def chat(
     """
     where = where_of(source, tag, after, before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
+    if timeline is not None and not timeline.parent.is_dir():
+        raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")
     if timeline is not None and timeline.suffix != ".json":
         from everlong.pictures import require_matplotlib
 
@@ -227,7 +232,10 @@ def chat(
                 print(json.dumps({"command": line, "text": said}) if as_json else said)
             elif line:
                 streamed = mm.stream(line, max_new_tokens, chat_template_kwargs=variables, where=where)
-                _show(mm, line, streamed, as_json=as_json)
+                try:
+                    _show(mm, line, streamed, as_json=as_json)
+                except ValueError as error:  # of this line; the next one may be text
+                    print(error, file=sys.stderr)
         if timeline is not None:
             _draw_timeline(mm, timeline)
 
