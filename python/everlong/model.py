@@ -204,9 +204,9 @@ class MemoryModel:
         one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
         of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
         it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
-        its end, none of them is read again. What spells a special token of the
-        tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that a chat
-        template wrote. `progress` draws a bar on standard error.
+        its end, none of them is read again. What spells a special token of the tokenizer is text like any other; with
+        `special_tokens` it is that token, as in a conversation that a chat template wrote. `progress` draws a bar on
+        standard error.
 
         Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
         is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
