@@ -10,6 +10,7 @@ import copy
 import hashlib
 import importlib.util
 import itertools
+import os
 import pathlib
 import threading
 import weakref
@@ -145,6 +146,7 @@ class _Worker:
         self._done = 0  # up to which of those everything was tried
         self._closed = False
         self._failed: BaseException | None = None  # the last of these
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="everlong page vectors", daemon=True)
         self._thread.start()
 
@@ -163,10 +165,13 @@ class _Worker:
             raise EverlongError(f"pages could not be encoded: {failed}") from failed
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # a fork has the lock as it was, and not the thread
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # which may be the one that collects garbage
+            self._thread.join()
 
     def _run(self) -> None:
         while True:
