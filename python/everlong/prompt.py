@@ -72,8 +72,8 @@ def build_prompt(
 
     The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
     message in between would cut the question off from that (measured: a small model then answers from itself). What
-    spells a special token in it is text: a page that is pasted into a question ends no turn. In a question that is taken
-    as it is, it is that token: a caller's own template may have written it.
+    spells a special token in it is text: a page that is pasted into a question ends no turn. In a question that is
+    taken as it is, it is that token: a caller's own template may have written it.
     """
     if not isinstance(question, str):
         raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
