@@ -81,7 +81,8 @@ def build_prompt(
     if not question.strip():
         raise ValueError("the question is empty")
     text, before = question, 0
-    if chat and getattr(tokenizer, "chat_template", None):
+    is_turn = chat and bool(getattr(tokenizer, "chat_template", None))
+    if is_turn:
         variables = chat_template_kwargs or {}
         text = _as_later_turn(tokenizer, question, variables)
         # The template's own words may be those of the question: it is looked for behind what stands before it.
@@ -91,7 +92,7 @@ def build_prompt(
     start = text.find(core, before)
     end = start + len(core)
     # The template's own are tokens, the question's are text.
-    if start >= 0 and text is not question and spells_special_token(tokenizer, core):
+    if is_turn and start >= 0 and spells_special_token(tokenizer, core):
         parts = [
             encode(tokenizer, text[:start], special_tokens=True),
             encode(tokenizer, core),

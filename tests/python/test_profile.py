@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,17 @@ from tiny_models import byte_tokenizer, tiny_model
 
 PRINTS = Fingerprint("weights", "rope", "tokenizer")
 PROFILE = everlong.IndexProfile(((0, 1, 0), (2, 3, 1)), 512, 0.9, 512, 12, 0)
+
+TEXT = "".join(random_text(64, seed=i) for i in range(80))  # pages enough to tell heads apart
+
+
+def calibrated(model: Any) -> tuple[Fingerprint, everlong.IndexProfile]:
+    """What a memory of TEXT finds of the model, and of which it is."""
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
+        mm.read(TEXT)
+        mm.recall(TEXT[1000:1030])
+        assert mm.profile is not None
+        return mm.searcher.prints, mm.profile
 
 
 @pytest.fixture(autouse=True)
@@ -72,37 +84,26 @@ def test_heads_that_the_model_does_not_have_are_passed_over_and_not_kept(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(profiles, "FEWEST_PAGES", 64)
-    text = "".join(random_text(64, seed=i) for i in range(80))
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
-        mm.read(text)
-        mm.recall(text[1000:1030])
-        found = mm.profile
-        prints = mm.searcher.prints
-    assert found is not None
+    prints, found = calibrated(tiny_model())
     for heads in [((99, 0, 0), *found.heads[1:]), ((0, 0, 1), *found.heads[1:]), ((-1, 0, 0), *found.heads[1:])]:
         profiles.save_model_profile(prints, dataclasses.replace(found, heads=heads))
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
             assert mm.profile is None
             assert profiles.load_profile(mm.memory.core) is None
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
-        mm.read(text)
+        mm.read(TEXT)
         profiles.keep_profile(mm.memory.core, dataclasses.replace(found, heads=((99, 0, 0),)))
     (file,) = (cache / "profiles").iterdir()
     file.unlink()
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.profile is None
-        mm.recall(text[1000:1030])
+        mm.recall(TEXT[1000:1030])
         assert mm.profile == found
 
 
 def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(profiles, "FEWEST_PAGES", 64)
-    text = "".join(random_text(64, seed=i) for i in range(80))
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
-        mm.read(text)
-        mm.recall(text[1000:1030])
-        found = mm.profile
-    assert found is not None
+    _, found = calibrated(tiny_model())
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.profile == found
         assert profiles.load_profile(mm.memory.core) == found
@@ -112,24 +113,22 @@ def test_the_next_memory_of_a_model_needs_no_calibration(monkeypatch: pytest.Mon
 
 def test_calibration_asks_what_the_template_takes(tmp_path: Path) -> None:
     """Whoever asks with `chat=False` or with variables of the template must not fail over the quotes of calibration."""
-    text = "".join(random_text(64, seed=i) for i in range(80))
     for template in ("{{ messages[-1]['content'] }}", "{{ raise_exception('variable') }}"):
         tokenizer = byte_tokenizer()
         tokenizer.chat_template = template
         with everlong.MemoryModel(tiny_model(), tokenizer, config=SMALL) as mm:
-            mm.read(text)
-            assert mm.generate(text[1000:1030], max_new_tokens=2, chat=False, remember=False).tokens == 2
+            mm.read(TEXT)
+            assert mm.generate(TEXT[1000:1030], max_new_tokens=2, chat=False, remember=False).tokens == 2
             assert mm.profile is not None
 
 
 def test_how_keys_are_kept_may_be_set_anew() -> None:
-    text = "".join(random_text(64, seed=i) for i in range(80))
     sizes = []
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
-        mm.read(text)
+        mm.read(TEXT)
         for keys in ("e4m3", "bf16", "e4m3"):
             mm.config = dataclasses.replace(mm.config, heads_keys=keys)
-            mm.recall(text[1000:1030])
+            mm.recall(TEXT[1000:1030])
             sizes.append(mm.memory.stats().index_bytes)
     assert sizes[0] == sizes[2] < sizes[1]
 
