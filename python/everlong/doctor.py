@@ -194,14 +194,15 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         memory: Memory = writer.memory
         memory.end_writing(writer)
         page = config.page_tokens
-        kept = min(page, len(text) // 2)  # rolling, which comes back by itself
+        kept = min(page, len(text) // 2)  # what comes back by itself: rolling, until one more would have it cut back
+        evict = max(1, kept // 8)
         recalled = len(text) - kept + moved
         small = dataclasses.replace(
             config,
             recalled_tokens=recalled,
-            rolling_tokens=kept,
-            evict_tokens=1,
-            block_tokens=kept,
+            rolling_tokens=kept + 1 - evict,
+            evict_tokens=evict,
+            block_tokens=kept + 1 - evict,
             chunk_tokens=_CHUNK_TOKENS,
             frame_tokens=recalled + kept + _TAIL_TOKENS + _CHUNK_TOKENS,
         )

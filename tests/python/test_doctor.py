@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,15 @@ def test_a_frame_that_computes_something_else_is_found(tokens: int) -> None:
     assert not report.healthy
     wrong = {check.name.split()[0] for check in report.checks if check.verdict == "wrong"}
     assert wrong == {"archive", "moved"}
+
+
+def test_a_model_in_16_bits_is_examined_without_a_warning() -> None:
+    model = tiny_model()
+    for parameter in model.parameters():  # its rotary frequencies stay as they are
+        parameter.data = parameter.data.bfloat16()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert examine(model, byte_tokenizer(), tokens=128).dtype == "bfloat16"
 
 
 def test_layers_without_rotation_are_listed() -> None:
