@@ -49,8 +49,9 @@ test-cpp: $(VENV)/requirements.stamp
 	cmake --build --preset release
 	ctest --preset release
 
+# A file is one process's: what it prepares for all its tests is prepared once.
 test-python: setup
-	python -m pytest
+	python -m pytest -n $(JOBS) --dist loadfile
 
 include benchmarks/figures.mk
 
