@@ -101,8 +101,8 @@ def run_demo(
     require_matplotlib()
     started = time.monotonic()
     console = console if console is not None else Console()
-    out = pathlib.Path(out)
-    folder = pathlib.Path(memory) if memory is not None else out / "books.everlong"
+    out = pathlib.Path(out).expanduser()
+    folder = pathlib.Path(memory).expanduser() if memory is not None else out / "books.everlong"
     if minutes is None and tokens is None:
         minutes = MINUTES
     tokens = tokens if tokens is not None else TOKENS

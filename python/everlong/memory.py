@@ -93,14 +93,14 @@ class Memory:
         read_only: bool = False,
         host_bytes: int | None = None,
     ) -> Memory:
-        """The memory in folder `path`; with `create`, a new one by that manifest where there is none yet.
+        """The memory in folder `path` (~ is the home folder); with `create`, a new one where there is none yet.
 
         `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
         free: the indexes first, which count even where they are more; payload in what is left, or in an eighth of
         `host_bytes` where that is more: as a cache over a folder, and all that a memory in RAM may hold (then
         CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
-        folder = None if path is None else os.fspath(path)
+        folder = None if path is None else _place(path)
         if folder is None:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
@@ -112,18 +112,18 @@ class Memory:
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Whether there is a memory in folder `path`, whole or damaged."""
-        return os.path.exists(os.path.join(path, "manifest.json"))
+        return os.path.exists(os.path.join(_place(path), "manifest.json"))
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
         """A new memory in folder `path` (None: in RAM) with all that `export` wrote into `file`."""
-        folder = None if path is None else os.fspath(path)
-        return cls(_core.Memory.import_file(os.fspath(file), folder), folder)
+        folder = None if path is None else _place(path)
+        return cls(_core.Memory.import_file(_place(file), folder), folder)
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
         """As `verify(repair=True)`, for a memory that is too damaged to be opened."""
-        return VerifyReport.of(_core.Memory.repair(os.fspath(path)))
+        return VerifyReport.of(_core.Memory.repair(_place(path)))
 
     def begin_writing(self, writer: object) -> None:
         """From now on, until `end_writing`, `writer` alone goes on with the stream. MemoryBusyError if another does.
@@ -201,13 +201,13 @@ class Memory:
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """A second memory in folder `path` that begins as this one is: a branch. Neither sees the other's changes."""
-        folder = os.fspath(path)
+        folder = _place(path)
         self.core.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """All of it as one file, which must not exist; `import_file` reads it."""
-        self.core.export_file(os.fspath(file))
+        self.core.export_file(_place(file))
 
     def stats(self) -> MemoryStats:
         """How much it holds, from the catalog: no payload is read."""
@@ -248,3 +248,8 @@ class Memory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _place(path: str | os.PathLike[str]) -> str:
+    """A path as the system takes it; a leading ~ is the user's home."""
+    return os.path.expanduser(os.fspath(path))

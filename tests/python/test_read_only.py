@@ -54,6 +54,18 @@ def test_nothing_is_read_into_it(folder: Path) -> None:
         assert mm.generate("and then", max_new_tokens=2).tokens == 2
 
 
+def test_a_memory_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    home = f"~/{folder.name}"
+    assert everlong.Memory.exists(home)
+    with everlong.Memory.open(home, read_only=True) as memory:
+        assert memory.path == str(folder)
+        assert memory.stats().tokens == len(TEXT)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), home, CONFIG) as mm:
+        assert mm.stream_tokens == len(TEXT)
+    assert not Path("~").exists()
+
+
 def test_whether_there_is_one_is_told_without_opening_it(tmp_path: Path, folder: Path) -> None:
     assert everlong.Memory.exists(folder)
     assert everlong.Memory.exists(str(folder))
