@@ -230,8 +230,12 @@ std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
                               const std::optional<py::dict>& anchor_zone, const py::object& recall_counts,
-                              const py::object& cooldown_until) {
+                              const py::object& cooldown_until, std::optional<int64_t> archived_until) {
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
+  if (archived_until && *archived_until < stream_end) {
+    throw py::value_error("archived_until: " + std::to_string(*archived_until) + ", expected at least stream_end, " +
+                          std::to_string(stream_end));
+  }
   int64_t previous = 0;
   for (const PageRef& page : pages) {
     if (page.stream != self.stream()) continue;
@@ -247,21 +251,57 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
     cooldown = cooldown_until.cast<int64_t>();
   } catch (const py::cast_error&) {  // none that a frame could have had
   }
-  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts), cooldown);
+  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts), cooldown,
+                     archived_until);
+}
+
+const char* BlockEndName(os::BlockEnd end) {
+  switch (end) {
+    case os::BlockEnd::kLength:
+      return "length";
+    case os::BlockEnd::kSentence:
+      return "sentence";
+    case os::BlockEnd::kParagraph:
+      return "paragraph";
+    case os::BlockEnd::kTurn:
+      return "turn";
+    case os::BlockEnd::kSignal:
+      return "signal";
+    case os::BlockEnd::kQuestion:
+      return "question";
+    case os::BlockEnd::kText:
+      return "text";
+  }
+  EVERLONG_CHECK(false);
+}
+
+py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
+  py::list runs;
+  for (const auto& [block, stream, span] : restored) {
+    py::dict run;
+    run["block"] = block;
+    run["stream"] = stream;
+    run["begin"] = span.begin;
+    run["end"] = span.end;
+    runs.append(std::move(run));
+  }
+  return runs;
 }
 
 py::list Trace(const MemoryOs& self) {
   py::list events;
   for (const os::Event& event : self.trace()) {
     py::dict entry;
+    entry["stream"] = event.stream;
     entry["stream_position"] = event.stream_position;
     entry["state"] = StateName(event.state);
     entry["what"] = event.what;
     entry["begin"] = event.span.begin;
     entry["end"] = event.span.end;
     entry["tokens"] = event.tokens;
-    entry["blocks"] = event.blocks;
+    entry["restored"] = RestoredList(event.restored);
     entry["trigger"] = event.trigger ? py::object(py::str(TriggerName(*event.trigger))) : py::none();
+    entry["ended_by"] = event.ended_by ? py::object(py::str(BlockEndName(*event.ended_by))) : py::none();
     entry["branched_at"] = event.branched_at;
     events.append(std::move(entry));
   }
@@ -302,7 +342,7 @@ void BindMemoryOs(py::module_& module) {
       .def("clear_recalled", &MemoryOs::ClearRecalled)
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
            py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none(),
-           py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0)
+           py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0, py::arg("archived_until") = py::none())
       .def("stop_archiving", &MemoryOs::StopArchiving)
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })

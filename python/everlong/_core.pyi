@@ -420,8 +420,12 @@ class MemoryOs:
         anchor_zone: dict[str, list[Any]] | None = None,
         recall_counts: dict[str, Any] | None = None,
         cooldown_until: int = 0,
+        archived_until: int | None = None,
     ) -> list[Placement]:
-        """recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out."""
+        """recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out.
+
+        archived_until: what is fed from stream_end up to there is in the archive. ValueError for one before stream_end.
+        """
     def stop_archiving(self) -> None: ...
     @property
     def archiving(self) -> bool: ...
@@ -459,10 +463,12 @@ class MemoryOs:
     def evicted(self) -> bool:
         """Whether anything has left the frame: only then there is a recalled zone."""
     def trace(self) -> list[dict[str, Any]]:
-        """Dicts of stream_position, state, what, begin, end, tokens, blocks, trigger, branched_at; oldest first.
+        """Dicts of stream, stream_position, state, what, begin, end, tokens, restored, trigger, ended_by, branched_at.
 
-        trigger: of a recall, "prompt", "recent", "periodic" or "signal". branched_at: where the branch in which it was
-        decided left the stream. None where there is none.
+        Oldest first; what each may be is in memory_os.h's Event. restored: dicts of block, stream, begin, end. trigger:
+        of a recall, "prompt", "recent", "periodic" or "signal". ended_by: of a block, "length", "sentence",
+        "paragraph", "turn", "signal", "question" or "text". branched_at: where the branch in which it was decided left
+        the stream. None where there is none.
         """
 
 class StagingBuffer:

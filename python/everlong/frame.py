@@ -42,6 +42,10 @@ class Recalled:
     best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
 
 
+# While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
+# comes after one that died reads at most twice as many again.
+CHECKPOINT_TOKENS = 8192
+
 RecallPages = Callable[[_core.Recall], Recalled]
 Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
 Page = tuple[int, int]  # block, and which of its pages
@@ -100,6 +104,8 @@ class Frame(abc.ABC):
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._last_id: int | None = None
         self._noted: _Progress | None = None  # what the memory's checkpoint stands for
+        self._due: Checkpoint | None = None  # to be kept once the archive has come as far
+        self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         self._broken = False
 
@@ -127,18 +133,28 @@ class Frame(abc.ABC):
         """Fill the recalled zone, and with nothing where there are no placements."""
 
     @abc.abstractmethod
-    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
+    def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         """In a new process: bring sinks and the newest tokens of an archived stream back.
 
-        `last`: what of the last checkpoint holds for this stream.
+        `last`: what of the last checkpoint holds for this stream. What lies between `stream_end` and `archived_until`
+        is about to be read again.
         """
 
     @abc.abstractmethod
     def _remember(self) -> Callable[[], None]:
         """Keep what is resident from now on; the result, called once, puts it back."""
 
+    @property
+    def _keeps_state(self) -> bool:
+        """Whether the frame holds what is in no archive: layers with a state of their own, an anchor zone."""
+        return False
+
+    def _is_whole(self, last: Checkpoint) -> bool:
+        """Whether that has all of what a frame held that had read something."""
+        return True
+
     def _state(self) -> KvState | None:
-        """What of the frame is in no archive, for a checkpoint."""
+        """A copy of what of the frame is in no archive, for a checkpoint."""
         return None
 
     @abc.abstractmethod
@@ -207,6 +223,21 @@ class Frame(abc.ABC):
     def _note(self) -> None:
         keep_checkpoint(self.memory.core, Checkpoint.of(self.os, self._state()))
         self._noted = self._progress()
+        self._due, self._due_after = None, self.os.stream_end + CHECKPOINT_TOKENS
+
+    def _note_on_the_way(self) -> None:
+        """Keep what a later process could not have otherwise, if this one dies before its text ends."""
+        if not self._keeps_state or not self.os.archiving or self.memory.path is None:
+            return
+        if self._due is None and self.os.stream_end >= self._due_after:
+            self._due = Checkpoint.of(self.os, self._state())
+            self._due_after = self.os.stream_end
+        # Never ahead of what is durable.
+        if self._due is not None and self._due_after <= self.os.archived_until:
+            with interrupts_between_steps():
+                self.memory.core.flush()
+                keep_checkpoint(self.memory.core, self._due)
+            self._due, self._due_after = None, self._due_after + CHECKPOINT_TOKENS
 
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
@@ -219,7 +250,20 @@ class Frame(abc.ABC):
             if outdated:
                 keep_checkpoint(core, Checkpoint())
             return
-        self._come_back(end, last.still_true(end))
+        behind = self._ids_behind(last, end)
+        stood = end - len(behind)
+        self._due_after = stood + CHECKPOINT_TOKENS
+        archived_until = end if len(behind) > 0 else None
+        if stood > 0:
+            self._come_back(stood, last.still_true(stood), archived_until)
+        else:
+            self.os.resume(0, [], archived_until=archived_until)
+        if len(behind) > 0:
+            _LOGGER.info(
+                "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
+            )
+            self._put(behind, "read")
+            self._decide(lambda: self.os.end_of_text(), None)
         if outdated:
             self._note()
         elif last.stream_end == end:
@@ -227,7 +271,26 @@ class Frame(abc.ABC):
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
             self._last_id = int(core.token_ids(stream, end - 1, end)[0])
 
-    def _resident_again(self, stream_end: int, last: Checkpoint) -> list[_core.Placement]:
+    def _ids_behind(self, last: Checkpoint, end: int) -> torch.Tensor:
+        """Ids [n] of the archived tokens before `end` that a frame which stood at `last` has to read again.
+
+        None where it holds nothing but what is archived, where there are too many of them, or where they or what that
+        frame held were forgotten.
+        """
+        core, stream, nothing = self.memory.core, self.os.stream, torch.zeros(0, dtype=torch.int64, device="cpu")
+        begin, rolling_from = (0, 0) if last.stream_end is None else (last.stream_end, last.rolling_from)
+        if not self._keeps_state or rolling_from is None or (begin > 0 and not self._is_whole(last)):
+            return nothing
+        if not 0 <= rolling_from <= begin < end <= begin + 2 * CHECKPOINT_TOKENS:
+            return nothing
+        try:
+            core.token_ids(stream, 0, min(begin, self.config.sink_tokens))
+            ids = core.token_ids(stream, rolling_from, end)
+        except MemoryNotFoundError:
+            return nothing
+        return torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
+
+    def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens."""
         pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
         zone, counts = last.anchor_zone, last.recall_counts
@@ -239,11 +302,11 @@ class Frame(abc.ABC):
             None if zone is None else dataclasses.asdict(zone),
             None if counts is None else dataclasses.asdict(counts),
             last.cooldown_until,
+            archived_until,
         )
 
     # --- computing
 
-    @torch.no_grad()
     def extend(
         self,
         ids: torch.Tensor,
@@ -264,7 +327,23 @@ class Frame(abc.ABC):
         self.require_whole()
         brought = origin == "prompt" and torch.equal(ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
-        ids = torch.cat([start, ids])
+        rows = self._put(
+            torch.cat([start, ids]), origin, logits=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
+        )
+        return rows[len(start) :] if logits else rows
+
+    @torch.no_grad()
+    def _put(
+        self,
+        ids: torch.Tensor,
+        origin: str,
+        *,
+        logits: bool = False,
+        recall: RecallPages | None = None,
+        chunk_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> torch.Tensor:
+        """`extend` by exactly these ids."""
         limit = chunk_tokens or self.config.chunk_tokens
         rows: list[torch.Tensor] = []
         done = 0
@@ -284,11 +363,12 @@ class Frame(abc.ABC):
                 asked = self._do(self.os.observe(len(chunk), origin, boundaries))
             done += len(chunk)
             self._bring(asked, recall)
+            self._note_on_the_way()
             if origin == "generated" and self._last_id == self._retrieve_id:
                 self.raise_signal("retrieve", recall)
             if progress is not None:
                 progress(len(chunk))
-        return torch.cat(rows)[len(start) :] if logits else rows[-1]
+        return torch.cat(rows) if logits else rows[-1]
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
@@ -342,7 +422,7 @@ class Frame(abc.ABC):
                 rolling_begin += action.tokens
             else:
                 asked.append(action)
-        kept = self.os.stream_end - self.os.archived_until if self.os.archiving else 0
+        kept = max(0, self.os.stream_end - self.os.archived_until) if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
         return _Asked(asked, refusal)
 

@@ -83,6 +83,14 @@ class KvFrame(Frame):
         """What the frame takes on the device at most, while reading too."""
         return frame_bytes(self.served, self.config)
 
+    @property
+    def _keeps_state(self) -> bool:
+        return bool(self.cache.own) or self.config.anchor_zone_tokens > 0
+
+    def _is_whole(self, last: Checkpoint) -> bool:
+        own = last.state is not None and len(last.state.own) > 0
+        return last.anchor_zone is not None and (own or not self.cache.own)
+
     def _state(self) -> KvState:
         anchors = self.cache.anchors
         return KvState(self.cache.own.tensors(), anchors if len(anchors) > 0 else None)
@@ -265,9 +273,9 @@ class KvFrame(Frame):
     def _page_bytes(self, placement: _core.Placement) -> int:
         return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
 
-    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
+    def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         state, stood_at = last.state, last.next_position
-        placements = self._resident_again(stream_end, last)
+        placements = self._resident_again(stream_end, last, archived_until)
         sinks = self.os.sinks
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)

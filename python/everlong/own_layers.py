@@ -61,7 +61,7 @@ class OwnLayers:
     # --- as named tensors, for a file
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All state that the layers hold, on the CPU; nothing for layers that have seen no token yet."""
+        """A copy of all state that the layers hold, on the CPU; nothing for layers that have seen no token yet."""
         out: dict[str, torch.Tensor] = {}
         for index, layer in self._stateful.items():
             if _is_window(layer):
@@ -74,7 +74,7 @@ class OwnLayers:
                 for state, tensor in getattr(layer, f"{name}_states").items():
                     if tensor is not None:
                         out[f"{index}.{name}.{state}"] = tensor
-        return {name: tensor.detach().cpu().contiguous() for name, tensor in out.items()}
+        return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in out.items()}
 
     def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> None:
         """Fill new, empty layers with what `tensors` gave.

@@ -80,8 +80,8 @@ class TextFrame(Frame):
     ) -> None:
         self._recalled = self._token_ids(placements).tolist()
 
-    def _come_back(self, stream_end: int, last: Checkpoint) -> None:
-        ids = self._token_ids(self._resident_again(stream_end, last)).tolist()
+    def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
+        ids = self._token_ids(self._resident_again(stream_end, last, archived_until)).tolist()
         self._sinks, self._rolling = ids[: self.os.sinks], ids[self.os.sinks :]
 
     def detach(self) -> None:

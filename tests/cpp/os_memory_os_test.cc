@@ -503,7 +503,7 @@ TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(os.trace()[3].span, (TokenSpan{4, 20}));
   EXPECT_EQ(os.trace()[5].tokens, 8);
-  EXPECT_EQ(os.trace()[5].blocks, std::vector<int64_t>{1});
+  EXPECT_EQ(os.trace()[5].restored, (std::vector<RestoredRun>{{1, 0, {8, 16}}}));
 
   for (size_t i = 0; i < 3 * kTraceCapacity; ++i) os.ClearRecalled();
   EXPECT_LE(os.trace().size(), kTraceCapacity);
@@ -526,6 +526,107 @@ TEST(MemoryOsTest, TraceTellsWhatAskedForARecall) {
     if (event.trigger) triggers.push_back(*event.trigger);
   }
   EXPECT_EQ(triggers, (std::vector<RecallTrigger>{kPrompt, kPeriodic, kRecent, kSignal}));
+}
+
+TEST(MemoryOsTest, TraceTellsWhyABlockEnds) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter = {.block_tokens = 16, .least_tokens = 4, .cooldown_tokens = 6};
+  config.recall.prompt_rolling_tokens = 0;
+  MemoryOs os(config);
+  using enum BoundaryKind;
+  os.Observe(24, Origin::kRead, std::vector<Boundary>{{15, kSentence}, {21, kTurn}});
+  os.Observe(18, Origin::kRead, std::vector<Boundary>{{30, kSignal}, {33, kSignal}});
+  os.Observe(19, Origin::kRead);
+  os.EndOfText();
+  os.Observe(2, Origin::kRead);
+  os.BeginPrompt();
+  using Ended = std::pair<TokenSpan, BlockEnd>;
+  std::vector<Ended> ended;
+  for (const Event& event : os.trace()) {
+    EXPECT_EQ(event.what == "archive", event.ended_by.has_value()) << event.what;
+    if (event.ended_by) ended.emplace_back(event.span, *event.ended_by);
+  }
+  EXPECT_EQ(ended, (std::vector<Ended>{{{0, 15}, BlockEnd::kSentence},
+                                       {{15, 21}, BlockEnd::kTurn},
+                                       {{21, 30}, BlockEnd::kSignal},
+                                       {{30, 46}, BlockEnd::kLength},
+                                       {{46, 61}, BlockEnd::kText},
+                                       {{61, 63}, BlockEnd::kQuestion}}));
+  std::vector<std::pair<std::string, int64_t>> signals;
+  for (const Event& event : os.trace()) {
+    if (event.what.find("signal") != std::string::npos) signals.emplace_back(event.what, event.span.begin);
+  }
+  EXPECT_EQ(signals, (std::vector<std::pair<std::string, int64_t>>{
+                         {"summarize signal", 30}, {"summarize signal", 33}, {"signal passed over", 33}}));
+}
+
+TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
+  MemoryOsConfig config = WithAnchorZone(3, 2);
+  MemoryOs os(config);
+  for (int i = 0; i < 7; ++i) os.Observe(12, Origin::kRead);
+  const MemoryOs stood = os;  // 84 tokens, 80 of them archived
+  const auto feed = [](MemoryOs& to) {
+    size_t archived = 0;
+    for (const int64_t tokens : {12, 12, 12, 8})
+      archived += Only<ArchiveAction>(to.Observe(tokens, Origin::kRead)).size();
+    return archived;
+  };
+  EXPECT_EQ(feed(os), 3U);
+  ASSERT_EQ(os.archived_until(), 128);
+
+  MemoryOs again(config);
+  again.Resume(84, PagesOf(0, 128), stood.rolling().begin, 84, stood.anchor_zone(), stood.recall_counts(), 0, 128);
+  EXPECT_EQ(again.anchor_zone(), stood.anchor_zone()) << "no topic begins in the middle of a text";
+  EXPECT_EQ(feed(again), 0U);
+  EXPECT_EQ(again.stream_end(), 128);
+  EXPECT_EQ(again.rolling(), os.rolling());
+  EXPECT_EQ(again.NextPosition(), os.NextPosition());
+  EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
+  EXPECT_EQ(again.archived_until(), 128);
+  EXPECT_EQ(Only<ArchiveAction>(again.Observe(16, Origin::kRead)).size(), 1U) << "what comes behind it is new";
+
+  MemoryOs from_the_beginning(config);
+  from_the_beginning.Resume(0, {}, std::nullopt, std::nullopt, std::nullopt, std::nullopt, 0, 128);
+  for (int i = 0; i < 7; ++i) from_the_beginning.Observe(12, Origin::kRead);
+  EXPECT_EQ(feed(from_the_beginning), 0U);
+  EXPECT_EQ(from_the_beginning.rolling(), os.rolling());
+  EXPECT_EQ(from_the_beginning.anchor_zone(), os.anchor_zone());
+  EXPECT_DEATH(again.Resume(84, {}, 0, 84, std::nullopt, std::nullopt, 0, 83), "CHECK failed");
+}
+
+TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall = {.periodic = true, .signal = true, .periodic_every = 4, .protect_tokens = 7};
+  MemoryOs os(config);
+  os.Observe(60, Origin::kRead);
+  os.BeginPrompt();
+  os.Recall(PagesOf(0, 60));
+  const size_t before = os.trace().size();
+  os.Raise(Signal::kSummarize);  // all of it is archived, or too soon
+  for (int i = 0; i < 6; ++i) os.Observe(1, Origin::kGenerated);
+  os.Raise(Signal::kRetrieve);
+  std::vector<std::pair<std::string, std::optional<RecallTrigger>>> said;
+  for (size_t i = before; i < os.trace().size(); ++i) {
+    if (os.trace()[i].what != "archive" && os.trace()[i].what != "evict") {
+      said.emplace_back(os.trace()[i].what, os.trace()[i].trigger);
+    }
+  }
+  using enum RecallTrigger;
+  EXPECT_EQ(said, (std::vector<std::pair<std::string, std::optional<RecallTrigger>>>{{"summarize signal", {}},
+                                                                                     {"signal passed over", {}},
+                                                                                     {"recall waits", kPeriodic},
+                                                                                     {"retrieve signal", {}},
+                                                                                     {"recall waits", kSignal}}));
+  const Event& left_out = os.trace()[before - 1];
+  EXPECT_EQ(left_out.what, "left out");
+  const Event& restore = os.trace()[before - 2];
+  EXPECT_EQ(restore.tokens, config.residency.recalled_tokens);
+  EXPECT_EQ(restore.tokens + left_out.tokens, os.rolling().begin - os.sinks());
+
+  config.recall = {};
+  MemoryOs deaf(config);
+  deaf.Raise(Signal::kRetrieve);
+  EXPECT_EQ(deaf.trace().back().what, "signal passed over");
 }
 
 TEST(MemoryOsTest, WhatABranchDecidedIsInTheTraceAndMarked) {

@@ -44,10 +44,15 @@ TEST(RecallPolicyTest, PeriodicIsDueEverySoManyTokensAndAfterRecent) {
 
 TEST(RecallPolicyTest, WhatCameBackIsProtected) {
   RecallPolicy policy({.periodic = true, .signal = true, .periodic_every = 2, .protect_tokens = 5});
+  EXPECT_FALSE(policy.Waiting());
   policy.Restored();
+  EXPECT_FALSE(policy.Count(2));
+  EXPECT_EQ(policy.Waiting(), RecallTrigger::kPeriodic);
   EXPECT_FALSE(policy.Signal());
-  for (int i = 1; i < 5; ++i) EXPECT_FALSE(policy.Count(1)) << i;
+  EXPECT_EQ(policy.Waiting(), RecallTrigger::kSignal);
+  for (int i = 3; i < 5; ++i) EXPECT_FALSE(policy.Count(1)) << i;
   EXPECT_EQ(policy.Count(1), RecallTrigger::kSignal);
+  EXPECT_FALSE(policy.Waiting()) << "periodic is due, not put off";
   EXPECT_EQ(policy.Count(1), RecallTrigger::kPeriodic);
   EXPECT_EQ(policy.Signal(), RecallTrigger::kSignal);
 }

@@ -61,16 +61,39 @@ TEST(SegmenterTest, ASignalThatComesTooSoonSilencesTheNext) {
   EXPECT_EQ(CutBehind({{5, kSignal}, {19, kSignal}, {20, kSignal}}, 30), (std::vector<TokenSpan>{{0, 20}}));
 }
 
+TEST(SegmenterTest, SignalsThatArePassedOverAreToldOnce) {
+  using enum BoundaryKind;
+  Segmenter segmenter(kRules);
+  const auto hear = [&segmenter](int64_t position) {
+    segmenter.Note({position, kSignal});
+    for (int64_t end = position; end < position + 3; ++end) EXPECT_TRUE(segmenter.Cut(0, end).empty()) << end;
+    return segmenter.TakePassedOver();
+  };
+  EXPECT_EQ(hear(5), std::vector<int64_t>{5}) << "too soon";
+  EXPECT_EQ(hear(19), std::vector<int64_t>{19}) << "within the cooldown";
+  segmenter.Note({22, kSignal});
+  EXPECT_EQ(segmenter.Cut(0, 22), (std::vector<ClosedBlock>{{{0, 22}, BlockEnd::kSignal}}));
+  EXPECT_TRUE(segmenter.TakePassedOver().empty());
+}
+
 TEST(SegmenterTest, ATurnASignalAndTheEndOfATextEndATopic) {
   using enum BoundaryKind;
   Segmenter segmenter(kRules);
   for (const Boundary& boundary : {Boundary{30, kTurn}, {105, kParagraph}, {125, kSignal}, {160, kSentence}}) {
     segmenter.Note(boundary);
   }
-  EXPECT_EQ(segmenter.Cut(0, 130), (std::vector<ClosedBlock>{{{0, 30}, true}, {{30, 105}, false}, {{105, 125}, true}}));
-  EXPECT_EQ(segmenter.CutAll(125, 170), (std::vector<ClosedBlock>{{{125, 170}, true}}));
+  const std::vector<ClosedBlock> blocks = segmenter.Cut(0, 130);
+  EXPECT_EQ(blocks,
+            (std::vector<ClosedBlock>{
+                {{0, 30}, BlockEnd::kTurn}, {{30, 105}, BlockEnd::kParagraph}, {{105, 125}, BlockEnd::kSignal}}));
+  EXPECT_TRUE(blocks[0].EndsTopic());
+  EXPECT_FALSE(blocks[1].EndsTopic());
+  EXPECT_TRUE(blocks[2].EndsTopic());
+  EXPECT_EQ(segmenter.CutAll(125, 170), (std::vector<ClosedBlock>{{{125, 170}, BlockEnd::kText}}));
   Segmenter even({.block_tokens = 4});
-  EXPECT_EQ(even.CutAll(0, 8), (std::vector<ClosedBlock>{{{0, 4}, false}, {{4, 8}, true}}));
+  EXPECT_EQ(even.CutAll(0, 8), (std::vector<ClosedBlock>{{{0, 4}, BlockEnd::kLength}, {{4, 8}, BlockEnd::kText}}));
+  EXPECT_EQ(even.CutAll(8, 9, BlockEnd::kQuestion), (std::vector<ClosedBlock>{{{8, 9}, BlockEnd::kQuestion}}));
+  EXPECT_TRUE(even.CutAll(8, 9, BlockEnd::kQuestion)[0].EndsTopic());
 }
 
 TEST(SegmenterTest, BlocksDoNotDependOnHowTheStreamIsFed) {

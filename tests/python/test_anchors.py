@@ -12,6 +12,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
+import everlong.frame
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
@@ -242,7 +243,9 @@ def test_a_topic_that_has_not_left_yet_is_kept_across_a_reopening(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "other budget", "forgotten", "killed"])
-def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp_path: Path) -> None:
+def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -259,11 +262,13 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
     elif how == "forgotten":
         with everlong.Memory.open(tmp_path / "m") as memory:
             memory.forget(source="part 1")
-    else:  # blocks were archived since the checkpoint: what the zone held before is still so
+    else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
+        monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000)
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
         mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         mm.memory.close()
+        monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 200)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         if how == "killed":
             assert mm.frame.os.anchor_zone["tombstones"] == zone["tombstones"]
@@ -275,11 +280,44 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
         assert len(mm.frame.os.anchor_positions) == len(mm.frame.cache.anchors) > 0
 
 
+@pytest.mark.parametrize("apart", [10_000, 250])
+def test_a_zone_after_a_process_that_died_is_that_of_one_that_lived(
+    apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was archived since the last checkpoint is read again, and leaves in the zone what it left there before."""
+    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", apart)
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    for name in ("lived", "died"):
+        mm = everlong.MemoryModel(model, tokenizer, tmp_path / name, config=ZONED)
+        for part in range(3):
+            mm.read(random_text(300, seed=part), source=f"part {part}")
+        mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
+        mm.frame.end_of_text()
+        if name == "lived":
+            mm.close()
+        else:
+            mm.memory.close()
+            mm.frame.detach()
+    with (
+        everlong.MemoryModel(model, tokenizer, tmp_path / "lived", config=ZONED) as lived,
+        everlong.MemoryModel(model, tokenizer, tmp_path / "died", config=ZONED) as died,
+    ):
+        (first, *_) = died.trace()
+        assert (first["what"], first["stream_position"]) == ("resume", 900 if apart > 900 else 1412)
+        assert died.frame.os.anchor_zone == lived.frame.os.anchor_zone
+        assert died.frame.os.rolling == lived.frame.os.rolling
+        ours, theirs = (mm.frame.cache.anchors.tensors() for mm in (died, lived))
+        for name in theirs:
+            torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reads_again", [True, False])
 @pytest.mark.parametrize("forgotten", [("part 1", "part 2"), ("part 0", "part 1", "part 2")])
 def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
-    forgotten: tuple[str, ...], tmp_path: Path
+    forgotten: tuple[str, ...], reads_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest text is forgotten, other is read to where that ended and further, and nobody closes the memory."""
+    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000)
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -292,10 +330,16 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     mm.frame.extend(mm._encode(random_text(900, seed=5)), "read")
     mm.frame.end_of_text()
     mm.memory.close()
+    zone = mm.frame.os.anchor_zone
+    assert len(mm.frame.os.anchor_positions) > 0
+    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         assert mm.frame.os.stream_end >= 900
-        assert mm.frame.os.anchor_positions == []
-        assert len(mm.frame.cache.anchors) == 0
+        if reads_again:  # the text that is there now
+            assert mm.frame.os.anchor_zone == zone
+        else:
+            assert mm.frame.os.anchor_positions == []
+            assert len(mm.frame.cache.anchors) == 0
 
 
 def test_an_anchor_never_loses_by_staying() -> None:

@@ -672,18 +672,23 @@ def test_recall_and_its_trace() -> None:
     events = os.trace()
     assert [e["what"] for e in events] == ["archive", "archive", "archive", "evict", "recall", "restore", "clear"]
     assert events[0] == {
+        "stream": 0,
         "stream_position": 60,
         "state": "archiving",
         "what": "archive",
         "begin": 0,
         "end": 16,
         "tokens": 16,
-        "blocks": [],
+        "restored": [],
         "trigger": None,
+        "ended_by": "length",
         "branched_at": None,
     }
     assert events[4]["trigger"] == "prompt"
-    assert events[5]["blocks"] == [1, 9]
+    assert events[5]["restored"] == [
+        {"block": 1, "stream": 0, "begin": 4, "end": 16},
+        {"block": 9, "stream": 6, "begin": 0, "end": 8},
+    ]
     assert json.loads(json.dumps(events)) == events
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import everlong
+import everlong.frame
 from processes import PROCESSES
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -19,6 +20,7 @@ from tiny_models import byte_tokenizer, tiny_model
 TEXT = random_text(3000)
 QUESTIONS = ("abc", "def", "ghi")
 ANSWER = 20
+APART = 300  # checkpoints, in tokens
 FIRST_TURN = 3000 + 3 + ANSWER  # where it ends
 
 
@@ -56,8 +58,9 @@ def tell_and_wait(pipe: Connection, told: Any) -> None:
     pipe.recv()
 
 
-def read(folder: Path, kind: str, rope: str, acknowledged: int, pipe: Connection) -> None:
+def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe: Connection) -> None:
     """Waits in the middle of a step: behind two blocks that may not be durable yet."""
+    everlong.frame.CHECKPOINT_TOKENS = apart
     with open_model(folder, kind, rope) as mm:
 
         def archived() -> None:
@@ -79,12 +82,18 @@ def read(folder: Path, kind: str, rope: str, acknowledged: int, pipe: Connection
         ("llama", "default", 21),
         ("gemma3", "nested", 0),
         ("gemma3", "nested", 9),
+        ("gemma3", "nested", 21),
         ("qwen3_next", "partial", 0),
         ("qwen3_next", "partial", 9),
+        ("qwen3_next", "partial", 21),
     ],
 )
-def test_a_killed_reader_loses_nothing_acknowledged(kind: str, rope: str, acknowledged: int, tmp_path: Path) -> None:
-    archived = killed(read, tmp_path / "killed", kind, rope, acknowledged)
+def test_a_killed_reader_loses_nothing_acknowledged(
+    kind: str, rope: str, acknowledged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one answers as if it had read all: layers that are not archived go on from the last checkpoint."""
+    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", APART)
+    archived = killed(read, tmp_path / "killed", kind, rope, acknowledged, APART)
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert acknowledged <= memory.stats().blocks <= archived
         assert memory.verify().damage == ()
@@ -92,16 +101,22 @@ def test_a_killed_reader_loses_nothing_acknowledged(kind: str, rope: str, acknow
         kept = mm.stream_tokens
         assert acknowledged * SMALL.block_tokens <= kept <= archived * SMALL.block_tokens
         assert stream_ids(mm) == mm._encode(TEXT[:kept]).tolist()
+        state = mm.frame.cache.own.tensors()
         report = mm.read(TEXT, source="book")
         assert (report.resumed_tokens, report.tokens) == (kept, 3000 - kept)
         assert stream_ids(mm) == mm._encode(TEXT).tolist()
         assert mm.memory.verify().damage == ()
         got = answers(mm)
-    # The state of layers that are not archived is made again of the newest tokens: exact while those are all.
-    if kind == "llama" or acknowledged == 0:
-        with open_model(tmp_path / "whole", kind, rope) as mm:
-            mm.read(TEXT, source="book")
-            assert got == answers(mm)
+    with open_model(tmp_path / "whole", kind, rope) as mm:
+        mm.read(TEXT, source="book")
+        assert got == answers(mm)
+    with open_model(tmp_path / "so far", kind, rope) as mm:
+        if kept > 0:
+            mm.frame.extend(mm._encode(TEXT[:kept]), "read")
+        expected = mm.frame.cache.own.tensors()
+    assert (len(state) > 0) == (kind != "llama" and kept > 0)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
 
 
 class At:

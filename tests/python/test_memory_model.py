@@ -24,6 +24,7 @@ from everlong.config import Policy
 from everlong.where import parse_time, seconds
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+from traces import blocks_of
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"
 
@@ -195,11 +196,11 @@ def test_recent_policy_brings_back_the_newest_blocks() -> None:
         restored = [event for event in mm.frame.os.trace() if event["what"] == "restore"]
         gone = [block for block in mm.memory.blocks() if block.span[1] <= mm.frame.os.rolling[0]]
         assert len(restored) == 2
-        cited = {block for event in restored for block in event["blocks"]}
+        cited = {block for event in restored for block in blocks_of(event)}
         assert [recall.block_id for recall in answer.recalled] == sorted(cited)
         assert all(recall.text == mm.text(recall.block_id) for recall in answer.recalled)
         assert {recall.found_by for recall in answer.recalled} == {("recent",)}
-        assert set(restored[-1]["blocks"]) <= {block.id for block in gone[-3:]}
+        assert set(blocks_of(restored[-1])) <= {block.id for block in gone[-3:]}
         assert mm.frame.os.recalled_tokens > 0
 
 
@@ -212,7 +213,7 @@ def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
         def decided() -> list[tuple[str, str | None, int | None]]:
             new = mm.trace()[len(before) :]
             assert mm.trace()[: len(before)] == before
-            assert all(event["blocks"] for event in new if event["what"] == "restore" and event["tokens"] > 0)
+            assert all(event["restored"] for event in new if event["what"] == "restore" and event["tokens"] > 0)
             return [
                 (e["what"], e["trigger"], e["branched_at"]) for e in new if e["what"] in ("clear", "recall", "restore")
             ]
@@ -227,7 +228,7 @@ def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
         answer = mm.generate(text[300:330], max_new_tokens=3, remember=False)
         assert decided() == branched
         (restored,) = [event for event in mm.trace()[len(before) :] if event["what"] == "restore"]
-        assert {recall.block_id for recall in answer.recalled} <= set(restored["blocks"])
+        assert {recall.block_id for recall in answer.recalled} <= set(blocks_of(restored))
         before = mm.trace()
         mm.recall(text[300:330])
         assert decided() == branched
@@ -760,7 +761,7 @@ def test_what_comes_back_during_an_answer_is_cited_behind_what_was_there_when_it
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
         answer = mm.generate(text[200:230], max_new_tokens=70)
-        restored = [event["blocks"] for event in mm.frame.os.trace() if event["what"] == "restore"]
+        restored = [blocks_of(event) for event in mm.frame.os.trace() if event["what"] == "restore"]
         found = [recall for recall in answer.recalled if recall.found_by != ("recent",)]
         newest = [recall for recall in answer.recalled if recall.found_by == ("recent",)]
         assert answer.recalled == (*found, *newest)

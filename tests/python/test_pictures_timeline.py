@@ -27,24 +27,21 @@ def shows_recall(path: Path, color: np.ndarray = RECALLED) -> bool:
 def test_timeline_of_a_conversation_shows_what_came_back(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         mm.read(random_text(2000))
-        blocks = {block.id: block.span for block in mm.memory.blocks()}
-        alone = draw_timeline(mm.trace(), blocks, tmp_path / "alone.png")
+        alone = draw_timeline(mm.trace(), tmp_path / "alone.png")
         mm.generate(random_text(30), max_new_tokens=8)
         trace = json.loads(json.dumps(mm.trace()))
-        blocks = json.loads(json.dumps(blocks))
     assert not shows_recall(alone)
-    assert shows_recall(draw_timeline(trace, blocks, tmp_path / "new" / "talk.png"))
-    assert draw_timeline(trace, blocks, tmp_path / "talk.svg").read_text().startswith("<?xml")
+    assert shows_recall(draw_timeline(trace, tmp_path / "new" / "talk.png"))
+    assert draw_timeline(trace, tmp_path / "talk.svg").read_text().startswith("<?xml")
 
 
 def test_timeline_shows_what_came_back_for_a_question_that_is_not_remembered(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         mm.read(random_text(2000))
-        blocks = {block.id: block.span for block in mm.memory.blocks()}
-        alone = draw_timeline(mm.trace(), blocks, tmp_path / "alone.png")
+        alone = draw_timeline(mm.trace(), tmp_path / "alone.png")
         mm.generate(random_text(30), max_new_tokens=400, remember=False)
         events = mm.trace()
-        picture = draw_timeline(events, blocks, tmp_path / "asked.png")
+        picture = draw_timeline(events, tmp_path / "asked.png")
         assert not shows_recall(alone, BRANCHED)
         assert shows_recall(picture, BRANCHED)
         assert not shows_recall(picture)
@@ -53,10 +50,37 @@ def test_timeline_shows_what_came_back_for_a_question_that_is_not_remembered(tmp
     assert max(event["stream_position"] for event in events) > 2000
     drawn = [event for event in events if event["branched_at"] is None or event["what"] == "restore"]
     drawn = [event if event["branched_at"] is None else {**event, "stream_position": 2000} for event in drawn]
-    svg = draw_timeline(events, blocks, tmp_path / "asked.svg").read_bytes()
-    assert draw_timeline(drawn, blocks, tmp_path / "drawn.svg").read_bytes() == svg
+    svg = draw_timeline(events, tmp_path / "asked.svg").read_bytes()
+    assert draw_timeline(drawn, tmp_path / "drawn.svg").read_bytes() == svg
+
+
+def test_timeline_marks_what_came_from_another_stream_at_the_foot(tmp_path: Path) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(2000))
+        mm.generate(random_text(30), max_new_tokens=8)
+        events = mm.trace()
+    own = draw_timeline(events, tmp_path / "own.svg").read_text()
+    for event in events:
+        for run in event["restored"]:
+            run["stream"] += 1
+    assert "recalled from another stream" not in own
+    assert "recalled from another stream" in draw_timeline(events, tmp_path / "other.svg").read_text()
+
+
+def test_timeline_shows_signals_and_those_of_which_nothing_came(tmp_path: Path) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(2000))
+        without = draw_timeline(mm.trace(), tmp_path / "without.svg").read_text()
+        mm.signal("retrieve")  # the default policy heeds none
+        events = mm.trace()
+    assert [event["what"] for event in events[-2:]] == ["retrieve signal", "signal passed over"]
+    hollow = draw_timeline(events, tmp_path / "hollow.svg").read_text()
+    filled = draw_timeline(events[:-1], tmp_path / "filled.svg").read_text()
+    assert "signal (hollow" not in without
+    assert "signal (hollow" in hollow
+    assert hollow != filled
 
 
 def test_empty_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty"):
-        draw_timeline([], {}, tmp_path / "none.png")
+        draw_timeline([], tmp_path / "none.png")

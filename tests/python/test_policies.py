@@ -10,6 +10,7 @@ import everlong
 from everlong.config import Policy
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
+from traces import blocks_of
 
 TEXT = random_text(1500)
 WORDS = dataclasses.replace(SMALL, index=("lexical",))
@@ -23,7 +24,7 @@ def test_named_pages_come_back_whatever_the_policy(policy: Policy) -> None:
         pages = mm.memory.core.pages_of(0, 200, 260)
         answer = mm.generate("and then", max_new_tokens=12, recall=pages)
         restored = [event for event in mm.trace() if event["what"] == "restore" and event["tokens"] > 0]
-        assert [event["blocks"] for event in restored] == [sorted({page.block for page in pages})]
+        assert [blocks_of(event) for event in restored] == [sorted({page.block for page in pages})]
         assert mm.frame.os.recalled_tokens == sum(page.end - page.begin for page in pages)
         assert answer.recalled == ()
 
@@ -38,7 +39,7 @@ def test_the_newest_blocks_come_back_whole() -> None:
         mm.generate("and then", max_new_tokens=9)
         newest = [block.id for block in mm.memory.blocks() if block.span[1] <= begin][-config.recent_blocks :]
         restored = [event for event in mm.trace() if event["what"] == "restore"]
-        assert restored[-1]["blocks"] == newest
+        assert blocks_of(restored[-1]) == newest
         assert restored[-1]["tokens"] == config.recent_blocks * config.block_tokens
 
 

@@ -39,23 +39,37 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
     for (const Boundary& boundary : boundaries) {
       EVERLONG_CHECK(boundary.position >= begin && boundary.position <= stream_end());
       segmenter_.Note(boundary);
+      if (boundary.kind != BoundaryKind::kSignal) continue;
+      Record("summarize signal", {boundary.position, boundary.position}, 0);
     }
     Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
   }
   if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);
   if (origin != Origin::kGenerated) return actions;
+  const std::optional<RecallTrigger> waited = policy_.Waiting();
   if (const std::optional<RecallTrigger> due = policy_.Count(tokens)) AskRecall(*due, actions);
+  const std::optional<RecallTrigger> waits = policy_.Waiting();
+  if (waits && waits != waited) Record("recall waits", {}, 0).trigger = waits;
   return actions;
 }
 
 std::vector<Action> MemoryOs::Raise(Signal signal) {
   std::vector<Action> actions;
-  Record(signal == Signal::kRetrieve ? "retrieve signal" : "summarize signal", {}, 0);
+  const TokenSpan here{stream_end(), stream_end()};
+  Record(signal == Signal::kRetrieve ? "retrieve signal" : "summarize signal", here, 0);
   if (signal == Signal::kRetrieve) {
-    if (const std::optional<RecallTrigger> due = policy_.Signal()) AskRecall(*due, actions);
-  } else if (archiving_) {
+    if (const std::optional<RecallTrigger> due = policy_.Signal()) {
+      AskRecall(*due, actions);
+    } else if (policy_.Waiting() == RecallTrigger::kSignal) {
+      Record("recall waits", {}, 0).trigger = RecallTrigger::kSignal;
+    } else {
+      RecordPassedOver(stream_end());
+    }
+  } else if (archiving_ && archived_until_ < stream_end()) {
     segmenter_.Note({stream_end(), BoundaryKind::kSignal});
     Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
+  } else {
+    RecordPassedOver(stream_end());
   }
   return actions;
 }
@@ -80,30 +94,38 @@ std::vector<Action> MemoryOs::BeginPrompt() {
 
 std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
   std::vector<Placement> placements;
-  std::vector<int64_t> blocks;
+  std::vector<RestoredRun> restored;
+  int64_t left_out = 0;
   int64_t free = residency_.evicted() ? config_.residency.recalled_tokens : 0;
   int64_t position = residency_.rolling_position();
   // From the back, where the most relevant page stands, so that what does not fit any more is the least relevant.
   std::set<std::pair<int64_t, int32_t>> placed;
-  for (size_t i = pages.size(); i-- > 0 && free > 0;) {
+  for (size_t i = pages.size(); i-- > 0;) {
     const PageRef& page = pages[i];
     TokenSpan span = Recallable(page);
     if (span.empty() || !placed.emplace(page.block, page.page).second) continue;
+    left_out += std::max<int64_t>(span.size() - free, 0);
     span.begin = std::max(span.begin, span.end - free);
+    if (span.empty()) continue;
     free -= span.size();
     position -= span.size();
     placements.push_back(
         {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-    if (std::find(blocks.begin(), blocks.end(), page.block) == blocks.end()) blocks.push_back(page.block);
+    if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
+      restored.back().span.begin = span.begin;
+    } else {
+      restored.push_back({page.block, page.stream, span});
+    }
   }
   std::reverse(placements.begin(), placements.end());
-  std::reverse(blocks.begin(), blocks.end());
+  std::reverse(restored.begin(), restored.end());
 
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
   if (recalled > 0) policy_.Restored();
   state_ = State::kRetrieving;
-  Record("restore", {}, recalled, std::move(blocks));
+  Record("restore", {}, recalled).restored = std::move(restored);
+  if (left_out > 0) Record("left out", {}, left_out);
   state_ = State::kGenerating;
   return placements;
 }
@@ -123,8 +145,9 @@ void MemoryOs::ClearRecalled() {
 std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
                                         std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
                                         const std::optional<AnchorZone>& anchor_zone,
-                                        const std::optional<RecallCounts>& recall_counts, int64_t cooldown_until) {
-  EVERLONG_CHECK(stream_end >= 0);
+                                        const std::optional<RecallCounts>& recall_counts, int64_t cooldown_until,
+                                        std::optional<int64_t> archived_until) {
+  EVERLONG_CHECK(stream_end >= 0 && archived_until.value_or(stream_end) >= stream_end);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
   for (const PageRef& page : pages) {
@@ -165,7 +188,8 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
   const bool anchored = anchor_zone && AllArchived(*anchor_zone, pages) && residency_.Adopt(*anchor_zone);
   policy_ = RecallPolicy(config_.recall);
   if (recall_counts) policy_.Adopt(*recall_counts);
-  archived_until_ = stream_end;
+  if (!archived_until) residency_.BeginTopic(stream_end);
+  archived_until_ = archived_until.value_or(stream_end);
   segmenter_.Restart();
   const bool possible = cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
   segmenter_.PassOverUntil(possible ? cooldown_until : 0);
@@ -194,15 +218,17 @@ bool MemoryOs::AllArchived(const AnchorZone& zone, std::span<const PageRef> page
 void MemoryOs::StopArchiving() { archiving_ = false; }
 
 void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions) {
+  for (const int64_t position : segmenter_.TakePassedOver()) RecordPassedOver(position);
   if (blocks.empty()) return;
   const State before = std::exchange(state_, State::kArchiving);
-  for (const auto& [span, ends_topic] : blocks) {
+  for (const ClosedBlock& block : blocks) {
+    const TokenSpan span = block.span;
     EVERLONG_CHECK(span.begin >= archived_until_);
     const TokenSpan sinks{0, residency_.sinks()};
     actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size())});
     archived_until_ = span.end;
-    Record("archive", span, span.size());
-    if (ends_topic) residency_.BeginTopic(span.end);
+    Record("archive", span, span.size()).ended_by = block.ended_by;
+    if (block.EndsTopic()) residency_.BeginTopic(span.end);
   }
   state_ = before;
 }
@@ -212,7 +238,7 @@ void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {
   if (surplus <= 0) return;
   // Only what is archived may leave: the open block ends here.
   if (archiving_ && residency_.rolling().begin + surplus > archived_until_) {
-    Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
+    Archive(segmenter_.CutAll(archived_until_, stream_end(), BlockEnd::kQuestion), actions);
   }
   Evict(surplus, actions);
 }
@@ -233,7 +259,7 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
 void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
   state_ = State::kRetrieving;
   actions.emplace_back(RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0});
-  Record("recall", {}, 0, {}, trigger);
+  Record("recall", {}, 0).trigger = trigger;
 }
 
 MemoryOs MemoryOs::Branch() const {
@@ -251,17 +277,26 @@ void MemoryOs::TakeTrace(const MemoryOs& branch) {
   for (Event& event : std::vector<Event>(decided.begin(), decided.end())) Append(std::move(event));
 }
 
-void MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks,
-                      std::optional<RecallTrigger> trigger) {
-  Append({stream_end(), state_, std::move(what), span, tokens, std::move(blocks), trigger, branched_at_});
+void MemoryOs::RecordPassedOver(int64_t position) { Record("signal passed over", {position, position}, 0); }
+
+Event& MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens) {
+  Event event{.stream = stream(),
+              .stream_position = stream_end(),
+              .state = state_,
+              .what = std::move(what),
+              .span = span,
+              .tokens = tokens};
+  event.branched_at = branched_at_;
+  return Append(std::move(event));
 }
 
-void MemoryOs::Append(Event event) {
+Event& MemoryOs::Append(Event event) {
   if (trace_.size() == kTraceCapacity) {
     trace_.erase(trace_.begin(), trace_.begin() + static_cast<ptrdiff_t>(kTraceCapacity / 10));
   }
   trace_.push_back(std::move(event));
   ++recorded_;
+  return trace_.back();
 }
 
 bool MemoryOs::archiving() const { return archiving_; }

@@ -20,20 +20,21 @@ std::optional<RecallTrigger> RecallPolicy::Count(int64_t tokens) {
   if (config_.periodic) since_periodic = std::min<int64_t>(since_periodic + tokens, config_.periodic_every);
   if (since_restored) since_restored = std::min<int64_t>(*since_restored + tokens, config_.protect_tokens);
   if (Protected()) return std::nullopt;
-  if (signal_waits) {
-    signal_waits = false;
-    return RecallTrigger::kSignal;
-  }
-  if (config_.recent && since_recent == config_.recent_every) {
-    since_recent = 0;
-    return RecallTrigger::kRecent;
-  }
-  if (config_.periodic && since_periodic == config_.periodic_every) {
-    since_periodic = 0;
-    return RecallTrigger::kPeriodic;
-  }
+  const std::optional<RecallTrigger> due = Due();
+  if (due == RecallTrigger::kSignal) signal_waits = false;
+  if (due == RecallTrigger::kRecent) since_recent = 0;
+  if (due == RecallTrigger::kPeriodic) since_periodic = 0;
+  return due;
+}
+
+std::optional<RecallTrigger> RecallPolicy::Due() const {
+  if (counts_.signal_waits) return RecallTrigger::kSignal;
+  if (config_.recent && counts_.since_recent == config_.recent_every) return RecallTrigger::kRecent;
+  if (config_.periodic && counts_.since_periodic == config_.periodic_every) return RecallTrigger::kPeriodic;
   return std::nullopt;
 }
+
+std::optional<RecallTrigger> RecallPolicy::Waiting() const { return Protected() ? Due() : std::nullopt; }
 
 std::optional<RecallTrigger> RecallPolicy::Signal() {
   if (!config_.signal) return std::nullopt;

@@ -136,7 +136,6 @@ bool Residency::Adopt(const AnchorZone& zone) {
   }
   zone_ = zone;
   if (config_.anchor_tokens == 0 || config_.anchors == 0) zone_.topics.clear();
-  BeginTopic(rolling_.end);
   return true;
 }
 
@@ -172,7 +171,6 @@ TokenSpan Residency::Resume(int64_t stream_end, int64_t sinks_available, int64_t
   evicted_ = sinks_ < all_sinks || rolling_.begin > sinks_;
   zone_ = {};
   if (!evicted_) BeginTopic(0);
-  BeginTopic(stream_end);  // what comes now stands behind the end of a text
   return rolling_;
 }
 

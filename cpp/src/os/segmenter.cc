@@ -18,30 +18,48 @@ void Segmenter::Note(const Boundary& boundary) {
   noted_.push_back(boundary);
 }
 
+namespace {
+
+BlockEnd EndAt(BoundaryKind kind) {
+  switch (kind) {
+    case BoundaryKind::kSentence:
+      return BlockEnd::kSentence;
+    case BoundaryKind::kParagraph:
+      return BlockEnd::kParagraph;
+    case BoundaryKind::kTurn:
+      return BlockEnd::kTurn;
+    case BoundaryKind::kSignal:
+      return BlockEnd::kSignal;
+  }
+  EVERLONG_CHECK(false);
+}
+
+}  // namespace
+
 std::optional<ClosedBlock> Segmenter::BlockFrom(int64_t begin, int64_t stream_end) {
   const int64_t last = begin + config_.block_tokens;
   const int64_t slack = config_.block_tokens / kSoftEndShare;
-  int64_t soft_end = last;
-  auto soft_kind = BoundaryKind::kSentence;
-  bool has_soft = false;
-  for (const Boundary& boundary : noted_) {
-    if (boundary.position <= begin) continue;
-    if (boundary.position > std::min(last, stream_end)) break;
-    const bool long_enough = boundary.position - begin >= config_.least_tokens;
-    if (boundary.kind == BoundaryKind::kTurn && long_enough) return ClosedBlock{{begin, boundary.position}, true};
-    if (boundary.kind == BoundaryKind::kSignal && boundary.position >= cooldown_until_) {
-      if (long_enough) return ClosedBlock{{begin, boundary.position}, true};
-      cooldown_until_ = boundary.position + config_.cooldown_tokens;
-    }
-    const bool soft = boundary.kind <= BoundaryKind::kParagraph && last - boundary.position <= slack;
-    if (soft && (!has_soft || boundary.kind >= soft_kind)) {
-      has_soft = true;
-      soft_end = boundary.position;
-      soft_kind = boundary.kind;
+  ClosedBlock cut{{begin, last}, BlockEnd::kLength};
+  for (auto at = noted_.begin(); at != noted_.end() && at->position <= std::min(last, stream_end);) {
+    const auto [position, kind] = *at;
+    const bool long_enough = position - begin >= config_.least_tokens;
+    if (position <= begin) {
+      ++at;
+    } else if (kind <= BoundaryKind::kParagraph) {
+      if (last - position <= slack && EndAt(kind) >= cut.ended_by) cut = {{begin, position}, EndAt(kind)};
+      ++at;
+    } else if (long_enough && (kind == BoundaryKind::kTurn || position >= cooldown_until_)) {
+      return ClosedBlock{{begin, position}, EndAt(kind)};
+    } else if (kind == BoundaryKind::kTurn) {
+      ++at;
+    } else {
+      if (position >= cooldown_until_) cooldown_until_ = position + config_.cooldown_tokens;
+      passed_over_.push_back(position);
+      at = noted_.erase(at);
     }
   }
   if (stream_end < last) return std::nullopt;
-  return ClosedBlock{{begin, soft_end}, false};
+  return cut;
 }
 
 std::vector<ClosedBlock> Segmenter::Cut(int64_t open_from, int64_t stream_end) {
@@ -55,11 +73,11 @@ std::vector<ClosedBlock> Segmenter::Cut(int64_t open_from, int64_t stream_end) {
   return blocks;
 }
 
-std::vector<ClosedBlock> Segmenter::CutAll(int64_t open_from, int64_t stream_end) {
+std::vector<ClosedBlock> Segmenter::CutAll(int64_t open_from, int64_t stream_end, BlockEnd why) {
   std::vector<ClosedBlock> blocks = Cut(open_from, stream_end);
   const int64_t rest = blocks.empty() ? open_from : blocks.back().span.end;
-  if (rest < stream_end) blocks.push_back({{rest, stream_end}, true});
-  if (!blocks.empty()) blocks.back().ends_topic = true;
+  if (rest < stream_end) blocks.push_back({{rest, stream_end}, why});
+  if (!blocks.empty() && !blocks.back().EndsTopic()) blocks.back().ended_by = why;
   std::erase_if(noted_, [stream_end](const Boundary& boundary) { return boundary.position <= stream_end; });
   return blocks;
 }

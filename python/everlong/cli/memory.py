@@ -244,11 +244,10 @@ def _draw_timeline(mm: MemoryModel, file: Path) -> None:
     from everlong.pictures.timeline import draw_timeline
 
     mm.frame.end_of_text()
-    blocks = {block.id: block.span for block in mm.memory.blocks()}
     if file.suffix == ".json":
-        file.write_text(json.dumps({"events": mm.trace(), "blocks": blocks}), encoding="utf-8")
+        file.write_text(json.dumps({"events": mm.trace()}), encoding="utf-8")
     else:
-        draw_timeline(mm.trace(), blocks, file)
+        draw_timeline(mm.trace(), file)
 
 
 def _next_line(*, prompt: str) -> str | None:

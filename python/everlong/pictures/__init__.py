@@ -20,7 +20,7 @@ __all__ = ["draw_report", "require_matplotlib"]
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Every picture that a report has, written to `folder`.
 
-    `report` is that of a suite, of `eval niah`, of `eval ppl` or a trace with its blocks, as JSON gives it back.
+    `report` is that of a suite, of `eval niah`, of `eval ppl` or a trace, as JSON gives it back.
     Raises ValueError for anything else.
     """
     try:
@@ -39,5 +39,5 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
         return draw_by_position(report, folder)
     if "events" in report:
         files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
-        return [draw_timeline(report["events"], report["blocks"], file) for file in files]
+        return [draw_timeline(report["events"], file) for file in files]
     raise ValueError("no report of a suite, of niah, of ppl, or a trace: nothing to draw")

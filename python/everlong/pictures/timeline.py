@@ -8,24 +8,22 @@ from typing import Any
 
 from everlong.pictures.canvas import count_in_thousands, open_figure, write
 
-_FRAME, _ARCHIVE, _RECALLED, _BRANCHED = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b"
+_FRAME, _ARCHIVE, _RECALLED, _BRANCHED, _SIGNAL = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b", "#54278f"
 
 
-def draw_timeline(
-    events: Sequence[Mapping[str, Any]], blocks: Mapping[int, tuple[int, int]], path: pathlib.Path
-) -> pathlib.Path:
+def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathlib.Path:
     """Write a PNG or SVG, by the path's suffix. Across: the stream as it grew, in tokens; up: the text it consists of.
 
-    `events` is a trace (`MemoryModel.trace`), `blocks` the span of every block that may be named in it, both as they
-    are or as JSON gives them back. What came back for something that was not remembered stands where that was asked, in
-    a colour of its own. Raises ValueError for a trace in which nothing happened.
+    `events` is a trace (`MemoryModel.trace`), as it is or as JSON gives it back. What came back for something that was
+    not remembered stands where that was asked, in a colour of its own; what came from another stream of the memory is a
+    mark at the foot. Signals stand where they were heard, hollow where nothing came of them. Raises ValueError for a
+    trace in which nothing happened.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     if not events:
         raise ValueError("the trace is empty: nothing has been read")
-    spans = {int(block): span for block, span in blocks.items()}
     end = max(max(map(_place, events)), 1)
     figure, axes = open_figure(9, 5.5, "What the model attends to as the stream grows")
     # What the frame holds lies between the newest token and the oldest that was not evicted yet.
@@ -44,11 +42,18 @@ def draw_timeline(
         if event["what"] != "restore":
             continue
         at, color = _place(event), _BRANCHED if _branched(event) else _RECALLED
-        for block in event["blocks"]:
-            if block in spans:
-                first, last = spans[block]
-                axes.plot([at, at], [first, last], color=color, linewidth=3, solid_capstyle="butt")
-                axes.plot(at, (first + last) / 2, marker="o", color=color, markersize=4)
+        for run in event["restored"]:
+            if run["stream"] != event["stream"]:
+                axes.plot(at, 0, marker="s", color=color, markersize=5, clip_on=False)
+                continue
+            axes.plot([at, at], [run["begin"], run["end"]], color=color, linewidth=3, solid_capstyle="butt")
+            axes.plot(at, (run["begin"] + run["end"]) / 2, marker="o", color=color, markersize=4)
+    in_vain = {event["begin"] for event in events if event["what"] == "signal passed over"}
+    signals = [event for event in events if event["what"] in ("summarize signal", "retrieve signal")]
+    for event in signals:
+        heard = event["begin"]
+        fill = "none" if heard in in_vain else _SIGNAL
+        axes.plot(_place(event) if _branched(event) else heard, heard, "v", color=_SIGNAL, markerfacecolor=fill)
     axes.set_xlim(0, 1.02 * end)  # a recall at the very end is to be seen whole
     axes.set_ylim(0, 1.02 * end)
     axes.set_xlabel("stream read and generated (tokens)")
@@ -58,10 +63,14 @@ def draw_timeline(
     handles = [
         Patch(color=_FRAME, label="in the frame"),
         Patch(color=_ARCHIVE, label="archived"),
-        Line2D([], [], color=_RECALLED, marker="o", label="block recalled"),
+        Line2D([], [], color=_RECALLED, marker="o", label="recalled"),
     ]
     if any(map(_branched, events)):
-        handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="block recalled, not remembered"))
+        handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="recalled, not remembered"))
+    if any(run["stream"] != event["stream"] for event in events for run in event["restored"]):
+        handles.append(Line2D([], [], color=_RECALLED, marker="s", linestyle="", label="recalled from another stream"))
+    if signals:
+        handles.append(Line2D([], [], color=_SIGNAL, marker="v", linestyle="", label="signal (hollow: passed over)"))
     axes.legend(handles=handles, loc="upper left")
     return write(figure, path)
 

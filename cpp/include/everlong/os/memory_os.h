@@ -77,18 +77,30 @@ enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
 // What a model says by a control token, or a host through the API (both designs, 2.1 "Signal interception").
 enum class Signal : uint8_t { kSummarize, kRetrieve };
 
+// Tokens of a block that came back.
+struct RestoredRun {
+  int64_t block = 0;
+  int64_t stream = 0;
+  TokenSpan span;  // of that stream
+  bool operator==(const RestoredRun&) const = default;
+};
+
 // One decision, for people: what was decided at which token of the stream.
 struct Event {
+  int64_t stream = 0;
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  // "archive", "evict", "recall", "restore", "clear", "resume", "summarize signal", "retrieve signal"; of the anchor
+  // "archive", "evict", "recall", "restore", "left out" (tokens that were found and did not fit), "clear", "resume".
+  // "recall waits": what came back last is protected. "summarize signal" and "retrieve signal", heard at span's token,
+  // and "signal passed over": too soon after the block's begin or the last one, or no policy heeds it. Of the anchor
   // zone: "anchor" (span's tokens stay), "anchor dropped" (they stay no longer), "tombstone" (span's mean stays),
-  // "tombstones merged" (two are one, of this span)
+  // "tombstones merged" (two are one, of this span).
   std::string what;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
-  std::vector<int64_t> blocks;           // restore: which came back
-  std::optional<RecallTrigger> trigger;  // recall: what asked for it
+  std::vector<RestoredRun> restored;     // restore: what came back, in frame order
+  std::optional<RecallTrigger> trigger;  // recall, recall waits: what asked for it
+  std::optional<BlockEnd> ended_by;      // archive: why the block ends there
   // Decided in a Branch() that left the stream at this token; of what was decided there nothing stays.
   std::optional<int64_t> branched_at;
 };
@@ -136,13 +148,15 @@ class MemoryOs {
   // said, not read, and stays before the next question as it would have; nothing without it. `anchor_zone` is what that
   // frame's zone held; it stands in this one when it fits (Residency::Adopt) and all of its text is among the pages.
   // `recall_counts` is what that frame's policy had counted (RecallPolicy::Adopt); without it counting begins anew.
-  // Signals are passed over up to its `cooldown_until`, where that is one of a stream of this length.
+  // Signals are passed over up to its `cooldown_until`, where that is one of a stream of this length. What comes next
+  // is another text, but with `archived_until` (CHECKed not to lie before stream_end): then the host feeds what is
+  // archived from stream_end to there again, as it was fed before, and none of it is archived a second time.
   std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
                                 std::optional<int64_t> rolling_from = std::nullopt,
                                 std::optional<int64_t> read_until = std::nullopt,
                                 const std::optional<AnchorZone>& anchor_zone = std::nullopt,
                                 const std::optional<RecallCounts>& recall_counts = std::nullopt,
-                                int64_t cooldown_until = 0);
+                                int64_t cooldown_until = 0, std::optional<int64_t> archived_until = std::nullopt);
 
   // From now on nothing observed is archived, an open block neither, and anything may be evicted.
   void StopArchiving();
@@ -157,12 +171,13 @@ class MemoryOs {
   void TakeTrace(const MemoryOs& branch);
 
   [[nodiscard]] State state() const;
-  [[nodiscard]] int64_t stream() const;          // the config's
-  [[nodiscard]] int64_t stream_end() const;      // tokens observed so far
-  [[nodiscard]] int64_t archived_until() const;  // one past the newest token that was put into a block
-  [[nodiscard]] int64_t read_until() const;      // one past the newest token that was read, not asked or generated
-  [[nodiscard]] TokenSpan rolling() const;       // span of the stream in the rolling zone
-  [[nodiscard]] int64_t sinks() const;           // sink tokens in the frame
+  [[nodiscard]] int64_t stream() const;      // the config's
+  [[nodiscard]] int64_t stream_end() const;  // tokens observed so far
+  // One past the newest token that was put into a block; beyond stream_end() while such tokens are fed again.
+  [[nodiscard]] int64_t archived_until() const;
+  [[nodiscard]] int64_t read_until() const;  // one past the newest token that was read, not asked or generated
+  [[nodiscard]] TokenSpan rolling() const;   // span of the stream in the rolling zone
+  [[nodiscard]] int64_t sinks() const;       // sink tokens in the frame
   [[nodiscard]] const AnchorZone& anchor_zone() const;
   [[nodiscard]] const RecallCounts& recall_counts() const;
   [[nodiscard]] int64_t cooldown_until() const;                // Segmenter
@@ -182,9 +197,10 @@ class MemoryOs {
   [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
   // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
-  void Record(std::string what, TokenSpan span, int64_t tokens, std::vector<int64_t> blocks = {},
-              std::optional<RecallTrigger> trigger = std::nullopt);
-  void Append(Event event);
+  void RecordPassedOver(int64_t position);
+  // The event as far as it goes without what only some kinds say, to be filled in.
+  Event& Record(std::string what, TokenSpan span, int64_t tokens);
+  Event& Append(Event event);
 
   MemoryOsConfig config_;
   Segmenter segmenter_;

@@ -48,6 +48,8 @@ class RecallPolicy {
   std::optional<RecallTrigger> Count(int64_t tokens);
   // <RETRIEVE>: kSignal now, or none: without `signal` never, while protected with a later Count.
   std::optional<RecallTrigger> Signal();
+  // The recall that would be due if what came back last were not protected.
+  [[nodiscard]] std::optional<RecallTrigger> Waiting() const;
   // Something came back: the protection begins.
   void Restored() { counts_.since_restored = 0; }
   // Goes on from what another policy has counted, as far as this config has use for it. False, and nothing is adopted,
@@ -59,6 +61,8 @@ class RecallPolicy {
   [[nodiscard]] bool Protected() const {
     return counts_.since_restored && *counts_.since_restored < config_.protect_tokens;
   }
+  // By the counts alone, protected or not.
+  [[nodiscard]] std::optional<RecallTrigger> Due() const;
 
   RecallPolicyConfig config_;
   RecallCounts counts_;

@@ -91,7 +91,8 @@ class Residency {
   void SetRecalled(int64_t tokens);
   // A frame restored from the archive: sinks and the newest tokens of a stream of `stream_end`; returns rolling's span.
   // Of the stream [0, sinks_available) and [contiguous_from, stream_end) can be restored. Rolling begins at
-  // `rolling_from`, or M before the end. Where that leaves nothing out, the frame is as if nothing had ever left it.
+  // `rolling_from`, or M before the end. Where that leaves nothing out, the frame is as if nothing had ever left it. No
+  // topic begins at its end.
   TokenSpan Resume(int64_t stream_end, int64_t sinks_available, int64_t contiguous_from,
                    std::optional<int64_t> rolling_from = std::nullopt);
 

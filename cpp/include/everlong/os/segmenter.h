@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/status.h"
@@ -36,11 +37,22 @@ struct Boundary {
   BoundaryKind kind = BoundaryKind::kSentence;
 };
 
-// A complete block. A topic, for rules that know no meaning, is what a turn, a signal or the end of a text closes;
-// L_max and what lies near it only cut it into blocks.
+// Why a block ends, weakest first. L_max (kLength) and what lies near it only cut a topic into blocks.
+enum class BlockEnd : uint8_t {
+  kLength,
+  kSentence,
+  kParagraph,
+  kTurn,
+  kSignal,
+  kQuestion,  // which the text before it makes room for
+  kText,      // the end of a text
+};
+
+// A complete block. A topic, for rules that know no meaning, is what a turn, a signal or the end of a text closes.
 struct ClosedBlock {
   TokenSpan span;
-  bool ends_topic = false;
+  BlockEnd ended_by = BlockEnd::kLength;
+  [[nodiscard]] bool EndsTopic() const { return ended_by >= BlockEnd::kTurn; }
   bool operator==(const ClosedBlock&) const = default;
 };
 
@@ -52,8 +64,10 @@ class Segmenter {
   void Note(const Boundary& boundary);
   // Blocks that are complete in [open_from, stream_end), oldest first. What lies before their end is forgotten.
   [[nodiscard]] std::vector<ClosedBlock> Cut(int64_t open_from, int64_t stream_end);
-  // The same, and the rest as a last, shorter block, which ends its topic.
-  [[nodiscard]] std::vector<ClosedBlock> CutAll(int64_t open_from, int64_t stream_end);
+  // The same, and the rest as a last, shorter block; why: what ends the topic here, kQuestion or kText.
+  [[nodiscard]] std::vector<ClosedBlock> CutAll(int64_t open_from, int64_t stream_end, BlockEnd why = BlockEnd::kText);
+  // Where the signals stood that were passed over since this was asked last: too soon, or within the cooldown.
+  [[nodiscard]] std::vector<int64_t> TakePassedOver() { return std::exchange(passed_over_, {}); }
   // The open block starts anew at a place that has no past: nothing is noted.
   void Restart();
   // Signals before this token of the stream are passed over.
@@ -65,7 +79,8 @@ class Segmenter {
   std::optional<ClosedBlock> BlockFrom(int64_t begin, int64_t stream_end);
 
   SegmenterConfig config_;
-  std::vector<Boundary> noted_;  // ahead of the last cut
+  std::vector<Boundary> noted_;  // ahead of the last cut, but for signals that were passed over
+  std::vector<int64_t> passed_over_;
   int64_t cooldown_until_ = 0;
 };
 
