@@ -259,7 +259,7 @@ class Frame(abc.ABC):
         else:
             self.os.resume(0, [], archived_until=archived_until)
         if len(behind) > 0:
-            _LOGGER.info(
+            _LOGGER.warning(
                 "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
             )
             self._put(behind, "read")

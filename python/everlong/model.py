@@ -132,7 +132,7 @@ class MemoryModel:
                 undo.callback(there.close)
                 there.begin_writing(self)
             self.memory = there
-            self.memory.check(prints)
+            _require_same_model(there, prints, model)
             # How a memory is written was decided when it was made.
             config = config.written_as(self.memory.core.manifest())
             self.model = served.model
@@ -652,6 +652,16 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
+    try:
+        memory.check(prints)
+    except ModelMismatchError as error:
+        if getattr(model, "dtype", None) != torch.float16:
+            raise
+        hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
+        raise ModelMismatchError(f"{error}; {hint}") from None
 
 
 def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 import everlong
 from everlong.fingerprint import fingerprint
@@ -110,3 +111,21 @@ def test_a_model_s_own_method_of_that_name_is_no_adapter() -> None:
     model = tiny_model()
     assert callable(model.active_adapters)
     assert fingerprint(serve(model, SMALL), byte_tokenizer()) == fingerprint(serve(model, SMALL), byte_tokenizer())
+
+
+def test_a_model_in_float16_is_told_apart_and_told_why(tmp_path: Path) -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight[0, 0] = 1e-9  # the first that is sampled, and nothing in float16
+    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read("some text")
+    model.save_pretrained(tmp_path / "model")
+
+    def loaded(dtype: torch.dtype) -> everlong.MemoryModel:
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=dtype)
+        return everlong.MemoryModel(loaded, byte_tokenizer(), tmp_path / "m", config=SMALL)
+
+    with loaded(torch.bfloat16) as mm:
+        assert mm.stream_tokens == len("some text")
+    with pytest.raises(everlong.ModelMismatchError, match=r"weights.*load it in bfloat16 or float32"):
+        loaded(torch.float16)

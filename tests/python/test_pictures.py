@@ -105,8 +105,9 @@ HEAT_MAP = {
     "questions": [{"length": 32_000, "depth_bin": row, "right": True} for row in range(4)],
 }
 TIMELINE = {
-    "events": [{"what": "archive", "stream_position": 9, "begin": 0, "end": 9, "tokens": 9, "blocks": [1]}],
-    "blocks": {"1": [0, 9]},
+    "events": [
+        {"what": "archive", "stream": 0, "stream_position": 9, "begin": 0, "end": 9, "tokens": 9, "restored": []}
+    ]
 }
 
 

@@ -85,15 +85,17 @@ def ppl(curve: list[float], model: str = MODEL, places: int = 40) -> dict[str, A
 
 
 def trace(tokens: int, recalls: int, branched: bool = False) -> dict[str, Any]:
-    """A stream that is evicted by halves, and recalls all over it."""
+    """A stream that is evicted by halves, recalls all over it and from another one, signals that are passed over."""
     events: list[dict[str, Any]] = []
     for number in range(recalls):
         at = tokens * (number + 1) // recalls
-        events.append({"what": "evict", "stream_position": at, "begin": 0, "end": at // 2, "branched_at": None})
-        back = at if branched else None
-        events.append({"what": "restore", "stream_position": at, "blocks": [number // 2], "branched_at": back})
-    blocks = {n: [tokens * n // recalls, tokens * (n + 1) // recalls] for n in range(recalls)}
-    return {"events": events, "blocks": blocks}
+        base = {"stream": 0, "stream_position": at, "begin": 0, "end": at // 2, "restored": [], "branched_at": None}
+        first, last = tokens * (number // 2) // recalls, tokens * (number // 2 + 1) // recalls
+        runs = [{"block": number // 2, "stream": stream, "begin": first, "end": last} for stream in (0, 1)]
+        events.append(base | {"what": "evict"})
+        events.append(base | {"what": "restore", "restored": runs, "branched_at": at if branched else None})
+        events += [base | {"what": what, "begin": at, "end": at} for what in ("summarize signal", "signal passed over")]
+    return {"events": events}
 
 
 NAMES = tuple(DEFAULT_BASELINES)

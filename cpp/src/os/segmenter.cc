@@ -42,21 +42,21 @@ std::optional<ClosedBlock> Segmenter::BlockFrom(int64_t begin, int64_t stream_en
   ClosedBlock cut{{begin, last}, BlockEnd::kLength};
   for (auto at = noted_.begin(); at != noted_.end() && at->position <= std::min(last, stream_end);) {
     const auto [position, kind] = *at;
-    const bool long_enough = position - begin >= config_.least_tokens;
-    if (position <= begin) {
-      ++at;
-    } else if (kind <= BoundaryKind::kParagraph) {
-      if (last - position <= slack && EndAt(kind) >= cut.ended_by) cut = {{begin, position}, EndAt(kind)};
-      ++at;
-    } else if (long_enough && (kind == BoundaryKind::kTurn || position >= cooldown_until_)) {
-      return ClosedBlock{{begin, position}, EndAt(kind)};
-    } else if (kind == BoundaryKind::kTurn) {
-      ++at;
-    } else {
-      if (position >= cooldown_until_) cooldown_until_ = position + config_.cooldown_tokens;
-      passed_over_.push_back(position);
-      at = noted_.erase(at);
+    const bool ahead = position > begin;
+    if (kind <= BoundaryKind::kParagraph) {
+      const bool near_the_limit = ahead && last - position <= slack;
+      if (near_the_limit && EndAt(kind) >= cut.ended_by) cut = {{begin, position}, EndAt(kind)};
+    } else if (ahead && position - begin >= config_.least_tokens) {
+      if (kind == BoundaryKind::kTurn || position >= cooldown_until_)
+        return ClosedBlock{{begin, position}, EndAt(kind)};
     }
+    if (!ahead || kind != BoundaryKind::kSignal) {
+      ++at;
+      continue;
+    }
+    if (position >= cooldown_until_) cooldown_until_ = position + config_.cooldown_tokens;
+    passed_over_.push_back(position);
+    at = noted_.erase(at);
   }
   if (stream_end < last) return std::nullopt;
   return cut;
