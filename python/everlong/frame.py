@@ -262,7 +262,7 @@ class Frame(abc.ABC):
             _LOGGER.warning(
                 "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
             )
-            self._put(behind, "read")
+            self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
             self._decide(lambda: self.os.end_of_text(), None)
         if outdated:
             self._note()
@@ -288,7 +288,9 @@ class Frame(abc.ABC):
             ids = core.token_ids(stream, rolling_from, end)
         except MemoryNotFoundError:
             return nothing
-        return torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
+        behind = torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
+        # What stands before every text is not read but put there, as the tokenizer has it now.
+        return behind if begin > 0 or torch.equal(behind[: len(self._start)], self._start) else nothing
 
     def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens."""
@@ -307,6 +309,7 @@ class Frame(abc.ABC):
 
     # --- computing
 
+    @torch.no_grad()
     def extend(
         self,
         ids: torch.Tensor,
@@ -327,23 +330,7 @@ class Frame(abc.ABC):
         self.require_whole()
         brought = origin == "prompt" and torch.equal(ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
-        rows = self._put(
-            torch.cat([start, ids]), origin, logits=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
-        )
-        return rows[len(start) :] if logits else rows
-
-    @torch.no_grad()
-    def _put(
-        self,
-        ids: torch.Tensor,
-        origin: str,
-        *,
-        logits: bool = False,
-        recall: RecallPages | None = None,
-        chunk_tokens: int | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> torch.Tensor:
-        """`extend` by exactly these ids."""
+        ids = torch.cat([start, ids])
         limit = chunk_tokens or self.config.chunk_tokens
         rows: list[torch.Tensor] = []
         done = 0
@@ -368,7 +355,7 @@ class Frame(abc.ABC):
                 self.raise_signal("retrieve", recall)
             if progress is not None:
                 progress(len(chunk))
-        return torch.cat(rows) if logits else rows[-1]
+        return torch.cat(rows)[len(start) :] if logits else rows[-1]
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""

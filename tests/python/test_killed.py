@@ -195,3 +195,20 @@ def test_a_conversation_that_is_killed_between_two_turns_goes_on(tmp_path: Path)
     with open_model(tmp_path / "killed") as mm:
         assert mm.stream_tokens == 3000 + 3 * (3 + ANSWER)
         assert mm.generate("jkl", max_new_tokens=ANSWER) == next_one
+
+
+def test_what_is_read_again_from_the_beginning_begins_as_it_did(tmp_path: Path) -> None:
+    """With what the tokenizer puts before every text, once."""
+    model, tokenizer = tiny_model("gemma3", "nested", vocab_size=258), byte_tokenizer(begins=True)
+    mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=SMALL)
+    mm.frame.extend(mm._encode(TEXT[:1000]), "read")
+    mm.frame.end_of_text()
+    expected = mm.frame.cache.own.tensors()
+    mm.memory.close()
+    mm.frame.detach()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=SMALL) as mm:
+        assert mm.trace()[0]["stream_position"] == 0
+        assert mm.stream_tokens == 1001
+        state = mm.frame.cache.own.tensors()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
