@@ -15,6 +15,7 @@ from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 RECALLED = np.array([0xD9, 0x48, 0x01]) / 255
+FRAME = np.array([0x9E, 0xCA, 0xE1]) / 255
 BRANCHED = np.array([0xFD, 0xAE, 0x6B]) / 255
 
 
@@ -52,6 +53,18 @@ def test_timeline_shows_what_came_back_for_a_question_that_is_not_remembered(tmp
     drawn = [event if event["branched_at"] is None else {**event, "stream_position": 2000} for event in drawn]
     svg = draw_timeline(events, tmp_path / "asked.svg").read_bytes()
     assert draw_timeline(drawn, tmp_path / "drawn.svg").read_bytes() == svg
+
+
+def test_timeline_of_a_memory_that_was_opened_again_has_no_frame_before_that(tmp_path: Path) -> None:
+    for name in ("first", "again"):
+        with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+            if name == "first":
+                mm.read(random_text(2000))
+            picture = image.imread(draw_timeline(mm.trace(), tmp_path / f"{name}.png"))[..., :3]
+        in_the_frame = np.abs(picture - FRAME).max(axis=-1) < 0.02
+        left = in_the_frame[picture.shape[0] // 2 :, : picture.shape[1] // 2]  # the legend stands above
+        assert in_the_frame.any()
+        assert left.any() == (name == "first")
 
 
 def test_timeline_marks_what_came_from_another_stream_at_the_foot(tmp_path: Path) -> None:

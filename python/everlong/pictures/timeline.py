@@ -31,9 +31,11 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
     for event in events:
         if _branched(event):
             continue  # the frame got back what left it
-        if event["what"] in ("resume", "evict"):
+        if event["what"] == "resume":  # what a frame before this one held is not in its trace
+            x, oldest = [event["stream_position"]], [event["begin"]]
+        elif event["what"] == "evict":
             x += [event["stream_position"]] * 2
-            oldest += [oldest[-1], event["end" if event["what"] == "evict" else "begin"]]
+            oldest += [oldest[-1], event["end"]]
     x.append(end)
     oldest.append(oldest[-1])
     axes.fill_between([0, end], [0, 0], [0, end], color=_ARCHIVE, linewidth=0)
