@@ -16,6 +16,8 @@ import torch
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations import sdpa_attention
 
+from everlong.cache_argument import cache_argument
+
 
 def packs(model: Any) -> bool:
     """Whether a mask makes transformers compute shared keys once for this model, which is one of its own."""
@@ -36,8 +38,10 @@ def packed(model: Any) -> Iterator[None]:
         yield
         return
 
+    name = cache_argument(model)
+
     def give_mask(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ids, cache = kwargs.get("input_ids"), kwargs.get("past_key_values")
+        ids, cache = kwargs.get("input_ids"), kwargs.get(name)
         if ids is None or ids.shape != (1, 1) or cache is None or not all(map(_full, cache.layers)):
             return None
         return args, {**kwargs, "attention_mask": open_mask(cache.get_seq_length() + 1)}

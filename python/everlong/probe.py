@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
+from everlong.cache_argument import cache_argument
 from everlong.rope import NO_ROPE, RopeTable, turn_keys
 from everlong.trial import trial_ids
 
@@ -89,7 +90,8 @@ def probe(
             cache = DynamicCache(config=config)
             positions = torch.arange(start, start + tokens, device=ids.device)[None]
             try:
-                model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                given = {cache_argument(model): cache}
+                model(input_ids=ids, position_ids=positions, **given, use_cache=True, logits_to_keep=1)
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:

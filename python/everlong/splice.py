@@ -14,6 +14,7 @@ import torch
 from everlong import ops
 from everlong.attach import ServedModel
 from everlong.cache import ResidentCache
+from everlong.cache_argument import cache_argument
 from everlong.errors import UnsupportedModelError
 from everlong.phase import PhaseTap
 from everlong.trial import spread, trial_ids
@@ -100,7 +101,7 @@ def _forward(served: ServedModel, cache: ResidentCache, ids: torch.Tensor, first
     out = served.model(
         input_ids=ids[None],
         position_ids=_positions(served, first, len(ids)),
-        past_key_values=cache,
+        **{cache_argument(served.model): cache},
         use_cache=True,
         logits_to_keep=len(ids),
     )

@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.frame
+from everlong.cache_argument import cache_argument
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
@@ -105,7 +106,9 @@ class SplicedByHand:
             cache.update(k, v, index)
         places = torch.arange(next_position, next_position + len(ids))[None] + first
         with torch.no_grad():
-            logits = self.model(input_ids=ids[None], position_ids=places, past_key_values=cache).logits[0]
+            logits = self.model(input_ids=ids[None], position_ids=places, **{cache_argument(self.model): cache}).logits[
+                0
+            ]
         for layer, index in enumerate(self.served.archived):
             k, v = (
                 x[0, :, -len(ids) :].transpose(0, 1).double().numpy()

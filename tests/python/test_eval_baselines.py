@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from everlong import MemoryConfig, MemoryModel
+from everlong.cache_argument import cache_argument
 from everlong.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
@@ -206,10 +207,10 @@ def test_what_is_said_behind_a_prefix_leaves_no_trace_in_it(kind: str, rope: str
     prefix, tails = ids[:, :40], (ids[:, 40:70], ids[:, 70:1_000], ids[:, 1_000:])
 
     def logits(cache: object, rows: torch.Tensor) -> torch.Tensor:
-        return model(input_ids=rows, past_key_values=cache, use_cache=True).logits
+        return model(input_ids=rows, **{cache_argument(model): cache}, use_cache=True).logits
 
     with torch.inference_mode():
-        taken = model(input_ids=prefix, use_cache=True).past_key_values
+        taken = model(input_ids=prefix, use_cache=True)[cache_argument(model)]
         kept = copy.deepcopy(taken)
         shared = Prefix(taken)
         for tail in (*tails, tails[0]):

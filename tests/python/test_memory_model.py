@@ -20,6 +20,7 @@ import torch
 import transformers
 
 import everlong
+from everlong.cache_argument import cache_argument
 from everlong.config import Policy
 from everlong.where import parse_time, seconds
 from test_exactness import SMALL, random_text
@@ -500,7 +501,7 @@ def test_a_batch_is_refused(mm) -> None:
         mm.generate("a", num_return_sequences=2, do_sample=True)
     ids = torch.zeros(2, 4, dtype=torch.int64)
     with pytest.raises(ValueError, match="batch of 2"):
-        mm.model(input_ids=ids, past_key_values=mm.frame.cache)
+        mm.model(input_ids=ids, **{cache_argument(mm.model): mm.frame.cache})
     assert mm.stream_tokens == 0
     assert mm.generate("a", max_new_tokens=2).tokens == 2
 

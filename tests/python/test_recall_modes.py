@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.searcher
+from everlong.cache_argument import cache_argument
 from everlong.frame import Frame, Recalled
 from everlong.prompt import build_prompt
 from everlong.queries import QueryTap
@@ -103,7 +104,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
     def read(ids: torch.Tensor, first_position: int) -> torch.Tensor:
         positions = torch.arange(first_position, first_position + len(ids))
         with torch.no_grad():
-            out = model(input_ids=ids[None], position_ids=positions[None], past_key_values=spliced)
+            out = model(input_ids=ids[None], position_ids=positions[None], **{cache_argument(model): spliced})
         logits: torch.Tensor = out.logits[0]
         return logits
 
@@ -136,7 +137,7 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
         alone.layers[index].update(k[layer, ..., :sinks, :], v[layer, ..., :sinks, :])
     first = SMALL.sink_tokens + SMALL.recalled_tokens - len(ids) + served.first_position
     with torch.no_grad():
-        model(ids[None], position_ids=torch.arange(first, first + len(ids))[None], past_key_values=alone)
+        model(ids[None], position_ids=torch.arange(first, first + len(ids))[None], **{cache_argument(model): alone})
     for layer, index in enumerate(served.archived):
         torch.testing.assert_close(alone.layers[index].keys, k[layer], atol=1e-4, rtol=0)
         torch.testing.assert_close(alone.layers[index].values, v[layer], atol=1e-4, rtol=0)

@@ -13,6 +13,7 @@ import torch
 
 import everlong
 from everlong import MemoryConfig, MemoryModel
+from everlong.cache_argument import cache_argument
 from everlong.serve import TextAloneError, configured
 from everlong.text_frame import TextFrame
 from test_embedding import CountingEncoder
@@ -76,8 +77,8 @@ def test_a_model_without_a_cache_to_go_on_from_is_refused_altogether() -> None:
     forward = model.forward
 
     def without_cache(*arguments: Any, **named: Any) -> Any:
-        out = forward(*arguments, **{**named, "use_cache": False, "past_key_values": None})
-        out.past_key_values = None
+        out = forward(*arguments, **{**named, "use_cache": False, cache_argument(model): None})
+        setattr(out, cache_argument(model), None)
         return out
 
     model.forward = without_cache
@@ -92,7 +93,7 @@ def test_a_model_whose_cache_is_no_part_of_its_text_is_refused() -> None:
     forward = model.forward
 
     def forgetful(*arguments: Any, **named: Any) -> Any:
-        return forward(*arguments, **{**named, "past_key_values": None})
+        return forward(*arguments, **{**named, cache_argument(model): None})
 
     model.forward = forgetful
     with pytest.raises(everlong.UnsupportedModelError, match="one by one"):

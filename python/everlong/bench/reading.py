@@ -18,6 +18,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from everlong.bench.clock import now
+from everlong.cache_argument import cache_argument
 from everlong.config import MemoryConfig
 from everlong.model import MemoryModel
 
@@ -86,7 +87,7 @@ def warm_up_tokens(config: MemoryConfig) -> int:
 def prefilled(model: Any, ids: torch.Tensor) -> DynamicCache:
     """The anchor's cache: of ids [n] in one forward."""
     cache = DynamicCache(config=model.config)
-    model(input_ids=ids[None].to(model.device), past_key_values=cache, use_cache=True, logits_to_keep=1)
+    model(input_ids=ids[None].to(model.device), **{cache_argument(model): cache}, use_cache=True, logits_to_keep=1)
     return cache
 
 
@@ -101,7 +102,7 @@ def anchor_seconds(model: Any, cache: DynamicCache, ids: torch.Tensor, chunk: in
         piece = ids[None, first : first + chunk]
         resident = cache if croppable else copy.deepcopy(cache)
         started = now(model.device)
-        model(input_ids=piece, past_key_values=resident, use_cache=True, logits_to_keep=1)
+        model(input_ids=piece, **{cache_argument(model): resident}, use_cache=True, logits_to_keep=1)
         if croppable:
             cache.crop(-chunk)
         seconds += now(model.device) - started

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from everlong.cache_argument import cache_argument
 from everlong.eval.decoding import UNPUNISHED
 from everlong.packing import packed
 from everlong.prompt import with_start
@@ -42,7 +43,7 @@ def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any =
         output = model.generate(
             input_ids=rows,
             attention_mask=torch.ones_like(rows),
-            past_key_values=cache,
+            **{cache_argument(model): cache},
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
             **{**UNPUNISHED, **generation},
@@ -57,13 +58,14 @@ def prefilled(model: Any, ids: Sequence[int], keep: int = 1) -> tuple[Any, torch
 
     Read in chunks: attention over all of them at once takes memory by the square.
     """
+    name = cache_argument(model)
     cache: Any = None
     rows: list[torch.Tensor] = []
     left = len(ids)
     for chunk in torch.split(torch.tensor([list(ids)], device=model.device), _CHUNK_TOKENS, dim=1):
         left -= chunk.shape[1]
         wanted = min(max(keep - left, 0), chunk.shape[1])
-        out = model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=max(wanted, 1))
-        cache = out.past_key_values
+        out = model(input_ids=chunk, **{name: cache}, use_cache=True, logits_to_keep=max(wanted, 1))
+        cache = getattr(out, name)
         rows.append(out.logits[0, out.logits.shape[1] - wanted :].float())
     return cache, torch.cat(rows)
