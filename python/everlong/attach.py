@@ -74,6 +74,11 @@ class ServedModel:
         return len(self.archived)
 
     @property
+    def keyed(self) -> ServedModel:
+        """What knows the queries and keys of its archived layers."""
+        return self
+
+    @property
     def kv_token_bytes(self) -> int:
         """Keys and values of one token in the model's own format."""
         size: int = self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
@@ -117,6 +122,20 @@ def trained_window(model: Any) -> int:
             "Llama or Qwen3, work"
         )
     return window
+
+
+def decoder_layers(model: Any) -> tuple[torch.nn.Module, torch.nn.ModuleList]:
+    """The decoder, whose output comes from the final norm, and its layers in order.
+
+    Raises UnsupportedModelError where it has no list of as many modules as its config says that it has layers.
+    """
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    for module in decoder.modules():
+        for child in module.children():
+            if isinstance(child, torch.nn.ModuleList) and len(child) == count:
+                return decoder, child
+    raise UnsupportedModelError(f"{model.config.model_type}: its decoder has no list of its {count} layers")
 
 
 def attach(model: Any, frame_tokens: int) -> ServedModel:

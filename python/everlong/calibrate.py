@@ -18,14 +18,14 @@ from everlong.profile import IndexProfile
 from everlong.queries import rotate_queries
 
 if TYPE_CHECKING:
-    from everlong.kv_frame import KvFrame
+    from everlong.frame import Frame
 
 # "Which passage goes on from these words" is what a quote asks; nothing here is tuned to one model.
 QUOTE_QUESTION = 'Which passage goes on from these words: "{quote}"?'
 
 
 def calibrate(
-    frame: KvFrame,
+    frame: Frame,
     ask: Callable[[str, Sequence[int]], tuple[np.ndarray[Any, np.dtype[np.int32]], dict[int, torch.Tensor]]],
     decode: Callable[[Sequence[int]], str],
     *,
@@ -39,13 +39,16 @@ def calibrate(
     """Rank all (layer, head) of the frame's model on quotes from its memory.
 
     `ask(question, layers)` gives the question's token ids and their un-rotated q by layer; `decode` makes text of ids.
-    The newest `pages` pages serve as haystack. Raises EverlongError on a memory of less than 8 pages.
+    The newest `pages` pages serve as haystack. Raises EverlongError on a memory of less than 8 pages, and on one of
+    text alone, which has no keys that heads could search.
     """
+    served = frame.served.keyed
+    if served is None:
+        raise EverlongError("a memory of text alone has no keys that heads could search")
     core = frame.memory.core
     haystack = [page for page in core.pages() if page.begin >= frame.os.sinks][-pages:]
     if len(haystack) < 8:
         raise EverlongError(f"calibration needs at least 8 archived pages, the memory has {len(haystack)}")
-    served = frame.served
     layers = list(range(served.layers))
     rng = random.Random(seed)
     gold = sorted(rng.sample(range(len(haystack)), min(quotes, len(haystack) // 2)))

@@ -16,6 +16,7 @@ import transformers
 
 from everlong.attach import ServedModel, trained_window
 from everlong.budget import frame_bytes
+from everlong.cache_argument import cache_argument
 from everlong.config import MemoryConfig
 from everlong.data import shipped_books
 from everlong.memory import Memory
@@ -91,8 +92,8 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     page = MemoryConfig().page_tokens
     default = default_config(model)
     tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
-    served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32"))
-    assert isinstance(served, ServedModel)  # text alone was not asked for
+    served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
+    assert served is not None  # text alone was not asked for
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
     expected = _plain(model, ids)[-_TAIL_TOKENS:]
     rounding = compare(_plain_in_chunks(model, ids)[-_TAIL_TOKENS:], expected)
@@ -172,7 +173,7 @@ def _plain_in_chunks(model: Any, ids: torch.Tensor) -> torch.Tensor:
     cache = transformers.DynamicCache(config=model.config)
     rows = []
     for chunk in torch.split(ids, _CHUNK_TOKENS):
-        out = model(input_ids=chunk[None].to(model.device), past_key_values=cache, use_cache=True)
+        out = model(input_ids=chunk[None].to(model.device), **{cache_argument(model): cache}, use_cache=True)
         rows.append(out.logits[0])
     return torch.cat(rows)
 

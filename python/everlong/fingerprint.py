@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from everlong.attach import ServedModel
-from everlong.text_model import TextModel
+from everlong.served import Served
 
 _SAMPLES = 64
 _TEXT_ALONE = "text alone"
@@ -25,11 +25,11 @@ class Fingerprint:
     tokenizer: str
 
 
-def fingerprint(served: ServedModel | TextModel, tokenizer: Any) -> Fingerprint:
+def fingerprint(served: Served, tokenizer: Any) -> Fingerprint:
     """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts."""
-    if isinstance(served, TextModel):
+    if served.keyed is None:
         return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
-    return Fingerprint(weights_fingerprint(served.model), _rope(served), _tokenizer(tokenizer))
+    return Fingerprint(weights_fingerprint(served.model), _rope(served.keyed), _tokenizer(tokenizer))
 
 
 def _rope(served: ServedModel) -> str:

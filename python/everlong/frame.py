@@ -1,7 +1,8 @@
 """A stream before a model: runs the model on what is resident and executes what the Memory OS decides. Decides nothing.
 
-What is resident is a subclass's affair: keys and values that are archived and spliced (kv_frame.py), or the text alone,
-which is read again (text_frame.py).
+It knows tensors alone: token ids or soft tokens in, logits and hidden states out. What is resident is a subclass's
+affair: keys and values that are archived and spliced (kv_frame.py), or the text alone, which is read again
+(text_frame.py).
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.attach import ServedModel
 from everlong.boundaries import Boundary, TextBoundaries
+from everlong.budget import FrameBytes
 from everlong.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.config import MemoryConfig
 from everlong.control import RETRIEVE, control_ids
 from everlong.errors import BrokenFrameError, CapacityError, MemoryNotFoundError
 from everlong.interrupts import interrupts_between_steps
 from everlong.memory import Memory
-from everlong.prompt import start_ids
-from everlong.text_model import TextModel
+from everlong.observers import Observation, Observers, OnBlock
+from everlong.prompt import soft_id, start_ids
+from everlong.queries import HiddenRows, HiddenTap
+from everlong.served import Served
+from everlong.tokens import Tokens
 from everlong.transfer import Bytes
 
 _LOGGER = logging.getLogger("everlong")
@@ -45,6 +49,15 @@ class Recalled:
 # While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
 # comes after one that died reads at most twice as many again.
 CHECKPOINT_TOKENS = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """What the model made of the tokens that were put into a frame."""
+
+    logits: torch.Tensor  # [1, V] of the last one, or [n, V]
+    hidden: Mapping[int, torch.Tensor]  # by layer, [n, hidden size] of every one; none but for what was asked for
+
 
 RecallPages = Callable[[_core.Recall], Recalled]
 Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
@@ -86,7 +99,7 @@ class Frame(abc.ABC):
     its end all the same breaks the frame: every later call raises BrokenFrameError, and nothing of it is saved.
     """
 
-    served: ServedModel | TextModel
+    served: Served
 
     def __init__(self, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
         """A subclass calls `_resume` once it can take what comes back."""
@@ -98,21 +111,33 @@ class Frame(abc.ABC):
         self.source = ""
         self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
-        self.on_archive: Callable[[], None] | None = None  # called after every block
+        self.observers = Observers()
         self._boundaries = TextBoundaries(tokenizer)
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
+        self._soft_id = soft_id(tokenizer)
         self._last_id: int | None = None
         self._noted: _Progress | None = None  # what the memory's checkpoint stands for
         self._due: Checkpoint | None = None  # to be kept once the archive has come as far
         self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
+        self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that observers want
         self._broken = False
 
     # --- what is resident
 
+    @property
     @abc.abstractmethod
-    def _compute(self, chunk: torch.Tensor, *, keep_all: bool, needed: bool) -> torch.Tensor:
+    def resident_tokens(self) -> int:
+        """That the next token attends to."""
+
+    @property
+    @abc.abstractmethod
+    def bytes(self) -> FrameBytes:
+        """What the frame takes on the device at most, while reading too."""
+
+    @abc.abstractmethod
+    def _compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
         """Put chunk [n] behind the newest token; logits [1, V] of the last one, or [n, V]; any where not `needed`.
 
         What fails leaves no token of it behind, or breaks the frame.
@@ -158,8 +183,13 @@ class Frame(abc.ABC):
         return None
 
     @abc.abstractmethod
+    def _detach(self) -> None:
+        """Take what listens off the model."""
+
     def detach(self) -> None:
-        """Take what listens off the model, and no more."""
+        """Take what listens off the model, end the thread of observers, and no more."""
+        self._detach()
+        self.observers.close()
 
     # --- life
 
@@ -309,7 +339,6 @@ class Frame(abc.ABC):
 
     # --- computing
 
-    @torch.no_grad()
     def extend(
         self,
         ids: torch.Tensor,
@@ -320,42 +349,105 @@ class Frame(abc.ABC):
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """Put ids [n], n >= 1, at the end of the stream; return logits [1, V] of the last one, or [n, V] of all.
+        """`forward` of ids [n] for its logits alone: [1, V] of the last one, or with `logits` [n, V] of all."""
+        return self.forward(
+            ids, origin, keep_all=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
+        ).logits
+
+    @torch.no_grad()
+    def forward(
+        self,
+        ids: torch.Tensor | None,
+        origin: str,
+        *,
+        inputs_embeds: torch.Tensor | None = None,
+        keep_all: bool = False,
+        hidden_layers: Sequence[int] = (),
+        recall: RecallPages | None = None,
+        chunk_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Forward:
+        """Put ids [n], n >= 1, at the end of the stream, or soft tokens: inputs_embeds [n, hidden size].
+
+        Soft tokens are computed, archived and evicted as others are, in the model's dtype. Where a memory keeps token
+        ids, `ids` stand for them, without these a special token of the tokenizer.
 
         An empty stream begins with what the tokenizer puts before every text; `ids` are without it, but for a prompt
-        that brings it (a chat template that was rendered by the caller). What is read
-        (`origin` "read") without `logits` may return an empty tensor. `recall` answers the RecallActions that the
-        policy raises on the way; without it they are passed over.
+        that brings it (a chat template that was rendered by the caller). Logits are of the last token, or with
+        `keep_all` of all; of what is read (`origin` "read") without them they may be empty. `hidden_layers` are counted
+        as `HiddenTap` does; a frame of text alone computes for them what it would only have noted. `recall` answers the
+        RecallActions that the policy raises on the way; without it they are passed over.
         """
         self.require_whole()
-        brought = origin == "prompt" and torch.equal(ids[: len(self._start)], self._start)
+        given = self._tokens_of(ids, inputs_embeds)
+        brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
-        ids = torch.cat([start, ids])
+        # Ids are read in one run with what stands before them, soft tokens behind it.
+        runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
         limit = chunk_tokens or self.config.chunk_tokens
         rows: list[torch.Tensor] = []
-        done = 0
-        while done < len(ids):
-            room = self.os.room()
-            if room <= 0:
-                raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
-            chunk = ids[done : done + min(limit, room)]
-            # Of a prompt the last row is asked for, as of each token that is generated.
-            needed = logits or (origin != "read" and done + len(chunk) == len(ids))
-            if not logits:
-                rows.clear()  # a text that is read has many chunks
-            with self._step():
-                rows.append(self._compute(chunk, keep_all=logits, needed=needed))
-                self._unarchived_ids.extend(chunk.tolist())
-                boundaries = self._boundaries_of(chunk, turn=origin == "prompt" and done == 0)
-                asked = self._do(self.os.observe(len(chunk), origin, boundaries))
-            done += len(chunk)
-            self._bring(asked, recall)
-            self._note_on_the_way()
-            if origin == "generated" and self._last_id == self._retrieve_id:
-                self.raise_signal("retrieve", recall)
-            if progress is not None:
-                progress(len(chunk))
-        return torch.cat(rows)[len(start) :] if logits else rows[-1]
+        kept = HiddenRows()
+        begun = False
+        left = sum(map(len, runs))
+        for run in runs:
+            done = 0
+            while done < len(run):
+                room = self.os.room()
+                if room <= 0:
+                    raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
+                chunk = run[done : done + min(limit, room)]
+                done += len(chunk)
+                left -= len(chunk)
+                # Of a prompt the last row is asked for, as of each token that is generated.
+                needed = keep_all or (origin != "read" and left == 0)
+                if not keep_all:
+                    rows.clear()  # a text that is read has many chunks
+                with self._step():
+                    hidden = self._listened(chunk, hidden_layers, rows, keep_all=keep_all, needed=needed)
+                    kept = kept.added(len(chunk), hidden, hidden_layers)
+                    self._unarchived_ids.extend(chunk.ids.tolist())
+                    self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
+                    boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
+                    asked = self._do(self.os.observe(len(chunk), origin, boundaries))
+                begun = True
+                self._bring(asked, recall)
+                self._note_on_the_way()
+                if origin == "generated" and self._last_id == self._retrieve_id:
+                    self.raise_signal("retrieve", recall)
+                if progress is not None:
+                    progress(len(chunk))
+        logits = torch.cat(rows)[len(start) :] if keep_all else rows[-1]
+        return Forward(logits, kept.span(len(given), len(given)))
+
+    def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
+        if ids is None:
+            if embeds is None:
+                raise ValueError("neither ids nor inputs_embeds are given")
+            ids = torch.full((len(embeds),), self._soft_id, dtype=torch.int64, device="cpu")
+        return Tokens(ids, embeds)
+
+    @property
+    def _observed_layers(self) -> tuple[int, ...]:
+        """Whose hidden states are kept until their block is archived; none of what never is."""
+        return self.observers.hidden_layers if self.os.archiving else ()
+
+    def _listened(
+        self,
+        chunk: Tokens,
+        hidden_layers: Sequence[int],
+        rows: list[torch.Tensor],
+        *,
+        keep_all: bool,
+        needed: bool,
+    ) -> Mapping[int, torch.Tensor]:
+        """`_compute`, its logits behind `rows`; the chunk's hidden states [n, hidden size] for caller and observers."""
+        layers = {*hidden_layers, *self._observed_layers}
+        if not layers:
+            rows.append(self._compute(chunk, keep_all=keep_all, needed=needed))
+            return {}
+        with HiddenTap(self.served.model, layers) as tap:
+            rows.append(self._compute(chunk, keep_all=keep_all, needed=True))
+        return {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
@@ -411,6 +503,7 @@ class Frame(abc.ABC):
                 asked.append(action)
         kept = max(0, self.os.stream_end - self.os.archived_until) if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
+        self._unarchived_hidden = self._unarchived_hidden.newest(kept)
         return _Asked(asked, refusal)
 
     def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
@@ -425,7 +518,7 @@ class Frame(abc.ABC):
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
         ids = np.asarray(self._unarchived_ids[first_id : first_id + action.end - action.begin], dtype=np.int32)
-        self.memory.core.append(
+        block = self.memory.core.append(
             stream=self.os.stream,
             begin=action.begin,
             end=action.end,
@@ -437,8 +530,17 @@ class Frame(abc.ABC):
             payload=self._payload(action, rolling_begin),
         )
         self.archived_blocks += 1
-        if self.on_archive is not None:
-            self.on_archive()
+        hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
+        self.observers.tell(block, (action.begin, action.end), torch.from_numpy(ids.astype(np.int64)), hidden)
+
+    def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
+        """Have every block that is archived from now on told to `on_block`, until the result is closed.
+
+        With hidden states of `hidden_layers` (as `HiddenTap` counts them), which the frame then keeps until a block is
+        archived; what lay in it before this call has none. See `Observers` for order, threads and errors.
+        """
+        HiddenTap(self.served.model, hidden_layers)  # what cannot be listened to is refused now
+        return self.observers.add(on_block, hidden_layers, background=background)
 
     def recall(
         self,
@@ -499,7 +601,7 @@ class Frame(abc.ABC):
         """
         self.require_whole()
         saved_os, branch_os = self.os, self.os.branch()
-        ids, last_id = list(self._unarchived_ids), self._last_id
+        ids, hidden, last_id = list(self._unarchived_ids), self._unarchived_hidden, self._last_id
         with _plain_tensors():
             put_back = self._remember()
         try:
@@ -510,7 +612,7 @@ class Frame(abc.ABC):
             with self._step():
                 put_back()
                 self.os = saved_os
-                self._unarchived_ids, self._last_id = ids, last_id
+                self._unarchived_ids, self._unarchived_hidden, self._last_id = ids, hidden, last_id
                 if traced:
                     saved_os.take_trace(branch_os)
 

@@ -17,12 +17,14 @@ from everlong.anchors import AnchorMasters
 from everlong.attach import ServedModel
 from everlong.budget import FrameBytes, frame_bytes, require_budget
 from everlong.cache import ResidentCache, SlotSnapshot
+from everlong.cache_argument import cache_argument
 from everlong.checkpoint import Checkpoint, KvState
 from everlong.config import MemoryConfig
 from everlong.frame import Frame, Page, identity
 from everlong.memory import Memory
 from everlong.packing import open_mask, packs
 from everlong.phase import PhaseTap
+from everlong.tokens import Tokens
 from everlong.transfer import Bytes, PayloadTransfer
 
 # Of a key in 16 bits before it leaves: rounding alike each time, turns add up to some 0.02 to 0.03 % of the key each
@@ -57,6 +59,7 @@ class KvFrame(Frame):
             )
         super().__init__(memory, config, tokenizer)
         self.served = served
+        self._cache_argument = cache_argument(served.model)
         self.cache = ResidentCache(
             served,
             frame_tokens=config.frame_tokens,
@@ -75,12 +78,15 @@ class KvFrame(Frame):
             self._phase.close()
             raise
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         self._phase.close()
 
     @property
+    def resident_tokens(self) -> int:
+        return self.cache.length
+
+    @property
     def bytes(self) -> FrameBytes:
-        """What the frame takes on the device at most, while reading too."""
         return frame_bytes(self.served, self.config)
 
     @property
@@ -97,7 +103,7 @@ class KvFrame(Frame):
 
     # --- computing
 
-    def _compute(self, chunk: torch.Tensor, *, keep_all: bool, needed: bool) -> torch.Tensor:
+    def _compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
         end = self.cache.end
         try:
             return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
@@ -106,7 +112,7 @@ class KvFrame(Frame):
             self._broken = bool(self.cache.own) or self.cache.end != end
             raise
 
-    def _forward_at(self, position: int, chunk: torch.Tensor, *, keep_all: bool) -> torch.Tensor:
+    def _forward_at(self, position: int, chunk: Tokens, *, keep_all: bool) -> torch.Tensor:
         """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ..."""
         first = position + self.served.first_position
         device = self.served.device
@@ -114,10 +120,10 @@ class KvFrame(Frame):
         alone = len(chunk) == 1 and not self.cache.own
         packed = alone and self.served.kv_heads < self.served.query_heads and packs(self.served.model)
         out = self.served.model(
-            input_ids=chunk[None].to(device),
+            **chunk.inputs(device, self.served.dtype),
             attention_mask=open_mask(self.cache.length + 1) if packed else None,
             position_ids=positions,
-            past_key_values=self.cache,
+            **{self._cache_argument: self.cache},
             use_cache=True,
             logits_to_keep=0 if keep_all else 1,
         )
@@ -213,7 +219,7 @@ class KvFrame(Frame):
         cache.end = first_slot
         try:
             for chunk in torch.split(self._token_ids(placements), self.config.chunk_tokens):
-                self._forward_at(position, chunk, keep_all=False)
+                self._forward_at(position, Tokens(chunk), keep_all=False)
                 position += len(chunk)
         finally:
             cache.end = end
@@ -304,7 +310,7 @@ class KvFrame(Frame):
         position = self.os.next_position() - len(ids)
         cache.end -= len(ids)
         for chunk in torch.split(ids, self.config.chunk_tokens):
-            self._forward_at(position, chunk, keep_all=False)
+            self._forward_at(position, Tokens(chunk), keep_all=False)
             position += len(chunk)
 
     # --- leaving no trace

@@ -32,6 +32,12 @@ def start_ids(tokenizer: Any) -> list[int]:
     return whole[: next(found, 0)]
 
 
+def soft_id(tokenizer: Any) -> int:
+    """The token id that stands for a vector which is no token's: one that no text spells."""
+    ids = (tokenizer.unk_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id)
+    return next((token for token in ids if token is not None), 0)
+
+
 def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """`ids` as a text of its own: with `start_ids` before them, unless a chat template has put them there."""
     start = start_ids(tokenizer)

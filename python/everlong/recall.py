@@ -16,7 +16,7 @@ from everlong.config import MemoryConfig, Order
 from everlong.frame import Frame, Recalled
 from everlong.profile import IndexProfile
 from everlong.queries import QueryTap, rotate_queries
-from everlong.text_model import TextModel
+from everlong.served import Served
 from everlong.where import EVERYWHERE, Where
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
@@ -102,12 +102,12 @@ def search(
         rarest = np.argsort(-frame.memory.core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
         question = question.only(np.sort(rarest))
     rolling_begin = frame.os.rolling[0]
-    served, queries, profile = frame.served, question.queries, question.profile
+    keyed, queries, profile = frame.served.keyed, question.queries, question.profile
     kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
     by_heads = by_mean = None
-    if isinstance(served, ServedModel):
-        by_heads = head_queries(served, queries, profile) if profile is not None and "heads" in kinds else None
-        by_mean = mean_query(served, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
+    if keyed is not None:
+        by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
+        by_mean = mean_query(keyed, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
     result = frame.memory.core.search(
         token_ids=question.token_ids,
         head_queries=by_heads,
@@ -124,10 +124,10 @@ def search(
     return Found(tuple(result.groups), result.agreed, result.decisiveness)
 
 
-def query_layers(served: ServedModel | TextModel, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
+def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
     """The layers whose queries a search reads; none of a model that is served by text alone."""
     layers: set[int] = set()
-    if not isinstance(served, ServedModel):
+    if served.keyed is None:
         return layers
     if profile is not None and "heads" in config.index:
         layers |= {layer for layer, _, _ in profile.heads}
@@ -158,10 +158,11 @@ def tap_question(
     frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int]
 ) -> dict[int, torch.Tensor]:
     """Read a prompt once without a trace and keep q [T, Hq, D] of its question tokens."""
-    if not layers or not isinstance(frame.served, ServedModel):
+    keyed = frame.served.keyed
+    if not layers or keyed is None:
         return {}
     # What is decided on the way says nothing of what the question is answered from.
-    with frame.branch(traced=False), QueryTap(frame.served, layers) as tap:
+    with frame.branch(traced=False), QueryTap(keyed, layers) as tap:
         frame.clear_recalled()
         frame.extend(prompt_ids, "prompt")
     # An empty stream begins with tokens of its own.

@@ -8,7 +8,6 @@ import shutil
 from typing import Any
 
 from everlong import _core, ops
-from everlong.attach import ServedModel
 from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
 from everlong.serve import default_config, serve
@@ -64,7 +63,7 @@ def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     """Of the layers that are archived; of a memory of text alone none are."""
     most = default_config(model, text_alone=config.recall_mode == "text").frame_tokens  # a layer's size is no frame's
     served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
-    if not isinstance(served, ServedModel):
+    if served.keyed is None:
         return 0
     return ops.payload_bytes(tokens, config.page_tokens, served.layers, served.kv_heads, served.head_dim, config.codec)
 

@@ -10,15 +10,12 @@ import numpy as np
 import torch
 
 from everlong import _core
-from everlong.attach import ServedModel
 from everlong.calibrate import calibrate
 from everlong.config import HeadsKeys, MemoryConfig
 from everlong.embedding import Encoder, PageEmbedder
 from everlong.encoding import decode_text
-from everlong.errors import EverlongError
 from everlong.fingerprint import Fingerprint
 from everlong.frame import Frame
-from everlong.kv_frame import KvFrame
 from everlong.profile import (
     FEWEST_PAGES,
     IndexProfile,
@@ -58,7 +55,8 @@ class Searcher:
         if encoder is not None:
             graph = config.embedding_index == "hnsw"
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
-            frame.on_archive = self.embedder.archived
+            embedder = self.embedder  # which has a thread of its own
+            frame.observe(lambda *archived: embedder.archived())
 
     def close(self) -> None:
         if self.embedder is not None:
@@ -141,8 +139,6 @@ class Searcher:
         EverlongError in a memory of text alone: it has no keys.
         """
         frame = self._frame
-        if not isinstance(frame, KvFrame):
-            raise EverlongError("a memory of text alone has no keys that heads could search")
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
             prompt = quoting_prompt(self._tokenizer, question)
@@ -188,10 +184,10 @@ class Searcher:
 
     def _fitting(self, profile: IndexProfile | None) -> IndexProfile | None:
         """A profile whose heads this model has; None, and so found anew, for a damaged one."""
-        served = self._frame.served
-        if profile is None or not isinstance(served, ServedModel):
+        keyed = self._frame.served.keyed
+        if profile is None or keyed is None:
             return profile
-        return profile if profile.fits(served.layers, served.query_heads, served.kv_heads) else None
+        return profile if profile.fits(keyed.layers, keyed.query_heads, keyed.kv_heads) else None
 
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self._core, profile)

@@ -7,14 +7,15 @@ but a recurrence. Of them token ids are archived, and no more.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from everlong.cache_argument import cache_field
 from everlong.errors import UnsupportedModelError
+from everlong.tokens import Tokens
 from everlong.trial import spread, trial_ids
 
-_CACHES = ("past_key_values", "cache_params", "state")  # what a model may call what it goes on from
 # That a model is tried with: all of them at once, and a few at a time, each few over the cache of those before.
 _TOKENS, _FEW = 40, 3
 # How far the logits of the two may be apart, of their spread: what rounding does.
@@ -35,25 +36,31 @@ class TextModel:
     dtype: torch.dtype
     device: torch.device
 
+    # Of what is archived: no layer has a part in it.
+    layers: ClassVar[int] = 0
+    kv_heads: ClassVar[int] = 0
+    head_dim: ClassVar[int] = 0
+    keyed: ClassVar[None] = None
+
     @torch.no_grad()
-    def read(self, ids: torch.Tensor, cache: Any, *, keep: int, chunk_tokens: int) -> tuple[torch.Tensor, Any]:
-        """Read ids [n] behind what `cache` has seen: logits [keep, V] of the last ones, and the cache of it all.
+    def read(self, tokens: Tokens, cache: Any, *, keep: int, chunk_tokens: int) -> tuple[torch.Tensor, Any]:
+        """Read tokens [n] behind what `cache` has seen: logits [keep, V] of the last ones, and the cache of it all.
 
         The `cache` that was given is spent. `chunk_tokens` at a time, where the model takes any number.
         """
-        chunk_tokens = chunk_tokens if self.in_chunks else len(ids) if cache is None else 1
+        chunk_tokens = chunk_tokens if self.in_chunks else len(tokens) if cache is None else 1
         rows: list[torch.Tensor] = []
-        left = len(ids)
-        for chunk in torch.split(ids, chunk_tokens):
-            left -= len(chunk)
+        for first in range(0, len(tokens), chunk_tokens):
+            chunk = tokens[first : first + chunk_tokens]
+            left = len(tokens) - first - len(chunk)
             wanted = min(max(keep - left, 0), len(chunk))
             logits, cache = self._forward(chunk, cache, max(wanted, 1))
             rows.append(logits[-wanted:] if wanted > 0 else logits[:0])
         return torch.cat(rows), cache
 
-    def _forward(self, ids: torch.Tensor, cache: Any, keep: int) -> tuple[torch.Tensor, Any]:
+    def _forward(self, tokens: Tokens, cache: Any, keep: int) -> tuple[torch.Tensor, Any]:
         given = {} if cache is None else {self.cache_name: cache}
-        out = self.model(input_ids=ids[None].to(self.device), use_cache=True, logits_to_keep=keep, **given)
+        out = self.model(**tokens.inputs(self.device, self.dtype), use_cache=True, logits_to_keep=keep, **given)
         return out.logits[0, -keep:], getattr(out, self.cache_name)
 
 
@@ -93,17 +100,17 @@ def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
     ids = trial_ids(model, tokens)
     plain = model(input_ids=ids[None], use_cache=False).logits[0]
     out = model(input_ids=ids[None, :_FEW], use_cache=True)
-    cache_name = next((name for name in _CACHES if getattr(out, name, None) is not None), None)
+    cache_name = cache_field(out)
     if cache_name is None:
-        raise UnsupportedModelError(f"{name}: its output has no cache to go on from: none of {', '.join(_CACHES)}")
+        raise UnsupportedModelError(f"{name}: its output has no cache to go on from")
     few = _tensor_bytes(getattr(out, cache_name), set())
     found = TextModel(model, cache_name, True, window, 0, model.dtype, model.device)
     tolerance = _TOLERANCE.get(model.dtype, _TOLERANCE_16_BIT)
     errors = []
     for in_chunks in (True, False):
         found = dataclasses.replace(found, in_chunks=in_chunks)
-        begun, cache = found.read(ids[:_FEW], None, keep=_FEW, chunk_tokens=_FEW)
-        rest, cache = found.read(ids[_FEW:], cache, keep=tokens - _FEW, chunk_tokens=_FEW)
+        begun, cache = found.read(Tokens(ids[:_FEW]), None, keep=_FEW, chunk_tokens=_FEW)
+        rest, cache = found.read(Tokens(ids[_FEW:]), cache, keep=tokens - _FEW, chunk_tokens=_FEW)
         grown = max(0, _tensor_bytes(cache, set()) - few) // (tokens - _FEW)
         errors.append(_apart(torch.cat([begun, rest]), plain))
         if errors[-1] <= tolerance:

@@ -13,7 +13,9 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
+from everlong.cache_argument import cache_argument
 from everlong.rope import rope_table
+from everlong.tokens import Tokens
 from plain_rope import rotated
 from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
 
@@ -148,12 +150,12 @@ def test_a_bf16_archive_is_the_plain_forward_over_rounded_kv(kind: str, rope: st
     m, where = table.attention_scaling, torch.arange(600)
     past = DynamicCache()
     with torch.no_grad():
-        model(input_ids=ids[None, :600], past_key_values=past)
+        model(input_ids=ids[None, :600], **{cache_argument(model): past})
         for layer in past.layers:
             rounded = rotated(layer.keys, table, -where, 1 / m).bfloat16()
             layer.keys = rotated(rounded, table, where, m).float()
             layer.values = layer.values.bfloat16().float()
-        expected = model(input_ids=ids[None, 600:], past_key_values=past).logits[0]
+        expected = model(input_ids=ids[None, 600:], **{cache_argument(model): past}).logits[0]
     # A number half-way between two of bf16 may be rounded to either: that is little of what all rounding does.
     rounding = (expected - plain_logits(model, ids)[-40:]).norm()
     assert rounding > 0
@@ -227,7 +229,7 @@ def test_frame_rebased_a_thousand_times_is_the_plain_forward(kind: str, rope: st
         for to in torch.randint(0, 150, (1000,), generator=generator).tolist():
             mm.frame.cache.evict(0, to - moved)
             moved = to
-        logits = mm.frame._forward_at(300 + moved, ids[300:], keep_all=True)
+        logits = mm.frame._forward_at(300 + moved, Tokens(ids[300:]), keep_all=True)
     assert (logits - plain_logits(model, ids)[300:]).abs().max() <= 1e-3
 
 
@@ -241,7 +243,9 @@ def follow_without_rebase(
         part = ids[first : first + chunk]
         positions = torch.arange(first, first + len(part))[None] + served.first_position
         with torch.no_grad():
-            expected = model(input_ids=part[None], position_ids=positions, past_key_values=reference).logits[0]
+            expected = model(input_ids=part[None], position_ids=positions, **{cache_argument(model): reference}).logits[
+                0
+            ]
         yield mm.frame.extend(part, "read", logits=True), expected
         for index in served.archived:
             layer = reference.layers[index]

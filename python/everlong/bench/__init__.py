@@ -11,7 +11,6 @@ from typing import Any
 from everlong.bench import asking, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow
 from everlong.errors import UnsupportedModelError
-from everlong.kv_frame import KvFrame
 from everlong.model import MemoryModel
 from everlong.models import dtype_name
 from everlong.profile import profiles_in
@@ -70,7 +69,6 @@ def run_bench(
 
 def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> BenchReport:
     """In a new memory, which it fills."""
-    assert isinstance(mm.frame, KvFrame)
     chunk, span = reading.chunk_tokens(mm.config), reading.span_tokens(mm.config)
     warm_up = reading.warm_up_tokens(mm.config)
     rounds = max(1, min(_READ_ROUNDS, tokens // chunk))

@@ -16,7 +16,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from everlong.attach import ServedModel
 from everlong.bench.clock import now
 from everlong.model import MemoryModel
 from everlong.recall import Tapped, query_layers, search, tap_question
@@ -51,7 +50,6 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     """Of one question to a calibrated memory that holds `tokens`."""
     frame, profile, device = mm.frame, mm.profile, mm.model.device
     assert profile is not None
-    assert isinstance(frame.served, ServedModel)
     # A question in the words of the middle of the book, so that pages share words with it.
     core = mm.memory.core
     begin = min(_ASKED_OF, core.stream_end(0) // 2)

@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from everlong.bench.clock import now
-from everlong.kv_frame import KvFrame
+from everlong.cache_argument import cache_argument
 from everlong.model import MemoryModel
 
 
@@ -32,8 +32,7 @@ class Decoding:
 
 def resident_tokens(mm: MemoryModel) -> int:
     """What a token attends to."""
-    assert isinstance(mm.frame, KvFrame)
-    return mm.frame.cache.length
+    return mm.frame.resident_tokens
 
 
 def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:
@@ -53,11 +52,12 @@ def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
     """The same behind a DynamicCache that holds the first `length` of ids already."""
     ids = ids.to(model.device)
     cache = transformers.DynamicCache(config=model.config)
-    model(input_ids=ids[None, :length], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    given = {cache_argument(model): cache}
+    model(input_ids=ids[None, :length], **given, use_cache=True, logits_to_keep=1)
     seconds = []
     for token in ids[length:]:
         started = now(model.device)
-        model(input_ids=token[None, None], past_key_values=cache, use_cache=True, logits_to_keep=1)
+        model(input_ids=token[None, None], **given, use_cache=True, logits_to_keep=1)
         seconds.append(now(model.device) - started)
     return seconds
 

@@ -1,0 +1,128 @@
+"""Who wants what was archived: called for every block, in the order of archiving."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+_LOGGER = logging.getLogger("everlong")
+
+# on_block(block, span, ids, hidden): the block's id in the memory, its tokens of the stream [begin, end), their ids
+# [n] int64 on the CPU, and hidden states [n, hidden size] by layer, as `HiddenTap` counts them, where the model
+# computes. The tensors may be kept, and must not be changed: others get them too.
+OnBlock = Callable[[int, tuple[int, int], torch.Tensor, Mapping[int, torch.Tensor]], None]
+
+# Blocks that wait for observers in the background, at most; archiving waits beyond that.
+_MOST_WAITING = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Observation:
+    """A registered observer. A context manager: at its end, or after `close`, it is told nothing more."""
+
+    on_block: OnBlock
+    hidden_layers: tuple[int, ...]
+    background: bool
+    _observers: Observers
+
+    def close(self) -> None:
+        """Twice does nothing. A call that is under way in the background goes on."""
+        self._observers.remove(self)
+
+    def __enter__(self) -> Observation:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Observers:
+    """The observers of one frame, in the order of their registration.
+
+    One in the background is called by a thread that all of those share, off the path of reading, still block after
+    block. What an observer raises neither hurts the frame nor keeps a block out of the memory: it is logged, and
+    `settle` raises the first. Used by the frame's thread alone.
+    """
+
+    def __init__(self) -> None:
+        self._registered: list[Observation] = []
+        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._room = threading.Semaphore(_MOST_WAITING)
+        self._waiting: list[concurrent.futures.Future[None]] = []
+        self._failed: list[BaseException] = []
+
+    def add(self, on_block: OnBlock, hidden_layers: Sequence[int], *, background: bool) -> Observation:
+        observation = Observation(on_block, tuple(hidden_layers), background, self)
+        self._registered.append(observation)
+        return observation
+
+    def remove(self, observation: Observation) -> None:
+        if observation in self._registered:
+            self._registered.remove(observation)
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """That anyone wants."""
+        return tuple(sorted({layer for one in self._registered for layer in one.hidden_layers}))
+
+    def tell(self, block: int, span: tuple[int, int], ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> None:
+        """A block was archived."""
+        for one in tuple(self._registered):
+            wanted = {layer: hidden[layer] for layer in one.hidden_layers if layer in hidden}
+            if one.background:
+                self._room.acquire()
+                self._waiting = [future for future in self._waiting if not future.done()]
+                self._waiting.append(self._executor().submit(self._call_in_turn, one, block, span, ids, wanted))
+            else:
+                self._call(one, block, span, ids, wanted)
+
+    def settle(self) -> None:
+        """Return once all were told of all that is archived; raises what the first that failed raised, once."""
+        concurrent.futures.wait(self._waiting)
+        self._waiting.clear()
+        if self._failed:
+            failed, self._failed = self._failed[0], []
+            raise failed
+
+    def close(self) -> None:
+        """Wait for those in the background, and end their thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _executor(self) -> concurrent.futures.ThreadPoolExecutor:
+        if self._thread is None:
+            self._thread = concurrent.futures.ThreadPoolExecutor(1, "everlong observers")
+        return self._thread
+
+    def _call_in_turn(
+        self,
+        one: Observation,
+        block: int,
+        span: tuple[int, int],
+        ids: torch.Tensor,
+        hidden: Mapping[int, torch.Tensor],
+    ) -> None:
+        try:
+            self._call(one, block, span, ids, hidden)
+        finally:
+            self._room.release()
+
+    def _call(
+        self,
+        one: Observation,
+        block: int,
+        span: tuple[int, int],
+        ids: torch.Tensor,
+        hidden: Mapping[int, torch.Tensor],
+    ) -> None:
+        try:
+            one.on_block(block, span, ids, hidden)
+        except Exception as error:
+            _LOGGER.warning("an observer of block %d failed: %r", block, error)
+            self._failed.append(error)
