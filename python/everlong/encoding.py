@@ -11,7 +11,7 @@ import copy
 import re
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -205,3 +205,19 @@ def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] |
         if np.array_equal(tokens[mine : mine + _AGREED], following[theirs : theirs + _AGREED]):
             return mine, theirs
     return None
+
+
+def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
+    """The text of token ids as they come, piece by piece."""
+    tokens: list[int] = []
+    given = ""
+    for token in answer:
+        tokens.append(token)
+        text = decode_text(tokenizer, tokens)
+        # A character of several tokens shows as U+FFFD until its last one is there.
+        if not text.endswith("\ufffd") and len(text) > len(given):
+            yield text[len(given) :]
+            given = text
+    rest = decode_text(tokenizer, tokens)[len(given) :]
+    if rest:
+        yield rest

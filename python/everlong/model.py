@@ -17,11 +17,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TextIO, TypeVar
 import torch
 
 from everlong import _core
-from everlong.attach import ServedModel
+from everlong.answering import Answering
 from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
-from everlong.decoding import decode, prepare
-from everlong.embedding import Encoder, load_encoder
-from everlong.encoding import TextEncoder, decode_text, encode
+from everlong.encoding import decode_text, encode, spoken
 from everlong.errors import (
     ClosedError,
     EverlongError,
@@ -30,21 +28,18 @@ from everlong.errors import (
     ModelMismatchError,
     ReadOnlyMemoryError,
 )
-from everlong.fingerprint import Fingerprint, adapters_at_work, fingerprint
-from everlong.frame import Frame, Recalled, RecallPages
-from everlong.interrupts import interrupts_between_steps
-from everlong.kv_frame import KvFrame
+from everlong.fingerprint import adapters_at_work
+from everlong.frame import Recalled
 from everlong.memory import Memory
+from everlong.opening import open_memory
 from everlong.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.profile import IndexProfile
-from everlong.progress import track_tokens
 from everlong.prompt import Prompt, build_prompt, require_unicode
+from everlong.read_pieces import read_pieces
 from everlong.reading import Readings, pieces_of
-from everlong.recall import Recall, Tapped
+from everlong.recall import Recall
 from everlong.searcher import Searcher
-from everlong.serve import default_config, require_plain, serve
-from everlong.text_frame import TextFrame
-from everlong.text_model import TextModel
+from everlong.serve import require_plain
 from everlong.where import EVERYWHERE, Where, names_of, require_where
 
 Signal = Literal["summarize", "retrieve"]
@@ -111,42 +106,17 @@ class MemoryModel:
     ) -> None:
         self._owns_memory = not isinstance(memory, Memory)
         with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
-            there = memory if isinstance(memory, Memory) else _existing(memory, config)
-            if there is not None and self._owns_memory:
-                undo.callback(there.close)
-            if there is not None:
-                there.begin_writing(self)
-                undo.callback(there.end_writing, self)
-            text_alone = there is not None and there.core.manifest().text_alone
-            config = config if config is not None else default_config(model, text_alone=text_alone)
-            # What is refused is refused before there is a folder, whose codec and page length would stay.
-            _core.MemoryOs(config.os_config())
-            served = serve(model, config, text_alone=text_alone)
-            config = config.of_text_alone() if isinstance(served, TextModel) else config
-            encoder = _encoder_of(config) if "embedding" in config.index else None
-            prints = fingerprint(served, tokenizer)
-            if there is None:
-                assert not isinstance(memory, Memory)
-                manifest = _manifest(served, prints, config)
-                there = Memory.open(memory, create=manifest, host_bytes=config.host_bytes)
-                undo.callback(there.close)
-                there.begin_writing(self)
-            self.memory = there
-            _require_same_model(there, prints, model)
-            # How a memory is written was decided when it was made.
-            config = config.written_as(self.memory.core.manifest())
-            self.model = served.model
+            opened = open_memory(model, tokenizer, memory, config, self, undo)
+            self.memory = opened.memory
+            self.model = opened.served.model
             self._adapters = adapters_at_work(self.model)
             self.tokenizer = tokenizer
-            self.frame: Frame = _frame(served, self.memory, config, tokenizer)
-            undo.callback(self.frame.detach)
+            self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream)
-            self.searcher = Searcher(self.frame, tokenizer, config, prints, encoder)
+            self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
+        self._answering = Answering(self.frame, self.searcher, tokenizer)
         self.memory.log_messages()
-        self._last_recalled: tuple[Recall, ...] = ()
-        self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
-        self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
         self._at_work = threading.Lock()  # held by the call that has the frame
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
         self._closed = False
@@ -225,10 +195,17 @@ class MemoryModel:
         finished = False
         blocks = self.frame.archived_blocks
         self.frame.source, self.frame.tags = source, tags
-        self._said = []
+        self._answering.text_was_read()
         try:
-            with interrupts_between_steps() as step:
-                tokens = self._read_pieces(pieces, source, step, special_tokens, progress=progress)
+            tokens = read_pieces(
+                self.frame,
+                self._readings,
+                self.tokenizer,
+                pieces,
+                source,
+                special_tokens=special_tokens,
+                progress=progress,
+            )
             self.frame.end_of_text()
             finished = True
         except BaseException:
@@ -241,54 +218,6 @@ class MemoryModel:
         self.frame.checkpoint()
         seconds = time.monotonic() - started
         return ReadReport(tokens, self.frame.archived_blocks - blocks, seconds, self._readings.resumed)
-
-    def _read_pieces(
-        self, pieces: Iterable[str], label: str, step: Callable[[], None], special_tokens: bool, *, progress: bool
-    ) -> int:
-        """Read them in chunks as one text, but for what the memory has; how many tokens were read."""
-        tokens = 0
-        size = self.frame.config.chunk_tokens
-
-        def chunks() -> Generator[torch.Tensor]:
-            nonlocal tokens
-            waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
-
-            def unread(ids: torch.Tensor) -> torch.Tensor:
-                nonlocal tokens
-                new = self._readings.unread(ids)
-                tokens += len(new)
-                return torch.cat([waiting, new])
-
-            encoder = TextEncoder(self.tokenizer, special_tokens=special_tokens)
-            try:
-                for piece in pieces:
-                    require_unicode(piece)
-                    waiting = unread(encoder.add(piece))
-                    whole = len(waiting) // size * size
-                    full, waiting = waiting[:whole], waiting[whole:]
-                    yield full
-                    step()
-            except GeneratorExit:  # a chunk failed: what waits behind it has no place
-                raise
-            except BaseException:  # the pieces end here, and what came of them is kept
-                yield unread(encoder.end())
-                raise
-            yield unread(encoder.end())
-
-        with (
-            track_tokens(label or "reading", enabled=progress) as advance,
-            contextlib.closing(chunks()) as read,
-        ):
-
-            def after_chunk(done: int) -> None:
-                if advance is not None:
-                    advance(done, tokens)
-                step()
-
-            for ids in read:
-                if len(ids) > 0:
-                    self.frame.extend(ids, "read", progress=after_chunk)
-        return tokens
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
@@ -327,11 +256,11 @@ class MemoryModel:
         with _told_the_end(streamer), self._alone():
             require_where(where)
             prompt = self._prompt(question, chat, chat_template_kwargs)
-            answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
-            with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
+            answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
+            with contextlib.nullcontext() if remember else self._answering.without_trace(), contextlib.closing(answer):
                 tokens = list(answer)
             # Before the streamer may ask the next question, whose recalls are others.
-            return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._last_recalled)
+            return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._answering.recalled)
 
     def stream(
         self,
@@ -362,42 +291,21 @@ class MemoryModel:
             with _told_the_end(streamer), self._alone():
                 self._streamed = itself
                 prompt = self._prompt(question, chat, chat_template_kwargs)
-                answer = self._answer(prompt, max_new_tokens, recall, where, streamer, generation)
-                with contextlib.nullcontext() if remember else self._without_trace(), contextlib.closing(answer):
-                    yield from self._spoken(answer)
+                answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
+                with (
+                    contextlib.nullcontext() if remember else self._answering.without_trace(),
+                    contextlib.closing(answer),
+                ):
+                    yield from spoken(self.tokenizer, answer)
 
         streamed = pieces()
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
         return streamed
 
-    @contextlib.contextmanager
-    def _without_trace(self) -> Iterator[None]:
-        said = self._said
-        try:
-            with self.frame.branch():
-                yield
-        finally:
-            self._said = said
-
-    def _spoken(self, answer: Iterator[int]) -> Generator[str]:
-        """The text of the tokens, piece by piece."""
-        tokens: list[int] = []
-        given = ""
-        for token in answer:
-            tokens.append(token)
-            text = decode_text(self.tokenizer, tokens)
-            # A character of several tokens shows as U+FFFD until its last one is there.
-            if not text.endswith("\ufffd") and len(text) > len(given):
-                yield text[len(given) :]
-                given = text
-        rest = decode_text(self.tokenizer, tokens)[len(given) :]
-        if rest:
-            yield rest
-
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
         """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
-        return self._last_recalled
+        return self._answering.recalled
 
     @_one_at_a_time
     def recall(
@@ -417,96 +325,6 @@ class MemoryModel:
             self.frame.begin_prompt(lambda action: Recalled())
             return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.decisive))
 
-    def _answer(
-        self,
-        prompt: Prompt,
-        max_new_tokens: int | None,
-        recall: bool | Sequence[_core.PageRef | Recall],
-        where: Where,
-        streamer: Any,
-        generation: Mapping[str, Any],
-    ) -> Generator[int]:
-        if not isinstance(recall, bool):
-            recall = self._named_pages(recall)
-        if max_new_tokens is not None:
-            generation = {**generation, "max_new_tokens": max_new_tokens}
-        decoding = prepare(self.model, self.tokenizer, prompt.ids, **generation)
-        self._last_recalled = ()
-
-        self._said = prompt.ids.tolist()
-        tapped: Tapped | None = None
-
-        def answer_recall(action: _core.Recall) -> Recalled:
-            return self._pages_for(action, prompt, where, tapped)
-
-        pages: RecallPages | None = answer_recall if recall is True else None
-        try:
-            self._answering = (pages,)
-            if streamer is not None:
-                streamer.put(prompt.ids[None])
-            self.frame.clear_recalled()
-            if recall is True and "prompt" in self.config.policies and self.searcher.anything_outside():
-                tapped = self.searcher.tap(prompt)  # before the newest text makes room for what comes back
-            if pages is not None:
-                self.frame.begin_prompt(pages)
-            elif not isinstance(recall, bool):
-                self.frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
-                self.frame.recall(recall)
-            logits = self.frame.extend(prompt.ids, "prompt", recall=pages)
-            for token in decode(self.frame, prompt.ids, logits, decoding, pages):
-                self._said.append(token)
-                if streamer is not None:
-                    streamer.put(torch.tensor([token], device="cpu"))
-                yield token
-        finally:
-            self._answering = ()
-            if self.frame.os.archiving and not self.memory.core.read_only and not self.frame.broken:
-                self.frame.checkpoint()
-
-    def _pages_for(
-        self,
-        action: _core.Recall,
-        prompt: Prompt | None = None,
-        where: Where = EVERYWHERE,
-        tapped: Tapped | None = None,
-    ) -> Recalled:
-        """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
-        if action.trigger == "recent":
-            pages = self.searcher.recent_pages(action.blocks, where)
-            self._cite(self.searcher.cite_pages(pages, "recent"))
-            return Recalled(pages)
-        if not self.searcher.anything_outside():
-            return Recalled()
-        if action.trigger != "prompt" or prompt is None:
-            count = self.config.page_tokens
-            said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
-            newest = said if len(said) > 0 else self.frame.newest_tokens(count)
-            if len(newest) == 0:
-                return Recalled()
-            prompt, tapped = Prompt(newest, slice(0, len(newest))), None
-        found = self.searcher.find(prompt, where, tapped).chosen(self.config.decisive)
-        self._cite(self.searcher.cite(found))
-        return found.recalled(self.config.order, self.config.recalled_temperature)
-
-    def _cite(self, came: Sequence[Recall]) -> None:
-        """What came back later in an answer stands behind what was there when it began."""
-        there = {recall.span for recall in self._last_recalled}
-        self._last_recalled = (*self._last_recalled, *(recall for recall in came if recall.span not in there))
-
-    def _named_pages(self, recall: Sequence[_core.PageRef | Recall]) -> list[_core.PageRef]:
-        pages: list[_core.PageRef] = []
-        for named in recall if isinstance(recall, Iterable) else [recall]:
-            if isinstance(named, Recall):
-                pages += self.memory.core.pages_of(self.frame.os.stream, *named.span)
-            elif isinstance(named, _core.PageRef):
-                pages.append(named)
-            else:
-                raise TypeError(
-                    f"recall: {named!r} is no page; expected True, False, or PageRefs of this memory or what its "
-                    "recall found"
-                )
-        return pages
-
     def signal(self, signal: Signal) -> None:
         """What a control token says (everlong.control), by call: end the open block, or recall for the newest tokens.
 
@@ -515,7 +333,7 @@ class MemoryModel:
         """
         self._check_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
-        self.frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
+        self._answering.raise_signal(signal)
 
     def _prompt(self, question: str, chat: bool, chat_template_kwargs: Mapping[str, Any] | None) -> Prompt:
         """A question as it goes on from the newest token: a turn that was ended is not ended again."""
@@ -654,23 +472,6 @@ class MemoryModel:
         self.close()
 
 
-def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
-    try:
-        memory.check(prints)
-    except ModelMismatchError as error:
-        if getattr(model, "dtype", None) != torch.float16:
-            raise
-        hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
-        raise ModelMismatchError(f"{error}; {hint}") from None
-
-
-def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
-    """The memory in that folder, where there is one."""
-    if memory is None or not Memory.exists(memory):
-        return None
-    return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
-
-
 @contextlib.contextmanager
 def _told_the_end(streamer: Any) -> Iterator[None]:
     """A streamer hears the end when all is done, whatever came of it: who waits for it may ask the next question."""
@@ -679,31 +480,3 @@ def _told_the_end(streamer: Any) -> Iterator[None]:
     finally:
         if streamer is not None:
             streamer.end()
-
-
-def _manifest(served: ServedModel | TextModel, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
-    """Of a new memory; of text alone it has no layers."""
-    from everlong.models import name_from_anywhere
-
-    shape = (served.layers, served.kv_heads, served.head_dim) if isinstance(served, ServedModel) else (0, 0, 0)
-    return _core.Manifest(
-        weights=prints.weights,
-        rope=prints.rope,
-        tokenizer=prints.tokenizer,
-        layers=shape[0],
-        kv_heads=shape[1],
-        head_dim=shape[2],
-        page_tokens=config.page_tokens,
-        codec=config.codec,
-        attributes={"model": name_from_anywhere(str(getattr(served.model, "name_or_path", "")))},
-    )
-
-
-def _frame(served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> Frame:
-    if isinstance(served, TextModel):
-        return TextFrame(served, memory, config, tokenizer)
-    return KvFrame(served, memory, config, tokenizer)
-
-
-def _encoder_of(config: MemoryConfig) -> Encoder:
-    return load_encoder(config.encoder) if isinstance(config.encoder, str) else config.encoder

@@ -627,7 +627,7 @@ def test_a_config_that_is_refused_leaves_no_folder(
     def missing(name: str) -> None:
         raise everlong.EverlongError(f"no encoder {name}")
 
-    monkeypatch.setattr(everlong.model, "load_encoder", missing)
+    monkeypatch.setattr("everlong.opening.load_encoder", missing)
     config = dataclasses.replace(SMALL, index=("lexical", "embedding"), codec="bf16", **wrong)
     with pytest.raises((ValueError, everlong.EverlongError)):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config)
