@@ -445,8 +445,12 @@ class Frame(abc.ABC):
         if not layers:
             rows.append(self._compute(chunk, keep_all=keep_all, needed=needed))
             return {}
+        # Layers that use the keys of others may compute no more tokens than logits are asked for.
+        config = self.served.model.config.get_text_config(decoder=True)
+        all_rows = keep_all or bool(getattr(config, "num_kv_shared_layers", 0))
         with HiddenTap(self.served.model, layers) as tap:
-            rows.append(self._compute(chunk, keep_all=keep_all, needed=True))
+            logits = self._compute(chunk, keep_all=all_rows, needed=True)
+        rows.append(logits if keep_all else logits[-1:])
         return {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:

@@ -116,16 +116,17 @@ def test_what_is_no_run_of_tokens_is_refused(ids: int | None, shape: tuple[int, 
 @pytest.mark.parametrize("chunk", [7, 512])
 def test_hidden_states_are_those_of_transformers(kind: str, rope: str, chunk: int) -> None:
     model = tiny_model(kind, rope)
-    ids = torch.randint(97, 123, (100,), generator=torch.Generator().manual_seed(1))
+    # As many as a longrope model needs for its long factors, which its frame uses.
+    ids = torch.randint(97, 123, (530,), generator=torch.Generator().manual_seed(1))
     expected = every_hidden_state(model, ids)
     before = hooks_of(model)  # transformers leaves its own
     with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY) as mm:
         layers = range(-len(expected), len(expected))
-        mm.frame.extend(ids[:30], "read")
-        got = mm.frame.forward(ids[30:], "read", hidden_layers=layers, chunk_tokens=chunk).hidden
+        mm.frame.extend(ids[:400], "read")
+        got = mm.frame.forward(ids[400:], "read", hidden_layers=layers, chunk_tokens=chunk).hidden
         assert set(got) == set(layers)
         for layer, states in got.items():
-            torch.testing.assert_close(states, expected[layer][30:], atol=TOLERANCE, rtol=1e-4)
+            torch.testing.assert_close(states, expected[layer][400:], atol=TOLERANCE, rtol=1e-4)
     assert hooks_of(model) == before
 
 
