@@ -13,7 +13,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
-from everlong.rope import rope_table
+from everlong.models.rope import rope_table
 from plain_rope import rotated
 from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
 

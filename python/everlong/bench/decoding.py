@@ -15,8 +15,8 @@ import torch
 import transformers
 
 from everlong.bench.clock import now
-from everlong.kv_frame import KvFrame
-from everlong.model import MemoryModel
+from everlong.frame.kv_frame import KvFrame
+from everlong.generation.memory_model import MemoryModel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from everlong.bench.clock import now
 from everlong.config import MemoryConfig
-from everlong.model import MemoryModel
+from everlong.generation.memory_model import MemoryModel
 
 
 @dataclasses.dataclass(frozen=True)

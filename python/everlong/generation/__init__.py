@@ -1,0 +1,1 @@
+"""A model with a memory: reading, answering, generating, and how well it predicts."""
