@@ -6,7 +6,7 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from everlong.bench import asking, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow
@@ -18,6 +18,8 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.models import dtype_name
 from everlong.models.provenance import made_with
 from everlong.retrieval.profile import profiles_in
+
+MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval")
 
 # So few that the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4

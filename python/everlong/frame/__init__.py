@@ -1,1 +1,5 @@
-"""The frame, which is all that a model attends to: its kinds, its cache, and what moves into it and out of it."""
+"""What a model attends to: the frame and its kinds, its cache, what moves into it and out of it."""
+
+from typing import Final
+
+MAY_IMPORT: Final = ("_core", "config", "errors", "memory", "models", "ops", "text")

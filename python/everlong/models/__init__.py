@@ -1,4 +1,6 @@
-"""A model, and how it is read: loading it by name, what it is like inside, and what its figures were made with."""
+"""A model, and how it is read: loading by name, what it is like inside, what a figure was made with."""
+
+from typing import Final
 
 from everlong.models.loading import (
     DEFAULT_MODEL,
@@ -9,6 +11,8 @@ from everlong.models.loading import (
     name_from_anywhere,
     resolve,
 )
+
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops")
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -1,1 +1,5 @@
-"""Text, its tokens and its vectors: a tokenizer's ids, prompts, boundaries, control tokens, and what an encoder is."""
+"""What text becomes: token ids, prompts, boundaries of blocks, control tokens, an encoder's vectors."""
+
+from typing import Final
+
+MAY_IMPORT: Final = ()
