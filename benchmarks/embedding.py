@@ -22,8 +22,8 @@ import torch
 
 import everlong
 from everlong.data import shipped_books
-from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
+from everlong.models.machine import processor
 
 
 def seconds_to_read(mm: everlong.MemoryModel, ids: torch.Tensor) -> tuple[float, float]:

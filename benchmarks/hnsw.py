@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 
 import everlong
-from everlong.index import HnswIndex
-from everlong.machine import processor
+from everlong.models.machine import processor
+from everlong.retrieval.index import HnswIndex
 
 K, QUERIES, ROUNDS = 5, 200, 3
 DIMENSION = 128

@@ -34,14 +34,14 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.attach import ServedModel
 from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import PARAPHRASES, Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
 from everlong.models import load
-from everlong.prompt import build_prompt
-from everlong.recall import head_queries, mean_query, tap_question
+from everlong.models.attach import ServedModel
+from everlong.retrieval.recall import head_queries, mean_query, tap_question
+from everlong.text.prompt import build_prompt
 
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024

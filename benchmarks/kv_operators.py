@@ -24,8 +24,9 @@ from memcpy import memcpy
 from rich.console import Console
 from rich.table import Table
 
-from everlong import _core, ops
-from everlong.machine import processor
+import everlong._core as _core
+from everlong import ops
+from everlong.models.machine import processor
 
 PAGE = 64
 FP8 = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}

@@ -22,9 +22,9 @@ import everlong
 from everlong.bench.grown_memory import SEED_TOKENS, grow, read_seed
 from everlong.bench.reading import Peak, anonymous_bytes
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books
-from everlong.kv_frame import KvFrame
-from everlong.machine import processor
+from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
+from everlong.models.machine import processor
 
 
 def read_to(mm: everlong.MemoryModel, texts: list[str], tokens: int) -> int:

@@ -31,9 +31,9 @@ from everlong.bench.reading import (
     warm_up_tokens,
 )
 from everlong.data import shipped_books
-from everlong.kv_frame import KvFrame
-from everlong.machine import processor
+from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, dtype_name, load
+from everlong.models.machine import processor
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ import torch
 import everlong
 from everlong.bench.asking import measure
 from everlong.bench.grown_memory import grow, read_seed
-from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
+from everlong.models.machine import processor
 
 
 def main() -> None:

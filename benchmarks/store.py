@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from memcpy import memcpy
 
-from everlong import _core
-from everlong.machine import processor
+import everlong._core as _core
+from everlong.models.machine import processor
 
 LAYERS, KV_HEADS, HEAD_DIM, PAGE_TOKENS, BLOCK_TOKENS = 30, 3, 64, 64, 512
 QUEUE_DEPTH = 32

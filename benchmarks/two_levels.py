@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 import everlong
-from everlong.attach import ServedModel
 from everlong.eval import words
 from everlong.eval.facts import PARAPHRASES, Kind, make_facts
-from everlong.machine import processor
 from everlong.models import DEFAULT_MODEL, load
-from everlong.prompt import build_prompt
-from everlong.recall import head_queries, tap_question
+from everlong.models.attach import ServedModel
+from everlong.models.machine import processor
+from everlong.retrieval.recall import head_queries, tap_question
+from everlong.text.prompt import build_prompt
 
 BEST, FIRST = 16, 4
 KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")

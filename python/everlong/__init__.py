@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from everlong import _native, index, ops
+from everlong import _native, ops
 from everlong.config import MemoryConfig
 from everlong.errors import (
     BrokenFrameError,
@@ -21,30 +21,45 @@ from everlong.errors import (
     UnsupportedModelError,
 )
 from everlong.memory import Block, Memory, MemoryStats
-from everlong.profile import IndexProfile
-from everlong.where import Where
+from everlong.memory.where import Where
+from everlong.retrieval import index
+from everlong.retrieval.profile import IndexProfile
 
 if TYPE_CHECKING:
-    from everlong.model import Answer, MemoryModel, ReadReport
-    from everlong.perplexity import Perplexity
-    from everlong.recall import Recall
+    from everlong.generation import pipeline as pipeline
+    from everlong.generation.memory_model import Answer, MemoryModel, ReadReport
+    from everlong.generation.perplexity import Perplexity
+    from everlong.models import rope as rope
+    from everlong.retrieval import embedding as embedding
+    from everlong.retrieval.recall import Recall
+    from everlong.text import control as control
 else:
     # What imports transformers, which takes as long as all the rest, is imported when it is first asked for (PEP 562):
     # a memory without a model and most of the command line go without it.
     _LATER = {
-        "Answer": "model",
-        "MemoryModel": "model",
-        "Perplexity": "perplexity",
-        "ReadReport": "model",
-        "Recall": "recall",
+        "Answer": "generation.memory_model",
+        "MemoryModel": "generation.memory_model",
+        "Perplexity": "generation.perplexity",
+        "ReadReport": "generation.memory_model",
+        "Recall": "retrieval.recall",
     }
 
-    # The other modules with a page of their own in docs/api, for `import everlong` alone.
-    _MODULES = ("control", "data", "doctor", "embedding", "eval", "models", "pictures", "pipeline", "rope")
+    # The other modules with a page of their own in docs/api, for `import everlong` alone, and where they stand.
+    _MODULES = {
+        "control": "text.control",
+        "data": "data",
+        "doctor": "doctor",
+        "embedding": "retrieval.embedding",
+        "eval": "eval",
+        "models": "models",
+        "pictures": "pictures",
+        "pipeline": "generation.pipeline",
+        "rope": "models.rope",
+    }
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:
-            return importlib.import_module(f"{__name__}.{name}")
+            return importlib.import_module(f"{__name__}.{_MODULES[name]}")
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -278,7 +278,7 @@ class Memory:
         """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
 
 class VectorIndex:
-    """cpp/include/everlong/index/vector_index.h; python/everlong/index.py is its face."""
+    """cpp/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its face."""
 
     @staticmethod
     def flat(dimension: int, metric: str, storage: str) -> VectorIndex: ...

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from everlong import _core
-from everlong.embedding import Encoder, encoder_name
+import everlong._core as _core
 from everlong.errors import UnsupportedModelError
+from everlong.text.vectors import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
@@ -40,7 +40,7 @@ class MemoryConfig:
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
     chunk_tokens: int = 512  # tokens a forward while reading
-    # Budget of all that the frame holds on the device, while reading too (everlong.budget); None: whatever it needs.
+    # Budget of all that the frame holds on the device, while reading too (frame/budget.py); None: whatever it needs.
     frame_bytes: int | None = None
 
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall

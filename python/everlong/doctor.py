@@ -14,19 +14,19 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from everlong.attach import ServedModel, trained_window
-from everlong.budget import frame_bytes
-from everlong.cache_argument import cache_argument
 from everlong.config import MemoryConfig
 from everlong.data import shipped_books
+from everlong.frame.budget import frame_bytes
+from everlong.frame.serve import default_config, serve
+from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
-from everlong.model import MemoryModel
 from everlong.models import dtype_name
+from everlong.models.attach import ServedModel, trained_window
+from everlong.models.cache_argument import cache_argument
+from everlong.models.provenance import made_with
+from everlong.models.rope import table_tokens
 from everlong.ops import CODECS
-from everlong.prompt import start_ids
-from everlong.provenance import made_with
-from everlong.rope import table_tokens
-from everlong.serve import default_config, serve
+from everlong.text.prompt import start_ids
 
 Verdict = Literal["exact", "approximate", "wrong"]
 
@@ -75,7 +75,7 @@ class DoctorReport:
     checks: tuple[Check, ...]
     frame_tokens: int  # of the frame that everlong gives this model by default
     frame_bytes: int  # that it takes on the device
-    made_with: dict[str, Any]  # everlong.provenance
+    made_with: dict[str, Any]  # everlong.models.provenance
 
     @property
     def healthy(self) -> bool:

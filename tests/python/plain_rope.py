@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from everlong.rope import RopeTable
+from everlong.models.rope import RopeTable
 
 
 def rotated(x: torch.Tensor, table: RopeTable, positions: torch.Tensor, scale: float) -> torch.Tensor:

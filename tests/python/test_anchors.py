@@ -12,8 +12,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
-import everlong.frame
-from everlong.cache_argument import cache_argument
+import everlong.frame.frame
+from everlong.models.cache_argument import cache_argument
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
@@ -266,12 +266,12 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
         with everlong.Memory.open(tmp_path / "m") as memory:
             memory.forget(source="part 1")
     else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
-        monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000)
+        monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000)
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
         mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         mm.memory.close()
-        monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 200)
+        monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 200)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         if how == "killed":
             assert mm.frame.os.anchor_zone["tombstones"] == zone["tombstones"]
@@ -288,7 +288,7 @@ def test_a_zone_after_a_process_that_died_is_that_of_one_that_lived(
     apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was archived since the last checkpoint is read again, and leaves in the zone what it left there before."""
-    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", apart)
+    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", apart)
     model, tokenizer = tiny_model(), byte_tokenizer()
     for name in ("lived", "died"):
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / name, config=ZONED)
@@ -320,7 +320,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     forgotten: tuple[str, ...], reads_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest text is forgotten, other is read to where that ended and further, and nobody closes the memory."""
-    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000)
+    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000)
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -335,7 +335,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     mm.memory.close()
     zone = mm.frame.os.anchor_zone
     assert len(mm.frame.os.anchor_positions) > 0
-    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
+    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         assert mm.frame.os.stream_end >= 900
         if reads_again:  # the text that is there now

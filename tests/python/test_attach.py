@@ -12,9 +12,10 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 import everlong
-from everlong import ops, rope
-from everlong.attach import attach, trained_window
-from everlong.queries import QueryTap
+from everlong import ops
+from everlong.frame.taps import QueryTap
+from everlong.models import rope
+from everlong.models.attach import attach, trained_window
 from tiny_models import ARCHITECTURES, WINDOW, tiny_model
 
 FRAME = 1024

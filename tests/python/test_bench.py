@@ -18,7 +18,7 @@ from everlong.bench import BenchReport, asking, decoding, reading, run_bench
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.cli.app import app, main
 from everlong.errors import CapacityError, UnsupportedModelError
-from everlong.provenance import made_with
+from everlong.models.provenance import made_with
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 SIZES = (6_000, 4_000)
@@ -53,7 +53,7 @@ def require_figures(report: BenchReport) -> None:
 
 def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_CACHE", str(temporary.parent / "cache"))
-    monkeypatch.setattr(everlong.profile, "FEWEST_PAGES", 1)
+    monkeypatch.setattr(everlong.retrieval.profile, "FEWEST_PAGES", 1)
     model = tiny_model()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     unhooked, attention = hooks(model), model.config._attn_implementation

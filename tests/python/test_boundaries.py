@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.boundaries import TextBoundaries
-from everlong.control import RETRIEVE, SUMMARIZE, add_control_tokens
+from everlong.text.boundaries import TextBoundaries
+from everlong.text.control import RETRIEVE, SUMMARIZE, add_control_tokens
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

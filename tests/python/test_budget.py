@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import everlong
-from everlong.budget import frame_bytes
+from everlong.frame.budget import frame_bytes
 from test_exactness import SMALL, random_text
 from tiny_models import ARCHITECTURES, byte_tokenizer, tiny_model
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong import _core
-from everlong.anchors import AnchorMasters
-from everlong.checkpoint import AnchorZone, Checkpoint, KvState, RecallCounts, keep_checkpoint, load_checkpoint
+import everlong._core as _core
+from everlong.frame.anchors import AnchorMasters
+from everlong.frame.checkpoint import AnchorZone, Checkpoint, KvState, RecallCounts, keep_checkpoint, load_checkpoint
 from tiny_models import byte_tokenizer, tiny_model
 
 # As everlong wrote it before this record of it had a room of its own.

@@ -20,9 +20,9 @@ from typer.testing import CliRunner, Result
 from everlong._core import Manifest
 from everlong.cli import app as cli_app
 from everlong.cli.app import app
+from everlong.generation.memory_model import MemoryModel
+from everlong.generation.progress import track_tokens
 from everlong.memory import Memory
-from everlong.model import MemoryModel
-from everlong.progress import track_tokens
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 
@@ -62,7 +62,7 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
 _INTERRUPTED = """
 import signal
 from everlong.cli import main
-from everlong.kv_frame import KvFrame
+from everlong.frame.kv_frame import KvFrame
 forward, passed = KvFrame._compute, []
 def interrupted(frame, *args, **how):
     passed.append(1)
@@ -247,7 +247,7 @@ def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path
 _INTERRUPTED_ANSWER = """
 import signal
 from everlong.cli import main
-from everlong.kv_frame import KvFrame
+from everlong.frame.kv_frame import KvFrame
 forward, said = KvFrame._compute, []
 def interrupted(frame, chunk, **how):
     if len(chunk) == 1:
@@ -320,7 +320,7 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_questions_is_answered_line_by_line(
     two_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everlong.models._prefill_seconds", lambda _: 1.0)  # the same dtype for every load
+    monkeypatch.setattr("everlong.models.loading._prefill_seconds", lambda _: 1.0)  # the same dtype for every load
     ask = ["ask", "--memory", two_sources, "--max-new-tokens", "24"]
     before = json.loads(here("inspect", two_sources, "--json").stdout)["sources"]
     alone = json.loads(here(*ask, "Zq7#Kx9", "--json").stdout)

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong import _core, errors, ops
+import everlong._core as _core
+from everlong import errors, ops
 
 LAYERS, KV_HEADS, DIM, PAGE = 2, 2, 8, 4
 HEADS = [(1, 3, 1), (0, 0, 0), (1, 2, 1)]

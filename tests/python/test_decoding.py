@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import everlong
-from everlong.encoding import decode_text
+from everlong.text.encoding import decode_text
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -19,7 +19,7 @@ from everlong.cli import main
 from everlong.cli.app import app, print_json
 from everlong.doctor import _text_ids, compare, examine
 from everlong.errors import UnsupportedModelError
-from everlong.provenance import made_with
+from everlong.models.provenance import made_with
 from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model, tiny_text_model
 
 
@@ -40,7 +40,7 @@ def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: 
 @pytest.fixture
 def displaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back comes one position too far."""
-    from everlong.cache import ResidentCache
+    from everlong.frame.cache import ResidentCache
 
     whole = ResidentCache.write_pages
 

@@ -19,8 +19,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import everlong
-from everlong import _core
-from everlong.embedding import (
+import everlong._core as _core
+from everlong.retrieval.embedding import (
     TOKENS_A_VECTOR,
     EncoderNotFoundError,
     MeanPoolEncoder,

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from everlong import encoding
 from everlong.data import shipped_books
-from everlong.encoding import TextEncoder, decode_text, encode, encode_with_places
+from everlong.text import encoding
+from everlong.text.encoding import TextEncoder, decode_text, encode, encode_with_places
 from tiny_models import byte_tokenizer
 
 BOOK = shipped_books()[0].text[:60_000]

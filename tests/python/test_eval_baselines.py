@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from everlong import MemoryConfig, MemoryModel
-from everlong.cache_argument import cache_argument
 from everlong.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
@@ -24,6 +23,7 @@ from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked
 from everlong.eval.tasks import Question
+from everlong.models.cache_argument import cache_argument
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 TOKENIZER = byte_tokenizer()

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from everlong import MemoryModel, demo
+from everlong import MemoryModel
 from everlong.cli.app import app
 from everlong.data import Book, TooFewTokensError, shipped_books
+from everlong.eval import demo
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, summarise
-from everlong.machine import processor
+from everlong.models.machine import processor
 from tiny_models import byte_tokenizer, tiny_model
 
 ASKED = Asked(

@@ -11,9 +11,11 @@ import pytest
 import torch
 import transformers
 
-from everlong import EverlongError, MemoryModel, _core, models
+import everlong._core as _core
+from everlong import EverlongError, MemoryModel
 from everlong.eval import niah, ppl, suite
 from everlong.eval.answers import AnswerFile
+from everlong.models import loading as models
 from tiny_models import byte_tokenizer, tiny_model
 
 

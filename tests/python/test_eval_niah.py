@@ -27,7 +27,7 @@ from everlong.eval.niah import (
 )
 from everlong.eval.statistics import wilson_interval
 from everlong.memory import Memory
-from everlong.provenance import made_with
+from everlong.models.provenance import made_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()

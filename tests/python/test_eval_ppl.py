@@ -19,7 +19,7 @@ from everlong.data import books_in
 from everlong.eval import ppl
 from everlong.eval.by_position import BIN_TOKENS, means_by_position
 from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
-from everlong.provenance import made_with
+from everlong.models.provenance import made_with
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
 
 MEMORY = dataclasses.replace(TINY_MEMORY, recent_every=64, recent_blocks=1)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong import MemoryModel, demo
-from everlong import profile as profiles
+from everlong import MemoryModel
+from everlong.eval import demo
 from everlong.eval.niah import NiahConfig, run_niah
 from everlong.eval.suite import SuiteConfig, run_suite
-from everlong.fingerprint import Fingerprint
 from everlong.memory import Memory
+from everlong.memory.fingerprint import Fingerprint
+from everlong.retrieval import profile as profiles
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
@@ -50,7 +51,7 @@ def profiles_that_memories_begin_with(monkeypatch: pytest.MonkeyPatch) -> list[A
         used.append(profiles.load_model_profile(*how, **more))
         return used[-1]
 
-    monkeypatch.setattr("everlong.searcher.load_model_profile", load)
+    monkeypatch.setattr("everlong.retrieval.searcher.load_model_profile", load)
     return used
 
 

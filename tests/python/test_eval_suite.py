@@ -15,15 +15,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import MemoryConfig, MemoryModel, room
+from everlong import MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
 from everlong.eval import suite as suites
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
 from everlong.eval.plan import Asked, Plan
 from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
-from everlong.frame import Frame
-from everlong.provenance import made_with
+from everlong.frame.frame import Frame, room
+from everlong.models.provenance import made_with
 from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())

@@ -13,9 +13,9 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
-from everlong.cache_argument import cache_argument
-from everlong.rope import rope_table
-from everlong.tokens import Tokens
+from everlong.models.cache_argument import cache_argument
+from everlong.models.rope import rope_table
+from everlong.models.tokens import Tokens
 from plain_rope import rotated
 from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import everlong
-from everlong import _core
-from everlong.encoding import decode_text
+import everlong._core as _core
+from everlong.text.encoding import decode_text
 from test_core import Written, manifest
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model

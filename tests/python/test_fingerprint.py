@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import everlong
-from everlong.fingerprint import fingerprint
-from everlong.serve import serve
+from everlong.frame.serve import serve
+from everlong.models.fingerprint import fingerprint
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import everlong
-from everlong.observers import OnBlock
-from everlong.queries import HiddenTap
+from everlong.frame.observers import OnBlock
+from everlong.frame.taps import HiddenTap
 from test_exactness import ROOMY, SMALL, TOLERANCE, random_text
 from test_text_alone import remembering, tiny_text_model
 from tiny_models import ARCHITECTURES, byte_tokenizer, tiny_model

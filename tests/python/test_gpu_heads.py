@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import everlong
-from everlong import _core
+import everlong._core as _core
 from test_core import DIM, HEADS, Written, fill, manifest
 from test_exactness import SMALL, random_text
 from test_gpu_ops import GPU, pytestmark

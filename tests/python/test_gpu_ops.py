@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import everlong
-from everlong import _core, ops
-from everlong.transfer import PayloadTransfer
+import everlong._core as _core
+from everlong import ops
+from everlong.frame.transfer import PayloadTransfer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -129,7 +129,7 @@ def test_transformers_is_imported_when_a_name_needs_it() -> None:
         assert "transformers" not in sys.modules
         from everlong import *
         assert "transformers" in sys.modules
-        assert MemoryModel is everlong.MemoryModel is everlong.model.MemoryModel
+        assert MemoryModel is everlong.MemoryModel is everlong.generation.memory_model.MemoryModel
         print(*sorted(name for name in everlong.__all__ if globals()[name] is getattr(everlong, name)))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)

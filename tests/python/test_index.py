@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.index import FlatIndex, HnswIndex, Metric, VectorIndex
+from everlong.retrieval.index import FlatIndex, HnswIndex, Metric, VectorIndex
 
 KINDS = [FlatIndex, HnswIndex]
 

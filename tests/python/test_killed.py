@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import everlong
-import everlong.frame
+import everlong.frame.frame
 from processes import PROCESSES
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -60,7 +60,7 @@ def tell_and_wait(pipe: Connection, told: Any) -> None:
 
 def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe: Connection) -> None:
     """Waits in the middle of a step: behind two blocks that may not be durable yet."""
-    everlong.frame.CHECKPOINT_TOKENS = apart
+    everlong.frame.frame.CHECKPOINT_TOKENS = apart
     with open_model(folder, kind, rope) as mm:
 
         def archived() -> None:
@@ -92,7 +92,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
     kind: str, rope: str, acknowledged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next one answers as if it had read all: layers that are not archived go on from the last checkpoint."""
-    monkeypatch.setattr(everlong.frame, "CHECKPOINT_TOKENS", APART)
+    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", APART)
     archived = killed(read, tmp_path / "killed", kind, rope, acknowledged, APART)
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert acknowledged <= memory.stats().blocks <= archived

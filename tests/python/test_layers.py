@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,31 +49,17 @@ STANDARD_HEADER = re.compile(r"[a-z_0-9]+")
 POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|dlfcn|fcntl|poll|pthread|signal|unistd)\.h")
 INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 
-# The Python package from the bottom up: a module imports from the rows above its own in this list only.
-PYTHON_LAYERS = (
-    {"errors", "_native", "machine"},
-    {"_core"},
-    {"embedding"},
-    {"ops", "index", "config", "settings", "control", "progress", "interrupts", "encoding"},
-    {"prompt", "data", "transfer", "trial", "where"},
-    {"rope", "packing"},
-    {"probe", "own_layers", "anchors", "text_model"},
-    {"attach", "boundaries"},
-    {"fingerprint", "budget"},
-    {"memory", "profile", "cache", "checkpoint", "phase", "queries", "reading"},
-    {"frame", "splice"},
-    {"kv_frame", "text_frame", "serve"},
-    {"calibrate", "decoding", "room"},
-    {"recall"},
-    {"searcher", "models"},
-    {"perplexity", "provenance"},
-    {"model"},
-    {"doctor", "pipeline", "eval"},
-    {"pictures"},
-    {"demo", "bench"},
-    {"cli"},
-    {"__init__", "__main__"},
-)
+# What the modules beside the rooms import of the package; a room's own list is MAY_IMPORT in its `__init__.py`.
+MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "_core": (),
+    "_native": (),
+    "ops": ("_native",),
+    "config": ("_core", "errors", "text"),
+    "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
+    "__init__": ("_native", "config", "errors", "generation", "memory", "models", "ops", "retrieval", "text"),
+    "__main__": ("cli",),
+}
 
 
 def cpp_files(*folders: str) -> list[Path]:
@@ -167,38 +154,107 @@ def test_kernels_share_only_the_element_arithmetic() -> None:
             assert not included.startswith("everlong/") or included in HIP_BELOW, f"{header}: {included}"
 
 
-def rank(module: str) -> int:
-    """The row of PYTHON_LAYERS of `everlong.<module>`; a sub-package counts as one module."""
-    name = module.split(".")[0]
-    rows = [row for row, names in enumerate(PYTHON_LAYERS) if name in names]
-    assert len(rows) == 1, f"everlong.{name} has no layer: give it its row in PYTHON_LAYERS"
-    return rows[0]
+def rooms() -> list[str]:
+    """The packages of the package: folders that hold Python."""
+    return sorted({path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py")})
 
 
-def imported_modules(path: Path) -> Iterator[str]:
-    """What a file imports of the package, at any depth, for type checking too: `ops` for `everlong.ops`."""
+def module_text(room: str) -> str:
+    """What says what a room is; of a module, its own text."""
+    files = (PACKAGE / room / "__init__.py", PACKAGE / f"{room}.py", PACKAGE / f"{room}.pyi")
+    return next(file for file in files if file.is_file()).read_text()
+
+
+def may_import_of(room: str) -> tuple[str, ...]:
+    """The MAY_IMPORT of a room's `__init__.py`: one typed constant, a tuple of names."""
+    found = [
+        node
+        for node in ast.parse(module_text(room)).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "MAY_IMPORT"
+    ]
+    assert len(found) == 1, (
+        f"everlong.{room} says not, or more than once, what it may import: MAY_IMPORT: Final = (...)"
+    )
+    (node,) = found
+    assert ast.unparse(node.annotation) == "Final"
+    assert node.value is not None
+    names = ast.literal_eval(node.value)
+    assert isinstance(names, tuple)
+    assert all(isinstance(name, str) for name in names)
+    assert list(names) == sorted(set(names)), f"MAY_IMPORT of everlong.{room} is not in order, or says something twice"
+    return names
+
+
+def may_import() -> dict[str, tuple[str, ...]]:
+    return {room: may_import_of(room) for room in rooms()} | MODULES_MAY_IMPORT
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> Iterator[str]:
+    """What a file imports of the package, at any depth, for type checking too: `ops` for `everlong.ops`.
+
+    A name that the package's face gives stands for itself, and is no room: nothing below the face imports it.
+    """
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.split(".")[0] == "everlong":
-                    yield alias.name.partition(".")[2] or "__init__"
+                package, _, module = alias.name.partition(".")
+                if package == "everlong":
+                    yield module.split(".")[0] or "__init__"
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module == "everlong":
                 yield from (alias.name for alias in node.names)
             elif node.module is not None and node.module.startswith("everlong."):
-                yield node.module.removeprefix("everlong.")
+                yield node.module.split(".")[1]
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_python_module_imports_only_what_is_below(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for imported in imported_modules(path):
-        same_package = imported.split(".")[0] == own
-        assert same_package or rank(imported) < rank(own), f"everlong.{own} imports everlong.{imported}"
+PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def test_no_python_layer_is_empty() -> None:
-    modules = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")} | {"_core"}
-    for names in PYTHON_LAYERS:
-        assert names & modules, f"none of {sorted(names)} is there"
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_python_file_imports_only_what_its_room_may(path: Path) -> None:
+    own = room_of(path)
+    for imported in imported_rooms(path):
+        assert imported == own or imported in may_import()[own], f"everlong.{own} imports everlong.{imported}"
+
+
+def test_every_python_module_is_in_a_room_or_has_its_row() -> None:
+    beside = {path.stem for pattern in ("*.py", "*.pyi") for path in PACKAGE.glob(pattern)}
+    assert beside == set(MODULES_MAY_IMPORT)
+    assert not beside & set(rooms())
+    assert len(rooms()) <= 12
+
+
+def test_rooms_stand_on_each_other_without_a_circle() -> None:
+    """An import upward would make one."""
+    lists = may_import()
+    for room, names in lists.items():
+        assert set(names) <= set(lists), f"everlong.{room} may import what is not there"
+    TopologicalSorter(lists).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("room", may_import())
+def test_no_room_may_import_what_it_does_not(room: str) -> None:
+    imported = {name for path in PYTHON_FILES if room_of(path) == room for name in imported_rooms(path)}
+    assert set(may_import()[room]) == imported - {room}
+
+
+def test_the_table_of_rooms_says_what_the_tree_says() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.split("| room | what lives there | imports |\n|---|---|---|\n")[1].split("\n\n")[0]
+    listed: dict[str, tuple[str, ...]] = {}
+    for row in table.splitlines():
+        name, what, imports = (cell.strip() for cell in row.strip("|").split("|"))
+        room = name.strip("`").removesuffix("/")
+        listed[room] = tuple(re.findall(r"`(\w+)`", imports))
+        assert set(listed[room]) < set(listed), f"{room} stands below what it imports"
+        if room in rooms():
+            assert name == f"`{room}/`"
+            says = ast.get_docstring(ast.parse(module_text(room)))
+            assert says is not None
+            assert what == says.splitlines()[0].removesuffix(".")
+    assert listed == may_import()

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 import everlong
-from everlong.machine import processor
-from everlong.provenance import made_with
+from everlong.models.machine import processor
+from everlong.models.provenance import made_with
 from tiny_models import byte_tokenizer, tiny_model
 
 

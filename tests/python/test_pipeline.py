@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 import everlong
-from everlong.pipeline import TASK
+from everlong.generation.pipeline import TASK
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

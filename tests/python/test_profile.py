@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong import profile as profiles
-from everlong.fingerprint import Fingerprint
+from everlong.memory.fingerprint import Fingerprint
+from everlong.retrieval import profile as profiles
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

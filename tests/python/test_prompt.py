@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.prompt import build_prompt, with_template_variables
+from everlong.text.prompt import build_prompt, with_template_variables
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
 

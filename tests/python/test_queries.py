@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import everlong
-from everlong.calibrate import calibrate
-from everlong.encoding import decode_text
-from everlong.prompt import build_prompt
-from everlong.queries import QueryTap, rotate_queries
-from everlong.recall import mean_query, tap_question
+from everlong.frame.taps import QueryTap, rotate_queries
+from everlong.retrieval.calibrate import calibrate
+from everlong.retrieval.recall import mean_query, tap_question
+from everlong.text.encoding import decode_text
+from everlong.text.prompt import build_prompt
 from plain_rope import rotated
 from test_exactness import SMALL, WINDOW_ONLY, random_text
 from tiny_models import TINY_KINDS, byte_tokenizer, tiny_model

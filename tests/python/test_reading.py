@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import everlong
-from everlong.encoding import decode_text
-from everlong.interrupts import interrupts_between_steps
+from everlong.frame.interrupts import interrupts_between_steps
+from everlong.text.encoding import decode_text
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -212,7 +212,7 @@ def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest
         forwards: list[int] = []
         bars: list[str] = []
         with monkeypatch.context() as patched, open_model() as mm:
-            compute, track = mm.frame._compute, everlong.read_pieces.track_tokens
+            compute, track = mm.frame._compute, everlong.generation.read_pieces.track_tokens
 
             def counting(chunk, compute=compute, forwards=forwards, **how):
                 forwards.append(len(chunk))
@@ -223,7 +223,7 @@ def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest
                 return track(label, **how)
 
             patched.setattr(mm.frame, "_compute", counting)
-            patched.setattr(everlong.read_pieces, "track_tokens", tracking)
+            patched.setattr(everlong.generation.read_pieces, "track_tokens", tracking)
             report = mm.read(pieces, source="book")
             seen[name] = forwards, bars, report.tokens, [block.span for block in mm.memory.blocks()]
             assert archived(mm) == TEXT

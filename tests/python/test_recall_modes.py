@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
 import everlong
-import everlong.searcher
-from everlong.cache_argument import cache_argument
-from everlong.frame import Frame, Recalled
-from everlong.prompt import build_prompt
-from everlong.queries import QueryTap
-from everlong.recall import Found, Tapped, search
+import everlong.retrieval.searcher
+from everlong.frame.frame import Frame, Recalled
+from everlong.frame.taps import QueryTap
+from everlong.models.cache_argument import cache_argument
+from everlong.retrieval.recall import Found, Tapped, search
+from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
@@ -285,7 +285,7 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
         asked.append((question, frame.os.rolling))
         return search(frame, question, *rest)
 
-    monkeypatch.setattr(everlong.searcher, "search", spy)
+    monkeypatch.setattr(everlong.retrieval.searcher, "search", spy)
     model, question = tiny_model(num_hidden_layers=2), "Which letters are these?"
     config = dataclasses.replace(SMALL, index=("mean_pool",))
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from everlong import MemoryConfig, MemoryModel, demo, room
+from everlong import MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
-from everlong.eval import niah, ppl
-from everlong.room import check_room
+from everlong.eval import demo, niah, ppl
+from everlong.frame.frame import room
+from everlong.frame.room import check_room
 from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = tiny_model()

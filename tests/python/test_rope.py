@@ -14,7 +14,7 @@ from transformers import AutoConfig
 
 from everlong import ops
 from everlong.errors import UnsupportedModelError
-from everlong.rope import (
+from everlong.models.rope import (
     INTERLEAVED_MODEL_TYPES,
     KINDS,
     NO_ROPE,

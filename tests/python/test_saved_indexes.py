@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import everlong
-from everlong import _core
+import everlong._core as _core
 
 KV_HEADS, DIM, PAGE, BLOCK, LAYERS = 2, 8, 64, 160, 2
 HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]

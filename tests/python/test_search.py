@@ -11,8 +11,8 @@ import pytest
 
 import everlong
 from everlong.config import IndexPart, Order
-from everlong.prompt import Prompt
-from everlong.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
+from everlong.retrieval.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
+from everlong.text.prompt import Prompt
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 

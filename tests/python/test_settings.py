@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everlong import MemoryConfig
-from everlong.settings import memory_settings, parse_lengths
+from everlong.cli.settings import memory_settings, parse_lengths
 
 
 def test_settings_come_from_files_and_from_the_command_line(tmp_path: Path) -> None:

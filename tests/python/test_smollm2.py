@@ -8,7 +8,7 @@ from pathlib import Path
 
 import everlong
 from everlong.data import shipped_books
-from everlong.prompt import build_prompt
+from everlong.text.prompt import build_prompt
 
 FACT = "The pass key for the garden shed is 48213."
 QUESTION = "What is the pass key for the garden shed?"

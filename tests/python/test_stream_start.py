@@ -16,9 +16,9 @@ from everlong.eval.baselines.full import FullAttention
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import build_haystack
 from everlong.eval.ppl import full_attention_losses
-from everlong.prompt import start_ids, with_start
-from everlong.queries import QueryTap
-from everlong.recall import tap_question
+from everlong.frame.taps import QueryTap
+from everlong.retrieval.recall import tap_question
+from everlong.text.prompt import start_ids, with_start
 from test_eval_haystack import FACTS, books
 from test_exactness import SMALL, TOLERANCE, plain_logits, random_text
 from test_reading import Interrupted

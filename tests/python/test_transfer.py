@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import everlong
-from everlong import _core
-from everlong.transfer import BATCH_BYTES, PayloadTransfer
+import everlong._core as _core
+from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -64,7 +64,7 @@ def test_on_the_host_nothing_is_copied() -> None:
 
 
 def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
+    monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", 100_000)
     transfer = PayloadTransfer(CPU, 1000, 100_000, copies=True)
     payload = torch.from_numpy(random_bytes(1_234_567))
     archived = transfer.archive(len(payload), lambda out: out.copy_(payload))
@@ -82,7 +82,7 @@ def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_batches_find_room_however_many_blocks_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch, copies: bool) -> None:
-    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", 100_000)
+    monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", 100_000)
     transfer = PayloadTransfer(CPU, 1000, 300_000, copies=copies)
     sent = [torch.from_numpy(random_bytes(300_000, seed)) for seed in range(10)]
     waiting = [transfer.archive(300_000, lambda out, values=values: out.copy_(values)) for values in sent]
@@ -150,14 +150,14 @@ def test_recall_is_the_same_however_pages_travel(
             return tuple(t.clone() for t in (cache.k, cache.v, cache.cos, cache.sin))
 
     expected = recalled()
-    monkeypatch.setattr("everlong.transfer.BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", batch_bytes)
     made: list[PayloadTransfer] = []
 
     def make(device: torch.device, largest_page: int, largest_block: int) -> PayloadTransfer:
         made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
         return made[-1]
 
-    monkeypatch.setattr("everlong.kv_frame.PayloadTransfer", make)
+    monkeypatch.setattr("everlong.frame.kv_frame.PayloadTransfer", make)
     for got, want in zip(recalled(), expected, strict=True):
         assert torch.equal(got, want)
     assert made

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlong.trial import spread, trial_ids
+from everlong.models.trial import spread, trial_ids
 
 
 class _Embedded:

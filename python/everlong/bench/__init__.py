@@ -6,17 +6,19 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from everlong.bench import asking, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow
 from everlong.errors import UnsupportedModelError
-from everlong.model import MemoryModel
+from everlong.frame.room import check_room
+from everlong.frame.serve import TextAloneError
+from everlong.generation.memory_model import MemoryModel
 from everlong.models import dtype_name
-from everlong.profile import profiles_in
-from everlong.provenance import made_with
-from everlong.room import check_room
-from everlong.serve import TextAloneError
+from everlong.models.provenance import made_with
+from everlong.retrieval.profile import profiles_in
+
+MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval")
 
 # So few that the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4
@@ -36,7 +38,7 @@ class BenchReport:
     question_tokens: int
     frame_bytes: int  # on the device at most, while reading too
     disk_token_bytes: float  # a token of the largest memory, all of its files
-    made_with: dict[str, Any]  # everlong.provenance
+    made_with: dict[str, Any]  # everlong.models.provenance
 
 
 def run_bench(

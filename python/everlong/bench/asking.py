@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from everlong.bench.clock import now
-from everlong.model import MemoryModel
-from everlong.recall import Tapped, query_layers, search, tap_question
+from everlong.generation.memory_model import MemoryModel
+from everlong.retrieval.recall import Tapped, query_layers, search, tap_question
 
 QUESTION_TOKENS = 16
 _ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown

@@ -15,8 +15,8 @@ import torch
 import transformers
 
 from everlong.bench.clock import now
-from everlong.cache_argument import cache_argument
-from everlong.model import MemoryModel
+from everlong.generation.memory_model import MemoryModel
+from everlong.models.cache_argument import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)

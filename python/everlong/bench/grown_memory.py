@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from everlong.data import shipped_books
-from everlong.model import MemoryModel
+from everlong.generation.memory_model import MemoryModel
 
 SEED_TOKENS = 8192
 _STREAM = 1  # where the copies go; the model's own stream is 0

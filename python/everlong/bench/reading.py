@@ -18,9 +18,9 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from everlong.bench.clock import now
-from everlong.cache_argument import cache_argument
 from everlong.config import MemoryConfig
-from everlong.model import MemoryModel
+from everlong.generation.memory_model import MemoryModel
+from everlong.models.cache_argument import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,27 @@
-"""The command line: `everlong read | ask | chat | inspect | doctor | bench | demo | eval SUITE | plot`.
+"""The command line: what a shell calls `everlong`.
 
-Exit code 0; 1 with one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
+`everlong read | ask | chat | inspect | doctor | bench | demo | eval SUITE | plot`. Exit code 0; 1 with
+one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
+
+from typing import Final
 
 from everlong.cli import cost, evidence, health, memory
 from everlong.cli.app import main
+
+MAY_IMPORT: Final = (
+    "bench",
+    "config",
+    "doctor",
+    "errors",
+    "eval",
+    "frame",
+    "generation",
+    "memory",
+    "models",
+    "pictures",
+    "retrieval",
+    "text",
+)
 
 __all__ = ["cost", "evidence", "health", "main", "memory"]

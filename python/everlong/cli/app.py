@@ -16,7 +16,7 @@ from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, 
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
-    from everlong.where import Where
+    from everlong.memory.where import Where
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -72,7 +72,7 @@ def _finite(value: Any) -> Any:
 
 def where_of(sources: list[str] | None, tags: list[str] | None, after: str, before: str) -> Where:
     """What the options --source, --tag, --after and --before name."""
-    from everlong.where import Where, parse_time
+    from everlong.memory.where import Where, parse_time
 
     return Where(
         sources or (), tags or (), parse_time(after) if after else None, parse_time(before) if before else None
@@ -109,8 +109,8 @@ def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
 
 def set_config(settings: Sequence[str] | None) -> MemoryConfig:
     """MemoryConfig() with what was set; ValueError where that is wrong."""
+    from everlong.cli.settings import memory_settings
     from everlong.config import MemoryConfig
-    from everlong.settings import memory_settings
 
     return MemoryConfig().with_settings(memory_settings(settings or ()))
 
@@ -127,9 +127,9 @@ def load_configured(
 
     `dtype` by its name; None: the faster one here.
     """
+    from everlong.cli.settings import memory_settings
+    from everlong.frame.serve import configured
     from everlong.models import load
-    from everlong.serve import configured
-    from everlong.settings import memory_settings
 
     set_config(settings)  # what is wrong is told before a model is loaded
     network, tokenizer = load(model, dtype, **on_device(device))

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
-from everlong.progress import working
+from everlong.generation.progress import working
 
 if TYPE_CHECKING:
     from everlong.bench import BenchReport
@@ -36,8 +36,8 @@ def bench(
     By default it takes about a minute on two cores for a model of 135M parameters.
     """
     from everlong.bench import run_bench
+    from everlong.cli.settings import parse_lengths
     from everlong.models import load
-    from everlong.settings import parse_lengths
 
     lengths = parse_lengths(sizes)  # what is wrong is told before a model is loaded
     network, tokenizer = load(model, dtype or None, **on_device(device))

@@ -66,7 +66,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """A real model reads books that it cannot hold, and answers from them."""
-    from everlong.demo import run_demo
+    from everlong.eval.demo import run_demo
 
     report = run_demo(
         tokens=tokens,
@@ -106,9 +106,9 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
+    from everlong.cli.settings import parse_lengths
     from everlong.eval.answers import dtype_of
     from everlong.eval.niah import READ_AS, NiahConfig, print_niah, run_niah
-    from everlong.settings import parse_lengths
 
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
@@ -239,12 +239,12 @@ def run_and_report(
     as_json: bool,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
+    from everlong.cli.settings import parse_lengths
     from everlong.eval.answers import dtype_of
     from everlong.eval.baselines import baseline_of
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.suite import DEFAULT_BASELINES, FILE, QUICK_BASELINES, SuiteConfig, run_suite
     from everlong.pictures import require_matplotlib
-    from everlong.settings import parse_lengths
 
     config = SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,))
     variables = parse_chat_template_kwargs(chat_template_kwargs)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, app, on_device, print_json
-from everlong.progress import working
+from everlong.generation.progress import working
 
 if TYPE_CHECKING:
     from everlong.doctor import Difference, DoctorReport

@@ -39,13 +39,13 @@ from everlong.cli.app import (
     where_of,
 )
 from everlong.cli.questions import answer_of, questions_in
-from everlong.progress import working
-from everlong.reading import pieces_of
+from everlong.generation.progress import working
+from everlong.memory.readings import pieces_of
 
 if TYPE_CHECKING:
+    from everlong.generation.memory_model import MemoryModel
     from everlong.memory import Memory
-    from everlong.model import MemoryModel
-    from everlong.recall import Recall
+    from everlong.retrieval.recall import Recall
 
 _CITED_CHARACTERS = 200
 _CONVERSATION = "conversation"  # what is shown for the source "", of what was said
@@ -150,7 +150,7 @@ def ask(
 
 
 def _attached(model: str, memory: Path | Memory, settings: list[str] | None, device: str, dtype: str) -> MemoryModel:
-    from everlong.model import MemoryModel
+    from everlong.generation.memory_model import MemoryModel
 
     if not settings:
         return MemoryModel.from_pretrained(model, memory, dtype=dtype or None, **on_device(device))
@@ -330,7 +330,7 @@ def inspect(
 ) -> None:
     """What a memory holds and for which model, without loading one."""
     from everlong.memory import Memory
-    from everlong.profile import load_profile
+    from everlong.retrieval.profile import load_profile
 
     with Memory.open(memory, read_only=True) as kept:
         manifest = kept.core.manifest()

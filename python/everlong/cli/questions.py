@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from everlong.model import MemoryModel
-    from everlong.where import Where
+    from everlong.generation.memory_model import MemoryModel
+    from everlong.memory.where import Where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +116,6 @@ def _names(given: Mapping[str, Any], field: str) -> tuple[str, ...]:
 
 
 def _require_unicode(text: str) -> None:
-    from everlong.prompt import require_unicode
+    from everlong.text.prompt import require_unicode
 
     require_unicode(text)

@@ -8,7 +8,9 @@ import pathlib
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
+
+MAY_IMPORT: Final = ()
 
 # The shipped books come to about 295,000 tokens of SmolLM2's tokenizer; English prose has about 4 characters a token.
 CHARACTERS_PER_TOKEN = 4.0

@@ -1,1 +1,17 @@
 """Measuring a memory: needle in a haystack, suites of tasks, perplexity. Seeded, offline."""
+
+from typing import Final
+
+MAY_IMPORT: Final = (
+    "_core",
+    "config",
+    "data",
+    "errors",
+    "frame",
+    "generation",
+    "memory",
+    "models",
+    "pictures",
+    "retrieval",
+    "text",
+)

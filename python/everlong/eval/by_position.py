@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from everlong.eval.statistics import mean_and_stderr
-
-BIN_TOKENS = 32
+from everlong.pictures.position import BIN_TOKENS
 
 
 def means_by_position(losses: list[list[float]]) -> list[float]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from everlong.cache_argument import cache_argument
 from everlong.eval.decoding import UNPUNISHED
-from everlong.packing import packed
-from everlong.prompt import with_start
+from everlong.models.cache_argument import cache_argument
+from everlong.models.packing import packed
+from everlong.text.prompt import with_start
 
 GOLD_TOKENS = 512  # of the text around an answer
 _CHUNK_TOKENS = 512

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeVar
 
-from everlong import _core
+import everlong._core as _core
 from everlong.data import Book, TooFewTokensError
-from everlong.encoding import encode, encode_with_places
 from everlong.eval.facts import Fact
 from everlong.eval.gold import GOLD_TOKENS
-from everlong.prompt import start_ids
+from everlong.text.encoding import encode, encode_with_places
+from everlong.text.prompt import start_ids
 
 _PARAGRAPH_END = re.compile(r"\n\n+")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")

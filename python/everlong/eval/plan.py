@@ -18,7 +18,7 @@ from everlong.eval.gold import GOLD_TOKENS
 from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, token_offsets
 from everlong.eval.planted import Planted, planted_by, require_room
 from everlong.eval.tasks import Document, Draw, Question, Task
-from everlong.prompt import start_ids
+from everlong.text.prompt import start_ids
 
 
 @dataclasses.dataclass(frozen=True)

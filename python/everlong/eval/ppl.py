@@ -21,19 +21,19 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from everlong.attach import trained_window
 from everlong.data import Book, books_in, shipped_books
-from everlong.encoding import encode
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.by_position import means_by_position
 from everlong.eval.gold import prefilled
 from everlong.eval.statistics import mean_and_stderr
-from everlong.model import MemoryModel
-from everlong.perplexity import PerplexityPolicy
-from everlong.profile import profiles_in
-from everlong.prompt import start_ids
-from everlong.provenance import made_with
-from everlong.room import check_room
+from everlong.frame.room import check_room
+from everlong.generation.memory_model import MemoryModel
+from everlong.generation.perplexity import PerplexityPolicy
+from everlong.models.attach import trained_window
+from everlong.models.provenance import made_with
+from everlong.retrieval.profile import profiles_in
+from everlong.text.encoding import encode
+from everlong.text.prompt import start_ids
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -112,7 +112,7 @@ class PplReport:
     places: tuple[Place, ...]
     config: dict[str, Any]  # of PplConfig, with the model's dtype; under "memory" that of the memory
     model: str
-    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.provenance
+    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -134,8 +134,8 @@ def run_ppl(
     are known, and a run that was cut short goes on. Raises ValueError when no book is long enough or `out` holds
     another run, and CapacityError when RAM is too small for what one memory reads.
     """
+    from everlong.frame.serve import default_config
     from everlong.models import dtype_name, resolve
-    from everlong.serve import default_config
 
     config = config if config is not None else PplConfig()
     name, network, tokenizer = resolve(model, dtype_of(out, FILE))

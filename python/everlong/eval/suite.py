@@ -27,13 +27,13 @@ from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
 from everlong.eval.tasks import tasks_of
+from everlong.frame.room import check_room
+from everlong.frame.serve import default_config
+from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
-from everlong.model import MemoryModel
-from everlong.profile import profiles_in
-from everlong.prompt import with_template_variables
-from everlong.provenance import made_with
-from everlong.room import check_room
-from everlong.serve import default_config
+from everlong.models.provenance import made_with
+from everlong.retrieval.profile import profiles_in
+from everlong.text.prompt import with_template_variables
 
 DEFAULT_BASELINES = (
     "everlong",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from everlong.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
 from everlong.pictures.budget import draw_by_budget
@@ -13,6 +13,8 @@ from everlong.pictures.depth import draw_by_depth
 from everlong.pictures.heatmap import draw_heat_map
 from everlong.pictures.position import draw_by_position
 from everlong.pictures.timeline import draw_timeline
+
+MAY_IMPORT: Final = ()
 
 __all__ = ["draw_report", "require_matplotlib"]
 

@@ -14,8 +14,8 @@ from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.eval.stopping import Settled
 from everlong.eval.tasks import Question
-from everlong.model import MemoryModel
-from everlong.where import EVERYWHERE, Where
+from everlong.generation.memory_model import MemoryModel
+from everlong.memory.where import EVERYWHERE, Where
 
 QUESTION_ROOM = 256  # tokens of a model's window for question and answer
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
 from everlong.eval.gold import continue_prompt, prefilled
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
-from everlong.own_layers import OwnLayers
-from everlong.prompt import with_start
+from everlong.frame.own_layers import OwnLayers
+from everlong.models.attach import trained_window
+from everlong.text.prompt import with_start
 
 _QUESTION = "(question)"
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from everlong.config import IndexPart, MemoryConfig
 from everlong.eval.baselines.base import Baseline, CannotAskError, Reading, Reply, generation_of, where_of
 from everlong.eval.plan import Asked
-from everlong.model import MemoryModel
+from everlong.generation.memory_model import MemoryModel
 
 
 @dataclasses.dataclass

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from everlong.embedding import EncoderNotFoundError, load_encoder
 from everlong.eval.baselines.base import MissingPackageError
 from everlong.eval.baselines.passages import PassageRetrieval
+from everlong.retrieval.embedding import EncoderNotFoundError, load_encoder
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import ClassVar
 
-from everlong import _core
+import everlong._core as _core
 from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
 from everlong.eval.baselines.memory import memory_bytes
 from everlong.eval.plan import Asked

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from everlong.attach import trained_window
 from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import (
     QUESTION_ROOM,
@@ -24,6 +23,7 @@ from everlong.eval.baselines.base import (
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
+from everlong.models.attach import trained_window
 
 Span = tuple[int, int]  # tokens of the stream
 

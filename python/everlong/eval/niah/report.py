@@ -65,7 +65,7 @@ class NiahReport:
     tokens: int
     questions: tuple[Asked, ...]
     seconds: dict[str, float]
-    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.provenance
+    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

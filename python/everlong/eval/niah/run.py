@@ -18,14 +18,14 @@ from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds
 from everlong.eval.log import Log, silent
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise
-from everlong.profile import profiles_in
-from everlong.prompt import with_template_variables
-from everlong.provenance import made_with
-from everlong.room import check_room
+from everlong.frame.room import check_room
+from everlong.models.provenance import made_with
+from everlong.retrieval.profile import profiles_in
+from everlong.text.prompt import with_template_variables
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
-    from everlong.model import MemoryModel
+    from everlong.generation.memory_model import MemoryModel
 
 READ_AS = "reading.jsonl"  # in a folder of kept memories: what its reading goes on with
 
@@ -48,7 +48,7 @@ def run_niah(
     or when a reading would go on in another dtype, as that of a model that is loaded by its name does not.
     CapacityError when disk or RAM are too small for the longest.
     """
-    from everlong.model import MemoryModel
+    from everlong.generation.memory_model import MemoryModel
     from everlong.models import resolve
 
     config = config if config is not None else NiahConfig()

@@ -1,0 +1,56 @@
+"""What a frame costs: every byte of KV and other state that it holds while it reads, known before it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from everlong.config import MemoryConfig
+from everlong.errors import CapacityError
+from everlong.models.attach import ServedModel
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameBytes:
+    """Upper bounds, in bytes.
+
+    On top come what a forward itself computes, the block or span that is being archived or dropped, and, while a
+    question is asked that leaves no trace, a copy of the zones that it changes.
+    """
+
+    slots: int  # the buffers of the full-attention layers, made once
+    long_lived: int  # copies of sinks and anchor zone that serve whenever the front is laid anew
+    own_layers: int  # sliding windows and linear attention, the widest of them twice: an update makes it anew
+
+    @property
+    def total(self) -> int:
+        return self.slots + self.long_lived + self.own_layers
+
+
+def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
+    """What a frame of this config needs for this model, during reading too."""
+    slot = served.kv_token_bytes + 4 * served.rope.rotary_dim  # K and V, cos and sin
+    numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
+    # Masters are fp32; while the zone changes, the old ones stand beside the new.
+    zone = config.anchor_zone_tokens * (slot + 2 * 4 * numbers)
+    return FrameBytes(
+        slots=config.frame_tokens * slot,
+        long_lived=config.sink_tokens * slot + zone,
+        own_layers=served.own_state.bytes(config.chunk_tokens),
+    )
+
+
+def require_budget(served: ServedModel, config: MemoryConfig) -> None:
+    """CapacityError, saying what is needed and what would fit, unless the frame keeps within `frame_bytes`."""
+    if config.frame_bytes is None:
+        return
+    need = frame_bytes(served, config)
+    if need.total <= config.frame_bytes:
+        return
+    slot = need.slots // config.frame_tokens
+    fits = (config.frame_bytes - need.long_lived - need.own_layers) // slot
+    advice = f"frame_tokens={fits:,} fits" if fits > 0 else "that is too little for any frame of this config"
+    raise CapacityError(
+        f"frame_bytes={config.frame_bytes:,}, and a frame of {config.frame_tokens:,} tokens needs {need.total:,}: "
+        f"{need.slots:,} for its slots, {need.long_lived:,} for sinks and anchors, {need.own_layers:,} for layers "
+        f"with a state of their own; {advice}"
+    )

@@ -1,0 +1,328 @@
+"""The frame's buffers as a transformers `Cache`: preallocated, written in place, never concatenated.
+
+Slots and positions are two things. A slot is a place in the buffers; its frame position is what its key is rotated by.
+Zones of one buffer, P = sinks + anchor zone + recalled zone, when all are full:
+
+    ... unused ... | sinks | tombstones | anchors | recalled | rolling ...      rolling begins at slot P
+                   begin                                     P            end
+
+so that what the model attends to is always one slice [begin, end), however full the zones are. These are the buffers of
+the layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+import everlong.ops as ops
+from everlong.frame.anchors import AnchorMasters
+from everlong.frame.own_layers import OwnLayers
+from everlong.models.attach import ServedModel
+from everlong.models.rope import NO_ROPE, RopeTable
+
+
+class ResidentLayer(CacheLayerMixin):
+    """One full-attention layer's window into the buffers of a ResidentCache."""
+
+    is_sliding = False
+
+    def __init__(self, cache: ResidentCache, layer: int) -> None:
+        super().__init__()
+        # Weak: the buffers of a closed MemoryModel go at once, and wait for no garbage collection.
+        self._cache: ResidentCache = weakref.proxy(cache)
+        self._k = cache.k[layer]
+        self._v = cache.v[layer]
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to do: the buffers exist."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write k, v [1, Hkv, q, D] behind the newest slot; return all that attention sees [1, Hkv, length + q, D]."""
+        if key_states.shape[0] != 1:
+            raise ValueError(f"a batch of {key_states.shape[0]}: a frame is one stream; one MemoryModel for each works")
+        cache = self._cache
+        first, last = cache.end, cache.end + key_states.shape[-2]
+        self._k[:, first:last] = key_states[0]
+        self._v[:, first:last] = value_states[0]
+        return self._k[None, :, cache.begin : last], self._v[None, :, cache.begin : last]
+
+    def get_seq_length(self) -> int:
+        return self._cache.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._cache.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        return self._cache.slots
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotSnapshot:
+    """A copy of slots [first, first + count), to be put back."""
+
+    first: int
+    k: torch.Tensor  # [L, Hkv, count, D]
+    v: torch.Tensor
+    cos: torch.Tensor  # [count, rotary_dim / 2]
+    sin: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What stands where: all that a cache knows beside its buffers."""
+
+    begin: int
+    end: int
+    recalled: int
+    sinks: SlotSnapshot | None
+    anchors: AnchorMasters
+    anchor_slots: SlotSnapshot
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A run of layers that share a table: views of the buffers."""
+
+    k: torch.Tensor  # [layers, Hkv, F, D]
+    v: torch.Tensor
+    cos: torch.Tensor  # [F, rotary_dim / 2]
+    sin: torch.Tensor
+    rope: RopeTable
+
+
+class ResidentCache(Cache):
+    """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it."""
+
+    def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int) -> None:
+        """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks'."""
+        shape = (served.layers, served.kv_heads, frame_tokens, served.head_dim)
+        self.k = torch.zeros(shape, dtype=served.dtype, device=served.device)  # rotated keys [L, Hkv, F, D]
+        self.v = torch.zeros(shape, dtype=served.dtype, device=served.device)
+        half = served.rope.rotary_dim // 2
+        # The rotation that each slot's key carries, exactly as it was applied: what un-rotates it at archive.
+        self.cos = torch.ones(frame_tokens, half, dtype=torch.float32, device=served.device)
+        self.sin = torch.zeros(frame_tokens, half, dtype=torch.float32, device=served.device)
+        self.rope = served.rope
+        self._rotated = served.rotated
+        self.own = OwnLayers(served.own_layers(), served.sliding)
+        self.slots = frame_tokens
+        self.rolling_slot = front_tokens
+        self.begin = front_tokens - sink_tokens
+        self.end = self.begin
+        self.recalled = 0  # slots before rolling
+        self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
+        # Sinks never turn: one copy of them, as they were first written, serves whenever the front is laid anew. So do
+        # the anchor zone's slots until they move.
+        self._sinks: SlotSnapshot | None = None
+        self._anchor_slots = self.snapshot(0, 0)
+        resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
+        by_index = {**self.own.layers, **resident}
+        super().__init__(layers=[by_index[index] for index in sorted(by_index)])
+
+    @property
+    def length(self) -> int:
+        """Slots that the model attends to."""
+        return self.end - self.begin
+
+    @property
+    def rolling_slots(self) -> int:
+        return max(0, self.end - self.rolling_slot)
+
+    def nbytes(self) -> int:
+        """Bytes of the buffers; constant from construction on. `frame/budget.py` counts what is beside them too."""
+        return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
+
+    def commit(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        """A forward wrote cos.shape[0] tokens: remember the rotation it used, cos, sin [tokens, rotary_dim / 2]."""
+        last = self.end + cos.shape[0]
+        self.cos[self.end : last] = cos
+        self.sin[self.end : last] = sin
+        self.end = last
+
+    def slot_of(self, stream_token: int, rolling_begin: int) -> int:
+        """The slot of a resident token of the stream: a sink, or in rolling."""
+        if stream_token >= rolling_begin:
+            return self.rolling_slot + stream_token - rolling_begin
+        return self.begin + stream_token
+
+    def archive(self, first_slot: int, tokens: int, out: torch.Tensor, *, page_tokens: int, codec: str) -> None:
+        """Write the payload of a block to `out`, uint8 [bytes] on the cache's device."""
+        parts = self._parts()
+        payloads = [
+            ops.archive_kv(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                first_slot,
+                tokens,
+                page_tokens,
+                codec,
+                part.rope.interleaved,
+                out=out if len(parts) == 1 else None,
+            )
+            for part in parts
+        ]
+        if len(parts) > 1:
+            torch.cat(self._page_by_page(payloads, tokens, page_tokens, codec), out=out)
+
+    def evict(self, tokens: int, delta: int) -> None:
+        """Drop rolling's oldest tokens; the rest moves up and turns by `delta` positions."""
+        rest = self.rolling_slots - tokens
+        for part in self._parts():
+            ops.shift_kv_(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                self.rolling_slot + tokens,
+                self.rolling_slot,
+                rest,
+                delta,
+                part.rope.inv_freq,
+                part.rope.interleaved,
+            )
+        self.own.turn(delta)
+        self.end = self.rolling_slot + rest
+
+    def open_recalled(self, tokens: int) -> int:
+        """Make room for `tokens` recalled ones, sinks and anchor zone before them; return the first recalled slot."""
+        self.recalled = tokens
+        return self._lay_front()
+
+    def unrotated(self, first_slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """k, v fp32 [L, Hkv, tokens, D] of consecutive slots, without their rotation."""
+        last = first_slot + tokens
+        keys, values = [], []
+        for part in self._parts():
+            k, v = (x[:, :, first_slot:last].float() for x in (part.k, part.v))
+            if part.rope.rotary_dim > 0:
+                cos, sin = (_both_of_a_pair(x[first_slot:last], part.rope) for x in (part.cos, part.sin))
+                k, v = ops.derotate_kv(k, v, cos, sin, part.rope.interleaved)
+            keys.append(k)
+            values.append(v)
+        return torch.cat(keys), torch.cat(values)
+
+    def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
+        """The anchor zone holds these, each rotated to its position as the model counts; what is recalled stays."""
+        where = torch.tensor(positions, dtype=torch.int64, device="cpu")
+        masters = (anchors.k, anchors.v)
+        keys, values = [], []
+        before = 0
+        for part in self._parts():
+            k, v = (x[before : before + part.k.shape[0]] for x in masters)
+            if part.rope.rotary_dim > 0 and len(positions) > 0:
+                rope = part.rope
+                k, v = ops.rerotate_kv(k, v, where, rope.inv_freq, rope.attention_scaling, rope.interleaved)
+            keys.append(k.to(self.k.dtype))
+            values.append(v.to(self.v.dtype))
+            before += part.k.shape[0]
+        angles = where.double()[:, None] * self.rope.inv_freq[None, :]
+        phase = ((x * self.rope.attention_scaling).float().to(self.cos.device) for x in (angles.cos(), angles.sin()))
+        self.anchors = anchors
+        self._anchor_slots = SlotSnapshot(0, torch.cat(keys), torch.cat(values), *phase)
+        self._lay_front()
+
+    def _lay_front(self) -> int:
+        """Sinks and anchor zone right before what is recalled; returns the first recalled slot."""
+        if self._sinks is None:  # then nothing else stands before rolling yet
+            self._sinks = self.snapshot(self.begin, self.rolling_slot - self.begin)
+        first_recalled = self.rolling_slot - self.recalled
+        first_anchor = first_recalled - len(self.anchors)
+        self.begin = first_anchor - self._sinks.cos.shape[0]
+        self.restore(dataclasses.replace(self._sinks, first=self.begin))
+        self.restore(dataclasses.replace(self._anchor_slots, first=first_anchor))
+        return first_recalled
+
+    def layout(self) -> Layout:
+        return Layout(self.begin, self.end, self.recalled, self._sinks, self.anchors, self._anchor_slots)
+
+    def put_back(self, layout: Layout) -> None:
+        """As `layout` was taken; what was written since is for the caller to put back."""
+        self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
+        self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
+
+    def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
+        """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""
+        layers_before = 0
+        for part in self._parts():
+            if layers_before > 0:  # within each page, this part begins behind the layers before it
+                placements = placements.clone()
+                for row in placements:
+                    row[0] += self._bytes(int(row[1]), page_tokens, codec, layers_before)
+            ops.restore_kv(
+                payload,
+                placements,
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                page_tokens,
+                codec,
+                part.rope.inv_freq,
+                part.rope.attention_scaling,
+                part.rope.interleaved,
+            )
+            layers_before += part.k.shape[0]
+
+    def cool(self, first_slot: int, tokens: int, temperature: float) -> None:
+        """Divide the keys of consecutive recalled slots by an attention temperature; they are never archived again."""
+        if temperature != 1:
+            self.k[:, :, first_slot : first_slot + tokens] /= temperature
+
+    def _parts(self) -> list[_Part]:
+        """The layers that rotate their keys and those that do not, where there are any."""
+        split = self._rotated
+        no_phase = self.cos[:, :0].contiguous()
+        parts = (
+            _Part(self.k[:split], self.v[:split], self.cos, self.sin, self.rope),
+            _Part(self.k[split:], self.v[split:], no_phase, no_phase, NO_ROPE),
+        )
+        return [part for part in parts if part.k.shape[0] > 0]
+
+    def _page_by_page(
+        self, payloads: list[torch.Tensor], tokens: int, page_tokens: int, codec: str
+    ) -> list[torch.Tensor]:
+        """The pieces of a block's payload out of those of its parts, in order: a page holds all layers."""
+        lengths = [min(page_tokens, tokens - first) for first in range(0, tokens, page_tokens)]
+        pages = []
+        for part, payload in zip(self._parts(), payloads, strict=True):
+            layers = part.k.shape[0]
+            pages.append(payload.split([self._bytes(length, page_tokens, codec, layers) for length in lengths]))
+        return [piece for page in zip(*pages, strict=True) for piece in page]
+
+    def _bytes(self, tokens: int, page_tokens: int, codec: str, layers: int) -> int:
+        """Bytes of `layers` layers of one page."""
+        _, kv_heads, _, head_dim = self.k.shape
+        return ops.payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)
+
+    def snapshot(self, first: int, count: int) -> SlotSnapshot:
+        last = first + count
+        return SlotSnapshot(
+            first,
+            self.k[:, :, first:last].clone(),
+            self.v[:, :, first:last].clone(),
+            self.cos[first:last].clone(),
+            self.sin[first:last].clone(),
+        )
+
+    def restore(self, saved: SlotSnapshot) -> None:
+        last = saved.first + saved.cos.shape[0]
+        self.k[:, :, saved.first : last] = saved.k
+        self.v[:, :, saved.first : last] = saved.v
+        self.cos[saved.first : last] = saved.cos
+        self.sin[saved.first : last] = saved.sin
+
+
+def _both_of_a_pair(half: torch.Tensor, rope: RopeTable) -> torch.Tensor:
+    """cos or sin [tokens, rotary_dim] as a model has it, from one number a pair."""
+    return half.repeat_interleave(2, dim=-1) if rope.interleaved else torch.cat([half, half], dim=-1)

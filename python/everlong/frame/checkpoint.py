@@ -1,0 +1,190 @@
+"""A frame's checkpoint: where it stood, and what of it is in no archive. Kept with its memory, written and read here.
+
+On disk it is the JSON text of the manifest's attribute `frame` and, of keys and values, the memory's own file
+`frame.safetensors` (docs/format.md). The file counts only if it is the one that the text was written with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+import safetensors.torch
+import torch
+
+import everlong._core as _core
+from everlong.frame.anchors import AnchorMasters
+
+_ATTRIBUTE = "frame"
+_FILE = "frame.safetensors"
+_CRC = "state_crc32"  # in the text: zlib's CRC-32 of the file
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchorZone:
+    """Which tokens of the stream stand behind the sinks, oldest first (cpp/include/everlong/os/residency.h)."""
+
+    tombstones: tuple[tuple[int, int, int], ...]  # first token, one past the last, how many it stands for
+    anchors: tuple[tuple[int, int], ...]  # first token, one past the last
+    topics: tuple[int, ...]  # first tokens of topics whose anchors are not all in the zone yet
+
+    @property
+    def has_slots(self) -> bool:
+        return len(self.tombstones) + len(self.anchors) > 0
+
+    @classmethod
+    def parse(cls, zone: object) -> AnchorZone:
+        """Of what JSON or the Memory OS has for it; KeyError for a part that is missing, TypeError for an unfit one."""
+        if not isinstance(zone, dict):
+            raise _unfit("anchor_zone", zone, "an object")
+        return cls(
+            tombstones=tuple((begin, end, tokens) for begin, end, tokens in _rows(zone, "tombstones", 3)),
+            anchors=tuple((begin, end) for begin, end in _rows(zone, "anchors", 2)),
+            topics=tuple(_integers(zone["topics"], "anchor_zone.topics")),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecallCounts:
+    """How far the recall policy had counted, in tokens."""
+
+    since_recent: int
+    since_periodic: int
+    since_restored: int | None  # None: nothing has come back yet
+    signal_waits: bool
+
+    @classmethod
+    def parse(cls, counts: object) -> RecallCounts | None:
+        """Of what JSON or the Memory OS has for it; None where that is none: the policy then begins to count anew."""
+        if not isinstance(counts, dict):
+            return None
+        recent, periodic = counts.get("since_recent"), counts.get("since_periodic")
+        restored, waits = counts.get("since_restored"), counts.get("signal_waits")
+        if not (_is_int64(recent) and _is_int64(periodic) and (restored is None or _is_int64(restored))):
+            return None
+        return cls(recent, periodic, restored, waits) if isinstance(waits, bool) else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KvState:
+    """What a frame of keys and values holds that is in no archive. What was loaded is on the CPU."""
+
+    own: Mapping[str, torch.Tensor]  # of the layers that are not archived, by the names that OwnLayers gives
+    anchors: AnchorMasters | None  # of the anchor zone; None: it has no slots
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where a frame stood. None: not known, of a memory that has no checkpoint or one of an earlier everlong."""
+
+    stream_end: int | None = None
+    rolling_from: int | None = None  # the first token of the rolling zone
+    read_until: int | None = None
+    next_position: int | None = None  # of the frame: where its next token would have stood
+    anchor_zone: AnchorZone | None = None
+    recall_counts: RecallCounts | None = None
+    cooldown_until: int = 0
+    state: KvState | None = None  # of a frame of text there is none
+
+    @classmethod
+    def of(cls, os: _core.MemoryOs, state: KvState | None) -> Checkpoint:
+        return cls(
+            stream_end=os.stream_end,
+            rolling_from=os.rolling[0],
+            read_until=os.read_until,
+            next_position=os.next_position(),
+            anchor_zone=AnchorZone.parse(os.anchor_zone),
+            recall_counts=RecallCounts.parse(os.recall_counts),
+            cooldown_until=os.cooldown_until,
+            state=state,
+        )
+
+    def still_true(self, stream_end: int) -> Checkpoint:
+        """What of it holds for a stream that ends there: all, or the anchor zone where blocks were archived since."""
+        if self.stream_end == stream_end:
+            return self
+        state = None if self.state is None else KvState({}, self.state.anchors)
+        return Checkpoint(anchor_zone=self.anchor_zone, state=state)
+
+
+def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:
+    """Keep it in a memory that can be written, in place of what is there."""
+    # The text's members are the record's fields, by name and in order, but for the state.
+    fields = dataclasses.asdict(dataclasses.replace(checkpoint, state=None))
+    del fields["state"]
+    if tensors := _tensors(checkpoint.state):
+        file = safetensors.torch.save(tensors)
+        core.put_file(_FILE, file)
+        fields[_CRC] = zlib.crc32(file)
+    core.set_attribute(_ATTRIBUTE, json.dumps(fields))
+
+
+def load_checkpoint(core: _core.Memory) -> Checkpoint:
+    """The memory's last checkpoint; of keys and values that are not there any more, or not whole, nothing.
+
+    Counts that no frame could have had are left out. Anything else that no frame could have written is refused:
+    json.JSONDecodeError, KeyError, TypeError, or what safetensors raises for a file that is none.
+    """
+    fields = json.loads(core.manifest().attributes.get(_ATTRIBUTE, "{}"))
+    if not isinstance(fields, dict):
+        raise _unfit("all of it", fields, "an object")
+    file = core.file(_FILE) if _CRC in fields else None
+    state = _state(safetensors.torch.load(file)) if file is not None and zlib.crc32(file) == fields[_CRC] else None
+    zone = None if fields.get("anchor_zone") is None else AnchorZone.parse(fields["anchor_zone"])
+    if zone is not None and zone.has_slots and (state is None or state.anchors is None):
+        zone = None  # its keys and values are gone; of topics that are still to leave there are none yet
+    stream_end, cooldown_until = fields.get("stream_end"), fields.get("cooldown_until")
+    return Checkpoint(
+        stream_end=stream_end if _is_int64(stream_end) else None,
+        rolling_from=_integer(fields, "rolling_from"),
+        read_until=_integer(fields, "read_until"),
+        next_position=_integer(fields, "next_position"),
+        anchor_zone=zone,
+        recall_counts=RecallCounts.parse(fields.get("recall_counts")),
+        cooldown_until=cooldown_until if _is_int64(cooldown_until) else 0,
+        state=state,
+    )
+
+
+def _tensors(state: KvState | None) -> dict[str, torch.Tensor]:
+    if state is None:
+        return {}
+    return {**state.own, **({} if state.anchors is None else state.anchors.tensors())}
+
+
+def _state(tensors: Mapping[str, torch.Tensor]) -> KvState:
+    names = {field.name for field in dataclasses.fields(AnchorMasters)}
+    own = {name: tensor for name, tensor in tensors.items() if name not in names}
+    return KvState(own, AnchorMasters.from_tensors(tensors))
+
+
+def _is_int64(value: object) -> TypeGuard[int]:
+    return type(value) is int and -(2**63) <= value < 2**63  # JSON's true is an int to isinstance
+
+
+def _integer(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or _is_int64(value):
+        return value
+    raise _unfit(name, value, "an integer of 64 bits")
+
+
+def _integers(values: object, name: str) -> list[int]:
+    if not isinstance(values, list | tuple) or not all(map(_is_int64, values)):
+        raise _unfit(name, values, "a list of integers of 64 bits")
+    return list(values)
+
+
+def _rows(zone: Mapping[str, Any], part: str, width: int) -> list[list[int]]:
+    """The lists of `width` integers that a part of the zone is."""
+    rows, name = zone[part], f"anchor_zone.{part}"
+    if not isinstance(rows, list) or not all(isinstance(row, list | tuple) and len(row) == width for row in rows):
+        raise _unfit(name, rows, f"a list of lists of {width}")
+    return [_integers(row, name) for row in rows]
+
+
+def _unfit(name: str, value: object, expected: str) -> TypeError:
+    return TypeError(f"the memory's attribute {_ATTRIBUTE!r}: {name} is {value!r}, expected {expected}")

@@ -1,0 +1,625 @@
+"""A stream before a model: runs the model on what is resident and executes what the Memory OS decides. Decides nothing.
+
+It knows tensors alone: token ids or soft tokens in, logits and hidden states out. What is resident is a subclass's
+affair: keys and values that are archived and spliced (kv_frame.py), or the text alone, which is read again
+(text_frame.py).
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.config import MemoryConfig
+from everlong.errors import BrokenFrameError, CapacityError, MemoryNotFoundError
+from everlong.frame.budget import FrameBytes
+from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
+from everlong.frame.interrupts import interrupts_between_steps
+from everlong.frame.observers import Observation, Observers, OnBlock
+from everlong.frame.taps import HiddenRows, HiddenTap
+from everlong.frame.transfer import Bytes
+from everlong.memory import Memory
+from everlong.models.served import Served
+from everlong.models.tokens import Tokens
+from everlong.text.boundaries import Boundary, TextBoundaries
+from everlong.text.control import RETRIEVE, control_ids
+from everlong.text.prompt import soft_id, start_ids
+
+_LOGGER = logging.getLogger("everlong")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recalled:
+    """What is to come back: pages, first to last, the attention temperature of each, and which of them matter most."""
+
+    pages: Sequence[_core.PageRef] = ()
+    temperatures: Sequence[float] = ()  # empty: all 1
+    best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
+
+
+# While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
+# comes after one that died reads at most twice as many again.
+CHECKPOINT_TOKENS = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """What the model made of the tokens that were put into a frame."""
+
+    logits: torch.Tensor  # [1, V] of the last one, or [n, V]
+    hidden: Mapping[int, torch.Tensor]  # by layer, [n, hidden size] of every one; none but for what was asked for
+
+
+RecallPages = Callable[[_core.Recall], Recalled]
+Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
+Page = tuple[int, int]  # block, and which of its pages
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is left of the Memory OS's actions once all is archived and evicted."""
+
+    actions: Sequence[_core.Recall]
+    refusal: BaseException | None  # the first error of archiving
+
+
+@dataclasses.dataclass(frozen=True)
+class _Progress:
+    """What a checkpoint has to say anew once it has changed."""
+
+    stream_end: int
+    archived_until: int
+    read_until: int
+    recall_counts: object
+    cooldown_until: int
+
+
+@contextlib.contextmanager
+def _plain_tensors() -> Iterator[None]:
+    """Inside, tensors come without gradients and can be written to later, in inference mode and out of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+class Frame(abc.ABC):
+    """One stream of one model over one memory. Not thread-safe.
+
+    What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says. The
+    Memory OS counts on all that it decides being done, so each step of a frame comes to its end: the first Ctrl-C waits
+    for that, and a block that the memory refuses is left out of it while the rest is done. A step that does not come to
+    its end all the same breaks the frame: every later call raises BrokenFrameError, and nothing of it is saved.
+    """
+
+    served: Served
+
+    def __init__(self, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
+        """A subclass calls `_resume` once it can take what comes back."""
+        self.memory = memory
+        self.config = config
+        self.os = _core.MemoryOs(config.os_config())
+        if memory.core.read_only:
+            self.os.stop_archiving()
+        self.source = ""
+        self.tags: tuple[str, ...] = ()
+        self.archived_blocks = 0
+        self.observers = Observers()
+        self._boundaries = TextBoundaries(tokenizer)
+        self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
+        self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
+        self._soft_id = soft_id(tokenizer)
+        self._last_id: int | None = None
+        self._noted: _Progress | None = None  # what the memory's checkpoint stands for
+        self._due: Checkpoint | None = None  # to be kept once the archive has come as far
+        self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
+        self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
+        self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that observers want
+        self._broken = False
+
+    # --- what is resident
+
+    @property
+    @abc.abstractmethod
+    def resident_tokens(self) -> int:
+        """That the next token attends to."""
+
+    @property
+    @abc.abstractmethod
+    def bytes(self) -> FrameBytes:
+        """What the frame takes on the device at most, while reading too."""
+
+    @abc.abstractmethod
+    def _compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
+        """Put chunk [n] behind the newest token; logits [1, V] of the last one, or [n, V]; any where not `needed`.
+
+        What fails leaves no token of it behind, or breaks the frame.
+        """
+
+    @abc.abstractmethod
+    def _payload(self, action: _core.Archive, rolling_begin: int) -> _core.StagingBuffer | Bytes:
+        """The bytes that are archived of a span; `rolling_begin` is the stream's token at the rolling zone's start."""
+
+    @abc.abstractmethod
+    def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
+        """Drop rolling's oldest tokens, and keep what is to stay of them."""
+
+    @abc.abstractmethod
+    def _place(
+        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+    ) -> None:
+        """Fill the recalled zone, and with nothing where there are no placements."""
+
+    @abc.abstractmethod
+    def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
+        """In a new process: bring sinks and the newest tokens of an archived stream back.
+
+        `last`: what of the last checkpoint holds for this stream. What lies between `stream_end` and `archived_until`
+        is about to be read again.
+        """
+
+    @abc.abstractmethod
+    def _remember(self) -> Callable[[], None]:
+        """Keep what is resident from now on; the result, called once, puts it back."""
+
+    @property
+    def _keeps_state(self) -> bool:
+        """Whether the frame holds what is in no archive: layers with a state of their own, an anchor zone."""
+        return False
+
+    def _is_whole(self, last: Checkpoint) -> bool:
+        """Whether that has all of what a frame held that had read something."""
+        return True
+
+    def _state(self) -> KvState | None:
+        """A copy of what of the frame is in no archive, for a checkpoint."""
+        return None
+
+    @abc.abstractmethod
+    def _detach(self) -> None:
+        """Take what listens off the model."""
+
+    def detach(self) -> None:
+        """Take what listens off the model, end the thread of observers, and no more."""
+        self._detach()
+        self.observers.close()
+
+    # --- life
+
+    def close(self) -> None:
+        """Archive what is not archived yet, note where the frame stands, and take the hook off the model.
+
+        Of a broken frame nothing is kept but what was archived before.
+        """
+        try:
+            if self._broken:
+                _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
+            elif not self.memory.core.read_only:
+                self.end_of_text()
+                # Where nothing was added, what stood is left to stand: another config may have taken less of it back.
+                if self._progress() != self._noted:
+                    self._note()
+        finally:
+            self.detach()
+
+    @property
+    def text_begin(self) -> int:
+        """Which token of the stream the first of the next text is."""
+        return self.os.stream_end or len(self._start)
+
+    @property
+    def last_id(self) -> int | None:
+        """The stream's newest token; None where there is none, or where it was forgotten before this frame began."""
+        return self._last_id
+
+    @property
+    def broken(self) -> bool:
+        """Whether a step was cut short, so that this frame is of no use any more."""
+        return self._broken
+
+    def require_whole(self) -> None:
+        if self._broken:
+            raise BrokenFrameError(
+                "an earlier error cut a step of this frame short, and what it holds is not what it should be: close "
+                "this MemoryModel (mm), then make another over its folder, or over mm.memory where that is in RAM; all "
+                "that was archived is in it"
+            )
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """Around what has to be done whole; an exception out of it breaks the frame."""
+        self.require_whole()
+        with interrupts_between_steps(), _plain_tensors():
+            self._broken = True
+            yield
+            self._broken = False
+
+    def checkpoint(self) -> None:
+        """Archive what is not archived yet, and note where the frame stands: a later process goes on from there."""
+        self.end_of_text()
+        self._note()
+
+    def _progress(self) -> _Progress:
+        os = self.os
+        return _Progress(os.stream_end, os.archived_until, os.read_until, os.recall_counts, os.cooldown_until)
+
+    def _note(self) -> None:
+        keep_checkpoint(self.memory.core, Checkpoint.of(self.os, self._state()))
+        self._noted = self._progress()
+        self._due, self._due_after = None, self.os.stream_end + CHECKPOINT_TOKENS
+
+    def _note_on_the_way(self) -> None:
+        """Keep what a later process could not have otherwise, if this one dies before its text ends."""
+        if not self._keeps_state or not self.os.archiving or self.memory.path is None:
+            return
+        if self._due is None and self.os.stream_end >= self._due_after:
+            self._due = Checkpoint.of(self.os, self._state())
+            self._due_after = self.os.stream_end
+        # Never ahead of what is durable.
+        if self._due is not None and self._due_after <= self.os.archived_until:
+            with interrupts_between_steps():
+                self.memory.core.flush()
+                keep_checkpoint(self.memory.core, self._due)
+            self._due, self._due_after = None, self._due_after + CHECKPOINT_TOKENS
+
+    def _resume(self) -> None:
+        """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
+        core, stream = self.memory.core, self.os.stream
+        end = core.stream_end(stream)
+        last = load_checkpoint(core)
+        # Its newest text was forgotten: other text gets those places, which this checkpoint must not be taken to mean.
+        outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
+        if end == 0:
+            if outdated:
+                keep_checkpoint(core, Checkpoint())
+            return
+        behind = self._ids_behind(last, end)
+        stood = end - len(behind)
+        self._due_after = stood + CHECKPOINT_TOKENS
+        archived_until = end if len(behind) > 0 else None
+        if stood > 0:
+            self._come_back(stood, last.still_true(stood), archived_until)
+        else:
+            self.os.resume(0, [], archived_until=archived_until)
+        if len(behind) > 0:
+            _LOGGER.warning(
+                "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
+            )
+            self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
+            self._decide(lambda: self.os.end_of_text(), None)
+        if outdated:
+            self._note()
+        elif last.stream_end == end:
+            self._noted = self._progress()
+        with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
+            self._last_id = int(core.token_ids(stream, end - 1, end)[0])
+
+    def _ids_behind(self, last: Checkpoint, end: int) -> torch.Tensor:
+        """Ids [n] of the archived tokens before `end` that a frame which stood at `last` has to read again.
+
+        None where it holds nothing but what is archived, where there are too many of them, or where they or what that
+        frame held were forgotten.
+        """
+        core, stream, nothing = self.memory.core, self.os.stream, torch.zeros(0, dtype=torch.int64, device="cpu")
+        begin, rolling_from = (0, 0) if last.stream_end is None else (last.stream_end, last.rolling_from)
+        if not self._keeps_state or rolling_from is None or (begin > 0 and not self._is_whole(last)):
+            return nothing
+        if not 0 <= rolling_from <= begin < end <= begin + 2 * CHECKPOINT_TOKENS:
+            return nothing
+        try:
+            core.token_ids(stream, 0, min(begin, self.config.sink_tokens))
+            ids = core.token_ids(stream, rolling_from, end)
+        except MemoryNotFoundError:
+            return nothing
+        behind = torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
+        # What stands before every text is not read but put there, as the tokenizer has it now.
+        return behind if begin > 0 or torch.equal(behind[: len(self._start)], self._start) else nothing
+
+    def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
+        """What the Memory OS brings back: sinks, then the newest tokens."""
+        pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
+        zone, counts = last.anchor_zone, last.recall_counts
+        return self.os.resume(
+            stream_end,
+            pages,
+            last.rolling_from,
+            last.read_until,
+            None if zone is None else dataclasses.asdict(zone),
+            None if counts is None else dataclasses.asdict(counts),
+            last.cooldown_until,
+            archived_until,
+        )
+
+    # --- computing
+
+    def extend(
+        self,
+        ids: torch.Tensor,
+        origin: str,
+        *,
+        logits: bool = False,
+        recall: RecallPages | None = None,
+        chunk_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> torch.Tensor:
+        """`forward` of ids [n] for its logits alone: [1, V] of the last one, or with `logits` [n, V] of all."""
+        return self.forward(
+            ids, origin, keep_all=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
+        ).logits
+
+    @torch.no_grad()
+    def forward(
+        self,
+        ids: torch.Tensor | None,
+        origin: str,
+        *,
+        inputs_embeds: torch.Tensor | None = None,
+        keep_all: bool = False,
+        hidden_layers: Sequence[int] = (),
+        recall: RecallPages | None = None,
+        chunk_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Forward:
+        """Put ids [n], n >= 1, at the end of the stream, or soft tokens: inputs_embeds [n, hidden size].
+
+        Soft tokens are computed, archived and evicted as others are, in the model's dtype. Where a memory keeps token
+        ids, `ids` stand for them, without these a special token of the tokenizer.
+
+        An empty stream begins with what the tokenizer puts before every text; `ids` are without it, but for a prompt
+        that brings it (a chat template that was rendered by the caller). Logits are of the last token, or with
+        `keep_all` of all; of what is read (`origin` "read") without them they may be empty. `hidden_layers` are counted
+        as `HiddenTap` does; a frame of text alone computes for them what it would only have noted. `recall` answers the
+        RecallActions that the policy raises on the way; without it they are passed over.
+        """
+        self.require_whole()
+        given = self._tokens_of(ids, inputs_embeds)
+        brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
+        start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
+        # Ids are read in one run with what stands before them, soft tokens behind it.
+        runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
+        limit = chunk_tokens or self.config.chunk_tokens
+        rows: list[torch.Tensor] = []
+        kept = HiddenRows()
+        begun = False
+        left = sum(map(len, runs))
+        for run in runs:
+            done = 0
+            while done < len(run):
+                room = self.os.room()
+                if room <= 0:
+                    raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
+                chunk = run[done : done + min(limit, room)]
+                done += len(chunk)
+                left -= len(chunk)
+                # Of a prompt the last row is asked for, as of each token that is generated.
+                needed = keep_all or (origin != "read" and left == 0)
+                if not keep_all:
+                    rows.clear()  # a text that is read has many chunks
+                with self._step():
+                    hidden = self._listened(chunk, hidden_layers, rows, keep_all=keep_all, needed=needed)
+                    kept = kept.added(len(chunk), hidden, hidden_layers)
+                    self._unarchived_ids.extend(chunk.ids.tolist())
+                    self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
+                    boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
+                    asked = self._do(self.os.observe(len(chunk), origin, boundaries))
+                begun = True
+                self._bring(asked, recall)
+                self._note_on_the_way()
+                if origin == "generated" and self._last_id == self._retrieve_id:
+                    self.raise_signal("retrieve", recall)
+                if progress is not None:
+                    progress(len(chunk))
+        logits = torch.cat(rows)[len(start) :] if keep_all else rows[-1]
+        return Forward(logits, kept.span(len(given), len(given)))
+
+    def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
+        if ids is None:
+            if embeds is None:
+                raise ValueError("neither ids nor inputs_embeds are given")
+            ids = torch.full((len(embeds),), self._soft_id, dtype=torch.int64, device="cpu")
+        return Tokens(ids, embeds)
+
+    @property
+    def _observed_layers(self) -> tuple[int, ...]:
+        """Whose hidden states are kept until their block is archived; none of what never is."""
+        return self.observers.hidden_layers if self.os.archiving else ()
+
+    def _listened(
+        self,
+        chunk: Tokens,
+        hidden_layers: Sequence[int],
+        rows: list[torch.Tensor],
+        *,
+        keep_all: bool,
+        needed: bool,
+    ) -> Mapping[int, torch.Tensor]:
+        """`_compute`, its logits behind `rows`; the chunk's hidden states [n, hidden size] for caller and observers."""
+        layers = {*hidden_layers, *self._observed_layers}
+        if not layers:
+            rows.append(self._compute(chunk, keep_all=keep_all, needed=needed))
+            return {}
+        # Layers that use the keys of others may compute no more tokens than logits are asked for.
+        config = self.served.model.config.get_text_config(decoder=True)
+        all_rows = keep_all or bool(getattr(config, "num_kv_shared_layers", 0))
+        with HiddenTap(self.served.model, layers) as tap:
+            logits = self._compute(chunk, keep_all=all_rows, needed=True)
+        rows.append(logits if keep_all else logits[-1:])
+        return {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
+
+    def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
+        """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
+        before, self._last_id = self._last_id, int(chunk[-1])
+        if not self.os.archiving:
+            return []
+        found = self._boundaries.find(chunk, before)
+        return [(0, "turn"), *found] if turn else found
+
+    def end_of_text(self) -> None:
+        """Archive what is not archived yet, as a last block; then all that was archived is durable."""
+        self._decide(lambda: self.os.end_of_text(), None)
+        if not self.memory.core.read_only:
+            self.memory.core.flush()
+
+    def begin_prompt(self, recall: RecallPages | None) -> None:
+        """A question is about to be read."""
+        self._decide(lambda: self.os.begin_prompt(), recall)
+
+    def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
+        """What a control token says."""
+        self._decide(lambda: self.os.raise_signal(signal), recall)
+
+    # --- executing the Memory OS
+
+    def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
+        """Have the Memory OS decide, and do it in order, as one step.
+
+        What it asks back follows; `recall` answers that, None passes it over.
+        What the memory refuses to archive is lost to it: the rest is done, then that error is raised.
+        """
+        with self._step():
+            asked = self._do(decision())
+        self._bring(asked, recall)
+
+    def _do(self, actions: Actions) -> _Asked:
+        """Archive and evict, in order; what is asked back comes after that."""
+        # Actions refer to the rolling zone as it lay before the evictions among them.
+        rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
+        asked: list[_core.Recall] = []
+        refusal: BaseException | None = None
+        for action in actions:
+            if isinstance(action, _core.Archive):
+                try:
+                    self._archive(action, rolling_begin)
+                except BaseException as error:
+                    _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
+                    refusal = refusal or error
+            elif isinstance(action, _core.Evict):
+                self._evict(action, rolling_begin)
+                rolling_begin += action.tokens
+            else:
+                asked.append(action)
+        kept = max(0, self.os.stream_end - self.os.archived_until) if self.os.archiving else 0
+        del self._unarchived_ids[: len(self._unarchived_ids) - kept]
+        self._unarchived_hidden = self._unarchived_hidden.newest(kept)
+        return _Asked(asked, refusal)
+
+    def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
+        """Answer RecallActions, or say why the step before them failed."""
+        if asked.refusal is not None:
+            raise asked.refusal
+        if recall is not None:
+            for action in asked.actions:
+                recalled = recall(action)
+                self.recall(recalled.pages, recalled.temperatures, recalled.best)
+
+    def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
+        first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
+        ids = np.asarray(self._unarchived_ids[first_id : first_id + action.end - action.begin], dtype=np.int32)
+        block = self.memory.core.append(
+            stream=self.os.stream,
+            begin=action.begin,
+            end=action.end,
+            sink_tokens=action.sink_tokens,
+            source=self.source,
+            created_at=round(time.time(), 6),  # as exactly as a datetime can say it, so that filters may name it
+            tags=self.tags,
+            token_ids=ids,
+            payload=self._payload(action, rolling_begin),
+        )
+        self.archived_blocks += 1
+        hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
+        self.observers.tell(block, (action.begin, action.end), torch.from_numpy(ids.astype(np.int64)), hidden)
+
+    def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
+        """Have every block that is archived from now on told to `on_block`, until the result is closed.
+
+        With hidden states of `hidden_layers` (as `HiddenTap` counts them), which the frame then keeps until a block is
+        archived; what lay in it before this call has none. See `Observers` for order, threads and errors.
+        """
+        HiddenTap(self.served.model, hidden_layers)  # what cannot be listened to is refused now
+        return self.observers.add(on_block, hidden_layers, background=background)
+
+    def recall(
+        self,
+        pages: Sequence[_core.PageRef],
+        temperatures: Sequence[float] = (),
+        best: Sequence[_core.PageRef] = (),
+    ) -> None:
+        """Replace the recalled zone by these pages, first to last; where that fails, by nothing.
+
+        Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
+        one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
+        """
+        temperature = dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+        with self._step():
+            placements = self.os.recall(pages)
+            if not self.os.evicted:
+                return
+            try:
+                self._place(placements, temperature, best)
+            except BaseException:
+                self._empty_recalled()
+                self._broken = False
+                raise
+
+    def clear_recalled(self) -> None:
+        with self._step():
+            self._empty_recalled()
+
+    def _empty_recalled(self) -> None:
+        self.os.clear_recalled()
+        if self.os.evicted:
+            self._place([], {}, [])
+
+    def newest_tokens(self, count: int) -> torch.Tensor:
+        """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""
+        end = self.os.archived_until
+        try:
+            ids = self.memory.core.token_ids(self.os.stream, max(0, end - count), end)
+        except MemoryNotFoundError:
+            return torch.zeros(0, dtype=torch.int64, device="cpu")
+        return torch.from_numpy(ids.astype(np.int64))
+
+    def _token_ids(self, placements: Sequence[_core.Placement]) -> torch.Tensor:
+        """ids [n] of placed tokens, as the memory has them."""
+        core = self.memory.core
+        spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
+        ids = [core.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
+        return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
+
+    # --- leaving no trace
+
+    @contextlib.contextmanager
+    def branch(self, *, traced: bool = True) -> Iterator[None]:
+        """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest.
+
+        What was decided inside stays in the Memory OS's trace, marked, unless `traced` is False. A frame that broke
+        inside is whole again.
+        """
+        self.require_whole()
+        saved_os, branch_os = self.os, self.os.branch()
+        ids, hidden, last_id = list(self._unarchived_ids), self._unarchived_hidden, self._last_id
+        with _plain_tensors():
+            put_back = self._remember()
+        try:
+            self.os = branch_os
+            yield
+        finally:
+            self._broken = False
+            with self._step():
+                put_back()
+                self.os = saved_os
+                self._unarchived_ids, self._unarchived_hidden, self._last_id = ids, hidden, last_id
+                if traced:
+                    saved_os.take_trace(branch_os)
+
+
+def identity(page: _core.PageRef) -> Page:
+    return page.block, page.page

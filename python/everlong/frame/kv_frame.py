@@ -1,0 +1,346 @@
+"""A frame of keys and values: what leaves it is archived un-rotated, what comes back is spliced or read again."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.config import MemoryConfig
+from everlong.frame.anchors import AnchorMasters
+from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
+from everlong.frame.cache import ResidentCache, SlotSnapshot
+from everlong.frame.checkpoint import Checkpoint, KvState
+from everlong.frame.frame import Frame, Page, identity
+from everlong.frame.phase import PhaseTap
+from everlong.frame.transfer import Bytes, PayloadTransfer
+from everlong.memory import Memory
+from everlong.models.attach import ServedModel
+from everlong.models.cache_argument import cache_argument
+from everlong.models.packing import open_mask, packs
+from everlong.models.tokens import Tokens
+
+# Of a key in 16 bits before it leaves: rounding alike each time, turns add up to some 0.02 to 0.03 % of the key each
+# (Llama's shape, bf16), and what is archived has them.
+_MOST_TURNS = 16
+
+_Zone = Literal["front", "rolling"]  # front: all before rolling
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """Pages on their way from the memory into the frame."""
+
+    table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` has it
+    staged: _core.StagingBuffer
+    reads: _core.PendingReads  # that fill it
+
+
+class KvFrame(Frame):
+    """The slots of a ResidentCache before a model whose attention reads them."""
+
+    served: ServedModel
+
+    @torch.inference_mode(False)  # whose buffers could be written in that mode alone
+    def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
+        require_budget(served, config)
+        if served.dtype.itemsize == 2 and config.rolling_tokens > _MOST_TURNS * config.evict_tokens:
+            warnings.warn(
+                f"evict_tokens={config.evict_tokens}: every eviction turns the keys that stay, and rounds them in 16 "
+                f"bits; {config.rolling_tokens // _MOST_TURNS} or more keep that small",
+                stacklevel=2,
+            )
+        super().__init__(memory, config, tokenizer)
+        self.served = served
+        self._cache_argument = cache_argument(served.model)
+        self.cache = ResidentCache(
+            served,
+            frame_tokens=config.frame_tokens,
+            sink_tokens=config.sink_tokens,
+            front_tokens=config.sink_tokens + config.anchor_zone_tokens + config.recalled_zone_tokens,
+        )
+        largest_page = memory.core.page_bytes(config.page_tokens)
+        self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
+        # Inside a branch: what stood in a zone before its first change.
+        self._saved: dict[_Zone, SlotSnapshot] | None = None
+        self._phase = PhaseTap(served)
+        weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
+        try:
+            self._resume()
+        except BaseException:
+            self._phase.close()
+            raise
+
+    def _detach(self) -> None:
+        self._phase.close()
+
+    @property
+    def resident_tokens(self) -> int:
+        return self.cache.length
+
+    @property
+    def bytes(self) -> FrameBytes:
+        return frame_bytes(self.served, self.config)
+
+    @property
+    def _keeps_state(self) -> bool:
+        return bool(self.cache.own) or self.config.anchor_zone_tokens > 0
+
+    def _is_whole(self, last: Checkpoint) -> bool:
+        own = last.state is not None and len(last.state.own) > 0
+        return last.anchor_zone is not None and (own or not self.cache.own)
+
+    def _state(self) -> KvState:
+        anchors = self.cache.anchors
+        return KvState(self.cache.own.tensors(), anchors if len(anchors) > 0 else None)
+
+    # --- computing
+
+    def _compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
+        end = self.cache.end
+        try:
+            return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
+        except BaseException:
+            # What it wrote lies behind the newest slot. Only layers with a state of their own may have gone half-way.
+            self._broken = bool(self.cache.own) or self.cache.end != end
+            raise
+
+    def _forward_at(self, position: int, chunk: Tokens, *, keep_all: bool) -> torch.Tensor:
+        """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ..."""
+        first = position + self.served.first_position
+        device = self.served.device
+        positions = torch.arange(first, first + len(chunk), device=device)[None]
+        alone = len(chunk) == 1 and not self.cache.own
+        packed = alone and self.served.kv_heads < self.served.query_heads and packs(self.served.model)
+        out = self.served.model(
+            **chunk.inputs(device, self.served.dtype),
+            attention_mask=open_mask(self.cache.length + 1) if packed else None,
+            position_ids=positions,
+            **{self._cache_argument: self.cache},
+            use_cache=True,
+            logits_to_keep=0 if keep_all else 1,
+        )
+        self.cache.commit(*self._phase.newest)
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    # --- archiving and evicting
+
+    def _payload(self, action: _core.Archive, rolling_begin: int) -> _core.StagingBuffer | Bytes:
+        tokens = action.end - action.begin
+        first_slot = self.cache.slot_of(action.begin, rolling_begin)
+
+        def encode(out: torch.Tensor) -> None:
+            self.cache.archive(first_slot, tokens, out, page_tokens=self.config.page_tokens, codec=self.config.codec)
+
+        return self._transfer.archive(self._block_bytes(tokens), encode)
+
+    def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
+        if action.keeps:
+            self._keep_anchors(action, rolling_begin)
+        self._keep_before_change("rolling")
+        self.cache.evict(action.tokens, action.delta)
+
+    def _keep_anchors(self, action: _core.Evict, rolling_begin: int) -> None:
+        """Take from what is about to leave what the anchor zone holds from now on."""
+        cache = self.cache
+        self._keep_before_change("front")
+        anchors = cache.anchors
+        for keep in action.keeps:
+            k, v = cache.unrotated(cache.slot_of(keep.begin, rolling_begin), keep.end - keep.begin)
+            if not keep.tombstone:
+                anchors = anchors.with_anchor(k, v, dropped=keep.dropped)
+                continue
+            anchors = anchors.with_tombstone(k, v)
+            if keep.merged >= 0:
+                anchors = anchors.with_merged(keep.merged, keep.merged_tokens, keep.next_tokens)
+        self._set_anchors(anchors, action.anchor_positions)
+
+    def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
+        self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
+
+    # --- recalling
+
+    def _place(
+        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+    ) -> None:
+        self._keep_before_change("front")
+        first_slot = self.cache.open_recalled(sum(p.tokens for p in placements))
+        if not placements:
+            return
+        anew = self._read_anew(placements, best)
+        first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
+        behind = first_anew + sum(p.tokens for p in placements[anew])
+        for restored, slot in ((placements[: anew.start], first_slot), (placements[anew.stop :], behind)):
+            self._restore(restored, slot)
+            self._cool(restored, slot, temperature)
+        self._read_again(placements[anew], first_anew)
+        self._cool(placements[anew], first_anew, temperature)
+
+    def _cool(self, placements: Sequence[_core.Placement], first_slot: int, temperature: Mapping[Page, float]) -> None:
+        slot = first_slot
+        for placement in placements:
+            self.cache.cool(slot, placement.tokens, temperature.get(identity(placement.page), 1))
+            slot += placement.tokens
+
+    def _read_anew(self, placements: Sequence[_core.Placement], best: Sequence[_core.PageRef]) -> slice:
+        """Which of the placements are read again; the others are restored."""
+        everything, nothing = slice(0, len(placements)), slice(len(placements), len(placements))
+        if self.config.recall_mode != "auto":
+            return everything if self.config.recall_mode == "text" else nothing
+        breaks = [
+            index for index, (one, next_) in enumerate(itertools.pairwise(placements), 1) if not _goes_on(one, next_)
+        ]
+        if not breaks:
+            return nothing
+        runs = [slice(*span) for span in itertools.pairwise([0, *breaks, len(placements)])]
+        named = set(map(identity, best))
+        return next((run for run in runs if any(identity(p.page) in named for p in placements[run])), runs[-1])
+
+    @torch.no_grad()
+    def _read_again(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
+        """Compute the KV of recalled tokens anew, behind what the frame holds before `first_slot`.
+
+        Layers that are not archived begin with them: their state is of the newest text, which stands behind them. It is
+        put back afterwards, and what was recalled leaves no mark on it.
+        """
+        if not placements:
+            return
+        cache = self.cache
+        own, end, position = cache.own.snapshot(), cache.end, placements[0].position
+        cache.own.empty()
+        cache.end = first_slot
+        try:
+            for chunk in torch.split(self._token_ids(placements), self.config.chunk_tokens):
+                self._forward_at(position, Tokens(chunk), keep_all=False)
+                position += len(chunk)
+        finally:
+            cache.end = end
+            cache.own.restore(own)
+
+    def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
+        """Read the placed pages from the memory and write them to consecutive slots: a batch while the next is read."""
+        slot = first_slot
+        being_read: _Batch | None = None
+        for pages in self._batches(placements):
+            next_batch = self._start_reading(pages, slot)
+            slot += sum(p.tokens for p in pages)
+            if being_read is not None:
+                self._write(being_read)
+            being_read = next_batch
+        if being_read is not None:
+            self._write(being_read)
+
+    def _batches(self, placements: Sequence[_core.Placement]) -> Iterator[list[_core.Placement]]:
+        batch: list[_core.Placement] = []
+        size = 0
+        for placement in placements:
+            page_bytes = self._page_bytes(placement)
+            if batch and size + page_bytes > self._transfer.batch_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append(placement)
+            size += page_bytes
+        if batch:
+            yield batch
+
+    def _start_reading(self, placements: Sequence[_core.Placement], first_slot: int) -> _Batch:
+        table = torch.zeros(len(placements), 6, dtype=torch.int64, device="cpu")
+        offset, slot = 0, first_slot
+        for row, placement in enumerate(placements):
+            page_tokens = placement.page.end - placement.page.begin
+            position = placement.position + self.served.first_position
+            entries = [offset, page_tokens, placement.first_token, placement.tokens, slot, position]
+            table[row] = torch.tensor(entries, device="cpu")
+            offset += self._page_bytes(placement)
+            slot += placement.tokens
+        staged = self._transfer.stage(offset)
+        pages = [p.page for p in placements]
+        reads = self.memory.core.start_read_pages(pages, 0, self.served.layers, staged.array)
+        return _Batch(table, staged, reads)
+
+    def _write(self, batch: _Batch) -> None:
+        batch.reads.wait()
+        payload = self._transfer.to_device(batch.staged)
+        self.cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+
+    def _block_bytes(self, tokens: int) -> int:
+        full, rest = divmod(tokens, self.config.page_tokens)
+        page_bytes = self.memory.core.page_bytes
+        return full * page_bytes(self.config.page_tokens) + (page_bytes(rest) if rest else 0)
+
+    def _page_bytes(self, placement: _core.Placement) -> int:
+        return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
+
+    def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
+        state, stood_at = last.state, last.next_position
+        placements = self._resident_again(stream_end, last, archived_until)
+        sinks = self.os.sinks
+        self.cache.begin = self.cache.rolling_slot - sinks
+        self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
+        self._restore(placements, self.cache.begin)
+        if self.cache.own:
+            if state is not None and state.own and stood_at is not None:
+                self.cache.own.load(state.own, self.served.device, self.served.dtype)
+                self.cache.own.turn(self.os.next_position() - stood_at)
+            else:
+                self._reread()
+                self._restore(placements, self.cache.begin)
+        if state is not None and state.anchors is not None and self.os.anchor_positions:
+            self._set_anchors(state.anchors.to(self.served.device), self.os.anchor_positions)
+
+    @torch.no_grad()
+    def _reread(self) -> None:
+        """Read the tokens in the frame again, for the state of the layers that are not archived.
+
+        That state is exact when nothing has left the frame, else what these layers make of the tokens that stayed.
+        """
+        cache, first = self.cache, self.os.rolling[0] if self.os.evicted else 0
+        end = self.os.stream_end
+        if first == end:
+            return
+        ids = torch.from_numpy(self.memory.core.token_ids(self.os.stream, first, end).astype(np.int64))
+        position = self.os.next_position() - len(ids)
+        cache.end -= len(ids)
+        for chunk in torch.split(ids, self.config.chunk_tokens):
+            self._forward_at(position, Tokens(chunk), keep_all=False)
+            position += len(chunk)
+
+    # --- leaving no trace
+
+    def _remember(self) -> Callable[[], None]:
+        cache, outer = self.cache, self._saved
+        layout, own = cache.layout(), cache.own.snapshot()
+        changed: dict[_Zone, SlotSnapshot] = {}
+        self._saved = changed
+
+        def put_back() -> None:
+            for snapshot in changed.values():
+                cache.restore(snapshot)
+            cache.own.restore(own)
+            self._saved = outer
+            cache.put_back(layout)
+
+        return put_back
+
+    def _keep_before_change(self, zone: _Zone) -> None:
+        if self._saved is None or zone in self._saved:
+            return
+        cache = self.cache
+        if zone == "rolling":
+            self._saved[zone] = cache.snapshot(cache.rolling_slot, cache.rolling_slots)
+        else:
+            self._saved[zone] = cache.snapshot(cache.begin, cache.rolling_slot - cache.begin)
+
+
+def _goes_on(first: _core.Placement, second: _core.Placement) -> bool:
+    """Whether the second run of tokens goes on where the first one ends in the text."""
+    end = first.page.begin + first.first_token + first.tokens
+    return first.page.stream == second.page.stream and second.page.begin + second.first_token == end

@@ -1,0 +1,20 @@
+"""The frame of a model, by how it is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everlong.config import MemoryConfig
+from everlong.frame.frame import Frame
+from everlong.frame.kv_frame import KvFrame
+from everlong.frame.text_frame import TextFrame
+from everlong.memory import Memory
+from everlong.models.attach import ServedModel
+from everlong.models.text_model import TextModel
+
+
+def open_frame(served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> Frame:
+    """Over the memory's stream, where it ended; `Frame.detach` takes it off the model again."""
+    if isinstance(served, TextModel):
+        return TextFrame(served, memory, config, tokenizer)
+    return KvFrame(served, memory, config, tokenizer)

@@ -1,0 +1,73 @@
+"""Whether disk and RAM at hand hold what is going to be read; said before anything is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+from typing import Any
+
+import everlong._core as _core
+import everlong.ops as ops
+from everlong.config import MemoryConfig
+from everlong.errors import CapacityError
+from everlong.frame.serve import default_config, serve
+
+# RAM beside model and payload: index and token ids.
+_RAM_TOKEN_BYTES = 1_024
+_SHARE_OF_DISK = 1.05  # catalog and rounding of records
+
+
+def check_room(
+    model: Any, config: MemoryConfig | None, tokens: int, folder: pathlib.Path | None, advice: str = "fewer tokens"
+) -> None:
+    """Raise CapacityError, saying what `tokens` tokens would need, when disk or RAM at hand are too small.
+
+    `folder` is that of the memory, which may be there already; without one the memory is in RAM. `advice` is what to
+    ask for instead.
+    """
+    config = config if config is not None else default_config(model)
+    payload = _payload_bytes(model, config, tokens)
+    if folder is None:
+        _check_ram(model, config, tokens, payload, advice)
+        return
+    held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    place = folder
+    while not place.exists():
+        place = place.parent
+    disk, free = int(payload * _SHARE_OF_DISK), shutil.disk_usage(place).free + held
+    if disk > free:
+        raise CapacityError(
+            f"{tokens:,} tokens of this model need {_told(disk)} of disk as {config.codec}, "
+            f"{place} has {_told(free)}: ask for {advice} or name another folder"
+        )
+    ram, available = tokens * _RAM_TOKEN_BYTES, _core.free_memory_bytes()
+    if 0 < available < ram:
+        raise CapacityError(
+            f"{tokens:,} tokens need {_told(ram)} of RAM for their index, this process may take "
+            f"{_told(available)}: ask for {advice}"
+        )
+
+
+def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advice: str) -> None:
+    """Of a memory in RAM: its index and its payload share `host_bytes`, by default half of what is free."""
+    budget = config.host_bytes if config.host_bytes is not None else _core.free_memory_bytes() // 2
+    ram = payload + tokens * _RAM_TOKEN_BYTES
+    if 0 < budget < ram:
+        raise CapacityError(
+            f"{tokens:,} tokens of this model need {_told(ram)} of RAM as {config.codec}, a memory in RAM may take "
+            f"{_told(budget)}: ask for {advice}"
+        )
+
+
+def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
+    """Of the layers that are archived; of a memory of text alone none are."""
+    most = default_config(model, text_alone=config.recall_mode == "text").frame_tokens  # a layer's size is no frame's
+    served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
+    if served.keyed is None:
+        return 0
+    return ops.payload_bytes(tokens, config.page_tokens, served.layers, served.kv_heads, served.head_dim, config.codec)
+
+
+def _told(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,120 @@
+"""How a model is served: by its keys and values, or, where these cannot be spliced, by text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from everlong.config import MemoryConfig
+from everlong.errors import UnsupportedModelError
+from everlong.frame.budget import require_budget
+from everlong.frame.splice import require_splice
+from everlong.models.attach import ServedModel, attach, trained_window
+from everlong.models.text_model import TextModel, text_model
+
+
+class TextAloneError(UnsupportedModelError):
+    """A model that is served by text alone, and was not asked for so; `reason` says what is in the way."""
+
+    def __init__(self, reason: str, window: int) -> None:
+        config = "MemoryConfig(recall_mode='text')"
+        if window < MemoryConfig().frame_tokens:
+            config = f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
+        super().__init__(f"{reason}. By text alone it works: {config}, --set recall_mode=text")
+        self.reason = reason
+        self._window = window
+
+    def __reduce__(self) -> tuple[type[TextAloneError], tuple[str, int]]:
+        return type(self), (self.reason, self._window)
+
+
+def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
+    """MemoryConfig(), scaled down to a model whose window is smaller.
+
+    Raises UnsupportedModelError where the model's config names no window, but for a memory of text alone.
+    """
+    try:
+        window = trained_window(model)
+    except UnsupportedModelError as error:
+        if text_alone:
+            return MemoryConfig()
+        raise _with_what_works(error, model, MemoryConfig().frame_tokens) from None
+    return MemoryConfig.fitting(window)
+
+
+def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
+    """The default of a model with settings `name=value`; ValueError as `MemoryConfig.with_settings` has it."""
+    text_alone = text_alone or MemoryConfig().with_settings(settings).recall_mode == "text"
+    return default_config(model, text_alone=text_alone).with_settings(settings)
+
+
+def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> ServedModel | TextModel:
+    """A model's anatomy, measured: for keys and values unless the memory is `text_alone`, or it must be.
+
+    It must be where the model's keys and values cannot be spliced and `recall_mode` is "text". With another one such a
+    model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
+    than its window, CapacityError for one over its byte budget.
+    """
+    model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
+    require_plain(model)
+    _make_buffers_plain(model)
+    if text_alone:
+        return text_model(model, config.frame_tokens)
+    try:
+        served = attach(model, config.frame_tokens)
+        require_budget(served, config)
+        require_splice(served)
+    except UnsupportedModelError as error:
+        if config.recall_mode == "text":
+            return text_model(model, config.frame_tokens)
+        raise _with_what_works(error, model, config.frame_tokens) from None
+    return served
+
+
+# Parts that compute the same in training; transformers makes new ones, in that mode, where a vocabulary grows.
+_ALIKE = (torch.nn.Linear, torch.nn.Embedding)
+
+
+def require_plain(model: Any) -> None:
+    """Raise UnsupportedModelError where any part of it is in training mode, or was compiled in place.
+
+    Dropout makes other keys than those that are asked for, and a checkpointed layer keeps none at all; what was
+    compiled does not call the hooks by which its rotations and queries are heard.
+    """
+    name = model.config.model_type
+    for path, module in model.named_modules():
+        what = f"its module {path}" if path else "it"
+        if module.training and not isinstance(module, _ALIKE):
+            raise UnsupportedModelError(f"{name}: {what} is in training mode; model.eval() works")
+        if _is_compiled(module):
+            raise UnsupportedModelError(
+                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does the one that "
+                "torch.compile(model) returns, which leaves it so: a memory computes without the compiler"
+            )
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    in_place = getattr(module, "_compiled_call_impl", None) is not None  # by module.compile()
+    wrapped = hasattr(module, "_orig_mod") or hasattr(module.forward, "_torchdynamo_orig_callable")
+    return in_place or wrapped
+
+
+@torch.inference_mode(False)
+def _make_buffers_plain(model: Any) -> None:
+    """Let what was made in inference mode be written out of it: some rotary embeddings do so in every forward."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if buffer.is_inference():
+                setattr(module, name, buffer.clone())
+
+
+def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int) -> UnsupportedModelError:
+    """The refusal, and that text alone works, where it does."""
+    window = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or frame_tokens
+    try:
+        text_model(model, min(frame_tokens, window))
+    except UnsupportedModelError:
+        return error
+    return TextAloneError(str(error), window)

@@ -1,0 +1,160 @@
+"""Listening to a model while it reads: its un-rotated queries, its hidden states."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+import everlong.ops as ops
+from everlong.models.attach import ServedModel, decoder_layers
+from everlong.models.rope import RopeTable
+
+
+class QueryTap:
+    """Context manager: keeps the un-rotated q of some layers, over all forwards inside it, then takes its hooks off.
+
+    Forwards of the thread that entered it, that is: others may use the model meanwhile.
+    A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its attention multiplies with.
+    """
+
+    def __init__(self, served: ServedModel, layers: Iterable[int]) -> None:
+        self._served = served
+        self._layers = sorted(set(layers))
+        self._kept: dict[int, list[torch.Tensor]] = {layer: [] for layer in self._layers}
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> QueryTap:
+        self._thread = threading.get_ident()
+        for layer in self._layers:
+            module = self._served.query_module(layer)
+            self._hooks.append(module.register_forward_hook(self._keeper(layer)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _keeper(self, layer: int) -> Callable[[torch.nn.Module, object, torch.Tensor], None]:
+        scale = self._served.score_scale(layer)
+
+        def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
+            if threading.get_ident() == self._thread:
+                self._kept[layer].append(self._served.queries(output.detach()).float() * scale)
+
+        return keep
+
+    def queries(self, layer: int) -> torch.Tensor:
+        """q [tokens, Hq, D] fp32 of every token seen, un-rotated."""
+        return torch.cat(self._kept[layer])
+
+
+class HiddenTap:
+    """Context manager: keeps hidden states of some layers, over all forwards inside it, then takes its hooks off.
+
+    Forwards of the thread that entered it, that is: others may use the model meanwhile. Layers count as transformers'
+    `output_hidden_states` does: 0 is what the first layer gets, i what layer i - 1 gives, and the last one, as many as
+    the model has layers, is behind the final norm. A negative layer counts from there. ValueError for one there is not;
+    UnsupportedModelError where the model's layers cannot be found.
+    """
+
+    def __init__(self, model: Any, layers: Iterable[int]) -> None:
+        self._decoder, self._modules = decoder_layers(model)
+        count = len(self._modules)
+        wanted = sorted(set(layers))
+        wrong = [layer for layer in wanted if not -count - 1 <= layer <= count]
+        if wrong:
+            raise ValueError(f"hidden layers are {wrong}, expected {-count - 1} to {count}")
+        self._place = {layer: layer % (count + 1) for layer in wanted}
+        self._kept: dict[int, list[torch.Tensor]] = {place: [] for place in self._place.values()}
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> HiddenTap:
+        self._thread = threading.get_ident()
+        for place in self._kept:
+            if place == 0:
+                hook = self._modules[0].register_forward_pre_hook(self._first, with_kwargs=True)
+            elif place == len(self._modules):
+                hook = self._decoder.register_forward_hook(self._keeper(place))
+            else:
+                hook = self._modules[place - 1].register_forward_hook(self._keeper(place))
+            self._hooks.append(hook)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def hidden(self, layer: int) -> torch.Tensor:
+        """[tokens, hidden size] of every token seen, in the model's dtype."""
+        return torch.cat(self._kept[self._place[layer]])
+
+    def _first(self, module: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._keep(0, args[0] if args else kwargs["hidden_states"])
+
+    def _keeper(self, place: int) -> Callable[[torch.nn.Module, object, Any], None]:
+        def keep(module: torch.nn.Module, args: object, output: Any) -> None:
+            # A layer gives a tensor or a tuple that begins with it, a decoder an output that does.
+            self._keep(place, output if isinstance(output, torch.Tensor) else output[0])
+
+        return keep
+
+    def _keep(self, place: int, states: torch.Tensor) -> None:
+        if threading.get_ident() == self._thread:
+            self._kept[place].append(states.detach()[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenRows:
+    """Hidden states of a run of tokens that grows at its end; a layer may lack some of them."""
+
+    chunks: tuple[tuple[int, Mapping[int, torch.Tensor]], ...] = ()  # tokens, and [tokens, hidden size] by layer
+
+    def added(self, tokens: int, hidden: Mapping[int, torch.Tensor], layers: Sequence[int]) -> HiddenRows:
+        """With so many tokens more, and of `hidden` these layers."""
+        if not self.chunks and not layers:
+            return self
+        return HiddenRows((*self.chunks, (tokens, {layer: hidden[layer] for layer in layers})))
+
+    def newest(self, count: int) -> HiddenRows:
+        """Of the newest tokens alone."""
+        chunks: list[tuple[int, Mapping[int, torch.Tensor]]] = []
+        for tokens, hidden in reversed(self.chunks):
+            if count <= 0:
+                break
+            taken = min(tokens, count)
+            chunks.append((taken, {layer: rows[tokens - taken :] for layer, rows in hidden.items()}))
+            count -= taken
+        return HiddenRows(tuple(reversed(chunks)))
+
+    def span(self, back: int, count: int) -> dict[int, torch.Tensor]:
+        """By layer, [count, hidden size] of the tokens that begin `back` before the end; of layers that have them all.
+
+        An empty run of tokens has none.
+        """
+        chunks = self.newest(back).chunks
+        layers = set.intersection(*(set(hidden) for _, hidden in chunks)) if chunks else set()
+        if count == 0 or sum(tokens for tokens, _ in chunks) < back:
+            return {}
+        return {layer: torch.cat([hidden[layer] for _, hidden in chunks])[:count] for layer in sorted(layers)}
+
+
+def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Tensor:
+    """q [T, H, D] as if every key stood `distance` positions before it; better than un-rotated."""
+    if rope.rotary_dim == 0:
+        return q
+    rows = q.transpose(0, 1)[None].contiguous()
+    positions = torch.full((q.shape[0],), distance, dtype=torch.int64, device=q.device)
+    # Keys are stored without the attention scaling m; a score of the model carries it twice.
+    turned, _ = ops.rerotate_kv(rows, rows, positions, rope.inv_freq, rope.attention_scaling**2, rope.interleaved)
+    return turned[0].transpose(0, 1)

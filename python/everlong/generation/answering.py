@@ -1,0 +1,143 @@
+"""An answer as a stream of tokens: what is asked back for it, decoding, and what came back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+import everlong._core as _core
+from everlong.frame.frame import Frame, Recalled, RecallPages
+from everlong.generation.decoding import decode, prepare
+from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.recall import Recall, Tapped
+from everlong.retrieval.searcher import Searcher
+from everlong.text.prompt import Prompt
+
+
+class Answering:
+    """Answers prompts from a frame and its memory, one at a time; used by the frame's thread alone."""
+
+    def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any) -> None:
+        self._frame = frame
+        self._core = frame.memory.core
+        self._searcher = searcher
+        self._tokenizer = tokenizer
+        # What came back for the newest answer: best first, then what came while it was answered.
+        self.recalled: tuple[Recall, ...] = ()
+        self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
+
+    def text_was_read(self) -> None:
+        """What was said last is no longer the newest."""
+        self._said = []
+
+    def raise_signal(self, signal: str) -> None:
+        """As `MemoryModel.signal`."""
+        self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
+
+    def answer(
+        self,
+        prompt: Prompt,
+        max_new_tokens: int | None,
+        recall: bool | Sequence[_core.PageRef | Recall],
+        where: Where,
+        streamer: Any,
+        generation: Mapping[str, Any],
+    ) -> Generator[int]:
+        """Put a prompt behind the stream and yield the ids of its answer.
+
+        `recall`, `where` and `streamer` as `MemoryModel.generate` takes them, `generation` what it hands on.
+        """
+        if not isinstance(recall, bool):
+            recall = self._named_pages(recall)
+        if max_new_tokens is not None:
+            generation = {**generation, "max_new_tokens": max_new_tokens}
+        decoding = prepare(self._frame.served.model, self._tokenizer, prompt.ids, **generation)
+        self.recalled = ()
+
+        self._said = prompt.ids.tolist()
+        tapped: Tapped | None = None
+
+        def answer_recall(action: _core.Recall) -> Recalled:
+            return self._pages_for(action, prompt, where, tapped)
+
+        pages: RecallPages | None = answer_recall if recall is True else None
+        try:
+            self._answering = (pages,)
+            if streamer is not None:
+                streamer.put(prompt.ids[None])
+            self._frame.clear_recalled()
+            if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside():
+                tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
+            if pages is not None:
+                self._frame.begin_prompt(pages)
+            elif not isinstance(recall, bool):
+                self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
+                self._frame.recall(recall)
+            logits = self._frame.extend(prompt.ids, "prompt", recall=pages)
+            for token in decode(self._frame, prompt.ids, logits, decoding, pages):
+                self._said.append(token)
+                if streamer is not None:
+                    streamer.put(torch.tensor([token], device="cpu"))
+                yield token
+        finally:
+            self._answering = ()
+            if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
+                self._frame.checkpoint()
+
+    def _pages_for(
+        self,
+        action: _core.Recall,
+        prompt: Prompt | None = None,
+        where: Where = EVERYWHERE,
+        tapped: Tapped | None = None,
+    ) -> Recalled:
+        """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
+        if action.trigger == "recent":
+            pages = self._searcher.recent_pages(action.blocks, where)
+            self._cite(self._searcher.cite_pages(pages, "recent"))
+            return Recalled(pages)
+        if not self._searcher.anything_outside():
+            return Recalled()
+        if action.trigger != "prompt" or prompt is None:
+            count = self._searcher.config.page_tokens
+            said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
+            newest = said if len(said) > 0 else self._frame.newest_tokens(count)
+            if len(newest) == 0:
+                return Recalled()
+            prompt, tapped = Prompt(newest, slice(0, len(newest))), None
+        found = self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.decisive)
+        self._cite(self._searcher.cite(found))
+        return found.recalled(self._searcher.config.order, self._searcher.config.recalled_temperature)
+
+    def _cite(self, came: Sequence[Recall]) -> None:
+        """What came back later in an answer stands behind what was there when it began."""
+        there = {recall.span for recall in self.recalled}
+        self.recalled = (*self.recalled, *(recall for recall in came if recall.span not in there))
+
+    def _named_pages(self, recall: Sequence[_core.PageRef | Recall]) -> list[_core.PageRef]:
+        pages: list[_core.PageRef] = []
+        for named in recall if isinstance(recall, Iterable) else [recall]:
+            if isinstance(named, Recall):
+                pages += self._core.pages_of(self._frame.os.stream, *named.span)
+            elif isinstance(named, _core.PageRef):
+                pages.append(named)
+            else:
+                raise TypeError(
+                    f"recall: {named!r} is no page; expected True, False, or PageRefs of this memory or what its "
+                    "recall found"
+                )
+        return pages
+
+    @contextlib.contextmanager
+    def without_trace(self) -> Iterator[None]:
+        """Inside, an answer of which nothing stays, but in `recalled` and the trace of the Memory OS."""
+        said = self._said
+        try:
+            with self._frame.branch():
+                yield
+        finally:
+            self._said = said

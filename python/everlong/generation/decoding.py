@@ -1,0 +1,122 @@
+"""Token by token: the model's own generation settings over a frame."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.stopping_criteria import StopStringCriteria
+
+from everlong.frame.frame import Frame, RecallPages
+
+NEW_TOKENS = 64  # at most, when nothing else is said
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+# What `generate` would return beside the tokens, and an answer has no place for.
+_NOT_RETURNED = (
+    "return_dict_in_generate",
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """What `generate` prepared: sampling, processors and stops, exactly as transformers would apply them."""
+
+    processors: Any  # LogitsProcessorList
+    stops: Any  # StoppingCriteriaList
+    sample: bool
+
+
+def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
+    """Let transformers turn its generation arguments into processors and stops, without generating.
+
+    Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise; NEW_TOKENS, too, where it names no
+    length. ValueError for what is neither greedy search nor sampling.
+    """
+    given = generation.get("generation_config")
+    configs = [given, getattr(model, "generation_config", None)] if given is not None else []
+    if given is None:
+        generation.setdefault("do_sample", False)
+    if not any(_names_length(settings) for settings in (generation, *map(vars, filter(None, configs)))):
+        # transformers' own default ends where its window does: a prompt may be longer
+        generation["max_new_tokens"] = NEW_TOKENS
+    if generation.pop("assistant_model", None) is not None:
+        raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
+    for name in _NOT_RETURNED:
+        if generation.get(name):
+            raise ValueError(f"{name}: an answer is text, a number of tokens and what was recalled")
+    if generation.get("use_cache") is False:
+        raise ValueError("use_cache=False: the frame is the cache")
+    # The frame is the cache: another kind would be made for nothing, as long as prompt and answer.
+    if given is None or any(config is not None and config.cache_implementation for config in configs):
+        generation["cache_implementation"] = None
+    stop_strings = _stop_strings(model, generation)
+    if stop_strings or "stop_strings" in generation:
+        # transformers would ask for the tokenizer, of no strings too, and hands it on to its own modes alone
+        generation["stop_strings"] = None
+    prepared: list[Decoding] = []
+
+    def capture(
+        model: Any, input_ids: Any, logits_processor: Any, stopping_criteria: Any, generation_config: Any, **_: Any
+    ) -> Any:
+        mode = generation_config.get_generation_mode()
+        if mode not in _MODES:
+            asked = mode.value.replace("_", " ")
+            raise ValueError(f"{asked}: a memory decodes by greedy search or sampling, num_beams is 1")
+        if (generation_config.num_return_sequences or 1) != 1:
+            raise ValueError("num_return_sequences must be 1: a memory is one stream")
+        if stop_strings:
+            stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
+        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample)))
+        return input_ids
+
+    ids = prompt_ids[None].to(model.device)
+    model.generate(ids, attention_mask=torch.ones_like(ids), custom_generate=capture, **generation)
+    return prepared[0]
+
+
+def _names_length(settings: Mapping[str, Any]) -> bool:
+    return any(settings.get(name) is not None for name in ("max_new_tokens", "max_length"))
+
+
+def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | None:
+    """As transformers chooses them: those of the call, else of its generation_config, else of the model's."""
+    if "stop_strings" in generation:
+        chosen: str | list[str] | None = generation["stop_strings"]
+        return chosen
+    configs = (generation.get("generation_config"), getattr(model, "generation_config", None))
+    return next((config.stop_strings for config in configs if config is not None and config.stop_strings), None)
+
+
+def decode(
+    frame: Frame,
+    prompt_ids: torch.Tensor,
+    logits: torch.Tensor,
+    decoding: Decoding,
+    recall: RecallPages | None,
+) -> Iterator[int]:
+    """Yield token ids until a stop; every yielded token is in the frame when the next one is asked for, or at the end.
+
+    logits [1, V] are those of the prompt's last token.
+    """
+    sequence = prompt_ids[None].to(logits.device)
+    while True:
+        with torch.no_grad():  # a processor may ask the model, as guidance does
+            scores = decoding.processors(sequence, logits.float())
+            if decoding.sample:
+                token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
+            else:
+                token = scores.argmax(dim=-1)
+            sequence = torch.cat([sequence, token[None]], dim=-1)
+        yield int(token)
+        with torch.no_grad():
+            stop = bool(decoding.stops(sequence, scores).all())
+        logits = frame.extend(token.cpu(), "generated", recall=recall)
+        if stop:
+            return

@@ -1,0 +1,482 @@
+"""MemoryModel: a HuggingFace causal LM with a memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import pathlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, TextIO, TypeVar
+
+import torch
+
+import everlong._core as _core
+from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
+from everlong.errors import (
+    ClosedError,
+    EverlongError,
+    MemoryBusyError,
+    MemoryNotFoundError,
+    ModelMismatchError,
+    ReadOnlyMemoryError,
+)
+from everlong.frame.frame import Recalled
+from everlong.frame.serve import require_plain
+from everlong.generation.answering import Answering
+from everlong.generation.opening import open_memory
+from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
+from everlong.generation.read_pieces import read_pieces
+from everlong.memory import Memory
+from everlong.memory.readings import Readings, pieces_of
+from everlong.memory.where import EVERYWHERE, Where, names_of, require_where
+from everlong.models.fingerprint import adapters_at_work
+from everlong.retrieval.profile import IndexProfile
+from everlong.retrieval.recall import Recall
+from everlong.retrieval.searcher import Searcher
+from everlong.text.encoding import decode_text, encode, spoken
+from everlong.text.prompt import Prompt, build_prompt, require_unicode
+
+Signal = Literal["summarize", "retrieve"]
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadReport:
+    """What a `read` did; all of it is durable."""
+
+    tokens: int  # read now
+    blocks: int  # archived now
+    seconds: float
+    resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An answer, and where it came from."""
+
+    text: str
+    tokens: int  # generated
+    # What came back: for the question, best first, then what came while it was answered; without pages that the caller
+    # named.
+    recalled: tuple[Recall, ...]
+
+
+def _one_at_a_time(
+    method: Callable[Concatenate[MemoryModel, _Given], _Made],
+) -> Callable[Concatenate[MemoryModel, _Given], _Made]:
+    """A method that needs the frame for itself."""
+
+    @functools.wraps(method)
+    def alone(self: MemoryModel, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
+        with self._alone():
+            return method(self, *given, **named)
+
+    return alone
+
+
+class MemoryModel:
+    """One stream of text, its frame and its memory. A context manager that closes its memory.
+
+    One call at a time: another one, from whatever thread, raises MemoryBusyError.
+
+    `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
+    existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
+    one that another process or MemoryModel writes MemoryBusyError, a model that cannot be served exactly
+    UnsupportedModelError.
+    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
+    model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
+    the same tokenizer goes on with. After `close` every call raises ClosedError. Its attributes `memory` (an open
+    `Memory`), `model` and `tokenizer` are for everyone.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        memory: str | pathlib.Path | Memory | None = None,
+        config: MemoryConfig | None = None,
+    ) -> None:
+        self._owns_memory = not isinstance(memory, Memory)
+        with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
+            opened = open_memory(model, tokenizer, memory, config, self, undo)
+            self.memory = opened.memory
+            self.model = opened.served.model
+            self._adapters = adapters_at_work(self.model)
+            self.tokenizer = tokenizer
+            self.frame = opened.frame
+            self._readings = Readings(self.memory.core, self.frame.os.stream)
+            self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
+            undo.pop_all()
+        self._answering = Answering(self.frame, self.searcher, tokenizer)
+        self.memory.log_messages()
+        self._at_work = threading.Lock()  # held by the call that has the frame
+        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
+        self._closed = False
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str,
+        memory: str | pathlib.Path | Memory | None = None,
+        config: MemoryConfig | None = None,
+        **load_arguments: Any,
+    ) -> MemoryModel:
+        """Load a model and its tokenizer by name or path ("smollm2": the embedded one), then as the constructor."""
+        from everlong.models import load
+
+        model, tokenizer = load(name_or_path, **load_arguments)
+        return cls(model, tokenizer, memory, config)
+
+    @property
+    def config(self) -> MemoryConfig:
+        """The settings in use. Those of a search (`SEARCH_SETTINGS`) may be set anew, from the next question on.
+
+        ValueError for another one, which stands as long as this MemoryModel does.
+        """
+        return self.searcher.config
+
+    @config.setter
+    def config(self, config: MemoryConfig) -> None:
+        before = self.searcher.config
+        names = [field.name for field in dataclasses.fields(config)]
+        changed = [name for name in names if getattr(config, name) != getattr(before, name)]
+        fixed = [name for name in changed if name not in SEARCH_SETTINGS]
+        if fixed:
+            raise ValueError(f"{', '.join(fixed)}: fixed when a MemoryModel is made; make another one over its memory")
+        if "embedding" in config.index and self.searcher.embedder is None:
+            raise ValueError("index: this MemoryModel was made without the part embedding and has no encoder")
+        self.searcher.config = config
+
+    # --- reading
+
+    @_one_at_a_time
+    def read(
+        self,
+        text: str | pathlib.Path | TextIO | Iterable[str],
+        source: str = "",
+        *,
+        tags: str | Sequence[str] = (),
+        more: bool = False,
+        special_tokens: bool = False,
+        progress: bool = False,
+    ) -> ReadReport:
+        """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
+
+        Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
+        one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
+        of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
+        it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
+        its end, none of them is read again. What spells a special token of the tokenizer is text like any other; with
+        `special_tokens` it is that token, as in a conversation that a chat template wrote. `progress` draws a bar on
+        standard error.
+
+        Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
+        is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
+        archived before stays, the block that was refused is not in the memory; and ReadOnlyMemoryError. However a
+        reading ends, what is archived of it bears its name.
+        """
+        if self.memory.core.read_only:
+            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+        pieces, name = pieces_of(text)
+        (source,), tags = names_of([source or name]), tuple(names_of(tags))
+        started = time.monotonic()
+        self.frame.end_of_text()  # what stood before belongs to another source
+        if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
+            self.frame.clear_recalled()
+        self._readings.begin(source, self.frame.text_begin)
+        finished = False
+        blocks = self.frame.archived_blocks
+        self.frame.source, self.frame.tags = source, tags
+        self._answering.text_was_read()
+        try:
+            tokens = read_pieces(
+                self.frame,
+                self._readings,
+                self.tokenizer,
+                pieces,
+                source,
+                special_tokens=special_tokens,
+                progress=progress,
+            )
+            self.frame.end_of_text()
+            finished = True
+        except BaseException:
+            with contextlib.suppress(EverlongError):  # the first error is the one to tell
+                self.frame.end_of_text()
+            raise
+        finally:
+            self.frame.source, self.frame.tags = "", ()
+            self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
+        self.frame.checkpoint()
+        seconds = time.monotonic() - started
+        return ReadReport(tokens, self.frame.archived_blocks - blocks, seconds, self._readings.resumed)
+
+    def _encode(self, text: str) -> torch.Tensor:
+        require_unicode(text)
+        return encode(self.tokenizer, text)
+
+    # --- asking
+
+    def generate(
+        self,
+        question: str,
+        max_new_tokens: int | None = None,
+        *,
+        recall: bool | Sequence[_core.PageRef | Recall] = True,
+        remember: bool = True,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+        streamer: Any = None,
+        **generation: Any,
+    ) -> Answer:
+        """Answer from the memory.
+
+        `recall=False` leaves the window alone, pages, or what `recall` found, put back
+        these, first to last, as far as there is room, whatever the policy;
+        `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
+        reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
+        `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
+        back is from `where` alone; a conversation since the last `read` stays in the window whatever it is. A
+        `streamer` of transformers gets the prompt and every token, and is told the end once this MemoryModel is free
+        for the next call. Further arguments are those of transformers' `generate`; without a `generation_config` the
+        answer is greedy and of 64 tokens at most.
+
+        Raises ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling;
+        as `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
+        """
+        with _told_the_end(streamer), self._alone():
+            require_where(where)
+            prompt = self._prompt(question, chat, chat_template_kwargs)
+            answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
+            with contextlib.nullcontext() if remember else self._answering.without_trace(), contextlib.closing(answer):
+                tokens = list(answer)
+            # Before the streamer may ask the next question, whose recalls are others.
+            return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._answering.recalled)
+
+    def stream(
+        self,
+        question: str,
+        max_new_tokens: int | None = None,
+        *,
+        recall: bool | Sequence[_core.PageRef | Recall] = True,
+        remember: bool = True,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+        streamer: Any = None,
+        **generation: Any,
+    ) -> Generator[str]:
+        """As `generate`, but yields the answer's text piece by piece.
+
+        One question at a time: an answer that was not taken to its end ends where another call of this MemoryModel
+        begins (but for `signal`), as if it had been closed. What was said of it by then stays said, but for the newest
+        token, which enters the window when the next one is asked for.
+        """
+        with contextlib.ExitStack() as refused:
+            refused.enter_context(_told_the_end(streamer))
+            self._check_open()
+            require_where(where)
+            refused.pop_all()
+
+        def pieces() -> Generator[str]:
+            with _told_the_end(streamer), self._alone():
+                self._streamed = itself
+                prompt = self._prompt(question, chat, chat_template_kwargs)
+                answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
+                with (
+                    contextlib.nullcontext() if remember else self._answering.without_trace(),
+                    contextlib.closing(answer),
+                ):
+                    yield from spoken(self.tokenizer, answer)
+
+        streamed = pieces()
+        itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
+        return streamed
+
+    @property
+    def last_recalled(self) -> tuple[Recall, ...]:
+        """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
+        return self._answering.recalled
+
+    @_one_at_a_time
+    def recall(
+        self,
+        question: str,
+        *,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+    ) -> tuple[Recall, ...]:
+        """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
+        require_where(where)
+        prompt = self._prompt(question, chat, chat_template_kwargs)
+        with self.frame.branch():
+            self.frame.clear_recalled()
+            tapped = self.searcher.tap(prompt)
+            self.frame.begin_prompt(lambda action: Recalled())
+            return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.decisive))
+
+    def signal(self, signal: Signal) -> None:
+        """What a control token says (text/control.py), by call: end the open block, or recall for the newest tokens.
+
+        "retrieve" needs the policy "signal", and waits while what came back last is protected. While an answer is
+        streamed it brings back what that answer may: from its `where`, or nothing where it has `recall=False` or pages.
+        """
+        self._check_open()
+        require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
+        self._answering.raise_signal(signal)
+
+    def _prompt(self, question: str, chat: bool, chat_template_kwargs: Mapping[str, Any] | None) -> Prompt:
+        """A question as it goes on from the newest token: a turn that was ended is not ended again."""
+        prompt = build_prompt(self.tokenizer, question, chat=chat, chat_template_kwargs=chat_template_kwargs)
+        first = int(prompt.ids[0])
+        ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
+        return prompt.without_first() if ended else prompt
+
+    # --- calibration
+
+    @property
+    def profile(self) -> IndexProfile | None:
+        """The retrieval heads in use: this memory's, or those of the model's earlier one.
+
+        None before the first question or while the memory is too small to tell.
+        """
+        return self.searcher.profile
+
+    @_one_at_a_time
+    def calibrate(self, *, seed: int = 0) -> IndexProfile:
+        """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too.
+
+        EverlongError in a memory of text alone: it has no keys.
+        """
+        return self.searcher.calibrate(seed=seed)
+
+    # --- perplexity
+
+    @_one_at_a_time
+    def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
+        """How well the text is predicted after all that was read. Nothing is written.
+
+        Every `recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest archived
+        blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find, "window"
+        nothing; None as configured.
+        """
+        require_choice("policy", policy or "prompt", PerplexityPolicy)
+        policy = policy or nearest_policy(self.config.policies)
+        return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
+
+    # --- life
+
+    def text(self, block_id: int) -> str:
+        """What a block of `memory.blocks()` says, without special tokens.
+
+        It is decoded alone: a character whose tokens lie in two blocks shows as U+FFFD in both. MemoryNotFoundError for
+        a block that there is not, or that was forgotten.
+        """
+        self._check_open()
+        block = next((info for info in self.memory.core.blocks() if info.id == block_id), None)
+        if block is None:
+            raise MemoryNotFoundError(f"no block {block_id}")
+        return decode_text(self.tokenizer, self.memory.core.token_ids(block.stream, block.begin, block.end).tolist())
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens read and generated so far."""
+        return self.frame.os.stream_end
+
+    def trace(self) -> list[dict[str, Any]]:
+        """What the Memory OS decided and when, oldest first, as plain values; `everlong.pictures.timeline` draws it.
+
+        Also for what is not remembered (`remember=False`, a search, a perplexity): such an event says in `branched_at`
+        where the stream stood then, and no other has one. Since this MemoryModel was made; of a long life the newest
+        events.
+
+        Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
+        `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
+        "paragraph", "turn", "signal", "question" or "text" (the end of one). A "recall" says in `trigger` what asked
+        for it, and a "recall waits" what would, were it not for what came back last; a "restore" lists in `restored`
+        what came back (block, stream, begin, end), and "left out" counts what was found and did not fit. Signals are
+        there as heard, and as "signal passed over".
+        """
+        return self.frame.os.trace()
+
+    def close(self) -> None:
+        """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
+
+        A memory in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.ExitStack() as last:  # whatever fails, in this order from below
+            last.callback(self._close_memory)
+            last.callback(self.searcher.close)
+            last.callback(self.frame.close)
+            self._end_streamed()
+
+    def _close_memory(self) -> None:
+        self.memory.end_writing(self)
+        if self._owns_memory and not (self.frame.broken and self.memory.path is None):
+            self.memory.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this MemoryModel was closed")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, a call that needs the frame; MemoryBusyError while another is at work."""
+        self._check_open()
+        self._end_streamed()
+        if not self._at_work.acquire(blocking=False):
+            raise MemoryBusyError(
+                "another call of this MemoryModel is at work, in another thread, or below this one, which comes from "
+                "its streamer or logits processor: one at a time"
+            )
+        try:
+            self._require_ready()
+            yield
+        finally:
+            self._at_work.release()
+
+    def _require_ready(self) -> None:
+        self.frame.require_whole()
+        require_plain(self.model)
+        if adapters_at_work(self.model) != self._adapters:
+            raise ModelMismatchError(
+                "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "
+                "it; a MemoryModel of these adapters takes another memory"
+            )
+
+    def _end_streamed(self) -> None:
+        """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""
+        streamed = self._streamed()
+        if streamed is not None and inspect.getgeneratorstate(streamed) == inspect.GEN_SUSPENDED:
+            streamed.close()
+
+    def __enter__(self) -> MemoryModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _told_the_end(streamer: Any) -> Iterator[None]:
+    """A streamer hears the end when all is done, whatever came of it: who waits for it may ask the next question."""
+    try:
+        yield
+    finally:
+        if streamer is not None:
+            streamer.end()

@@ -1,0 +1,112 @@
+"""From a model and a place to what a MemoryModel is made of: the memory, how the model is served, and the settings."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from typing import Any
+
+import torch
+
+import everlong._core as _core
+from everlong.config import MemoryConfig
+from everlong.errors import ModelMismatchError
+from everlong.frame.frame import Frame
+from everlong.frame.open_frame import open_frame
+from everlong.frame.serve import default_config, serve
+from everlong.memory import Memory
+from everlong.memory.fingerprint import Fingerprint
+from everlong.models.fingerprint import fingerprint
+from everlong.models.served import Served
+from everlong.retrieval.embedding import Encoder, load_encoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A memory that its writer holds, and what goes with it."""
+
+    memory: Memory
+    served: Served
+    frame: Frame
+    config: MemoryConfig  # as the memory is written
+    prints: Fingerprint
+    encoder: Encoder | None
+
+
+def open_memory(
+    model: Any,
+    tokenizer: Any,
+    memory: str | pathlib.Path | Memory | None,
+    config: MemoryConfig | None,
+    writer: object,
+    undo: contextlib.ExitStack,
+) -> Opened:
+    """Open or make the memory for this model, for `writer` alone, and put a frame over it.
+
+    `undo` takes what has to be undone where something fails, here or later. Errors as `MemoryModel` says.
+    """
+    owns_memory = not isinstance(memory, Memory)
+    there = memory if isinstance(memory, Memory) else _existing(memory, config)
+    if there is not None and owns_memory:
+        undo.callback(there.close)
+    if there is not None:
+        there.begin_writing(writer)
+        undo.callback(there.end_writing, writer)
+    text_alone = there is not None and there.core.manifest().text_alone
+    config = config if config is not None else default_config(model, text_alone=text_alone)
+    # What is refused is refused before there is a folder, whose codec and page length would stay.
+    _core.MemoryOs(config.os_config())
+    served = serve(model, config, text_alone=text_alone)
+    config = config if served.layers > 0 else config.of_text_alone()
+    encoder = _encoder_of(config) if "embedding" in config.index else None
+    prints = fingerprint(served, tokenizer)
+    if there is None:
+        assert not isinstance(memory, Memory)
+        there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
+        undo.callback(there.close)
+        there.begin_writing(writer)
+    _require_same_model(there, prints, model)
+    # How a memory is written was decided when it was made.
+    config = config.written_as(there.core.manifest())
+    frame = open_frame(served, there, config, tokenizer)
+    undo.callback(frame.detach)
+    return Opened(there, served, frame, config, prints, encoder)
+
+
+def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
+    try:
+        memory.check(prints)
+    except ModelMismatchError as error:
+        if getattr(model, "dtype", None) != torch.float16:
+            raise
+        hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
+        raise ModelMismatchError(f"{error}; {hint}") from None
+
+
+def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
+    """The memory in that folder, where there is one."""
+    if memory is None or not Memory.exists(memory):
+        return None
+    return Memory.open(memory, host_bytes=None if config is None else config.host_bytes)
+
+
+def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
+    """Of a new memory; of text alone it has no layers."""
+    from everlong.models import name_from_anywhere
+
+    return _core.Manifest(
+        weights=prints.weights,
+        rope=prints.rope,
+        tokenizer=prints.tokenizer,
+        layers=served.layers,
+        kv_heads=served.kv_heads,
+        head_dim=served.head_dim,
+        page_tokens=config.page_tokens,
+        codec=config.codec,
+        attributes={"model": name_from_anywhere(str(getattr(served.model, "name_or_path", "")))},
+    )
+
+
+def _encoder_of(config: MemoryConfig) -> Encoder:
+    return load_encoder(config.encoder) if isinstance(config.encoder, str) else config.encoder

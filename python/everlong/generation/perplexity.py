@@ -1,0 +1,75 @@
+"""How well a text is predicted after all that a memory was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+import torch
+
+from everlong.config import MemoryConfig, Policy
+from everlong.frame.frame import Frame, Recalled
+from everlong.retrieval.searcher import Searcher
+from everlong.text.prompt import Prompt
+
+PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    """How well a text was predicted: its tokens but the first."""
+
+    ppl: float  # exp(nll)
+    nll: float  # mean, nats a token
+    tokens: int  # scored
+    token_nll: tuple[float, ...]  # of every scored token, nats
+
+
+def perplexity_of(
+    ids: torch.Tensor, frame: Frame, searcher: Searcher, config: MemoryConfig, policy: PerplexityPolicy, seed: int
+) -> Perplexity:
+    """Of token ids [n], behind what the frame holds, which afterwards is what it was.
+
+    Every `recent_every` tokens the recalled zone is filled anew, as `policy` says. ValueError for less than two tokens.
+    """
+    if len(ids) < 2:
+        raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
+    step = config.recent_every
+    rows = []
+    with frame.branch():
+        frame.clear_recalled()
+        newest = frame.newest_tokens(config.page_tokens)
+        for first in range(0, len(ids), step):
+            recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
+            frame.recall(recalled.pages, recalled.temperatures, recalled.best)
+            chunk = ids[first : first + step]
+            logits = frame.extend(chunk, "read", logits=True).float()
+            target = ids[first + 1 : first + step + 1].to(logits.device)
+            rows.append(torch.nn.functional.cross_entropy(logits[: len(target)], target, reduction="none").cpu())
+            newest = chunk[-config.page_tokens :]
+    nll = torch.cat(rows)
+    mean = float(nll.double().mean())
+    return Perplexity(math.exp(mean), mean, len(nll), tuple(nll.tolist()))
+
+
+def nearest_policy(policies: frozenset[Policy]) -> PerplexityPolicy:
+    """The policy of a perplexity that comes nearest to those of a conversation."""
+    if not policies:
+        return "window"
+    return "recent" if policies == {"recent"} else "prompt"
+
+
+def _recalled(
+    policy: PerplexityPolicy, newest: torch.Tensor, frame: Frame, searcher: Searcher, config: MemoryConfig, seed: int
+) -> Recalled:
+    if policy == "recent":
+        return Recalled(searcher.recent_pages(config.recent_blocks))
+    if policy == "window" or len(newest) == 0:
+        return Recalled()
+    found = searcher.find(Prompt(newest, slice(0, len(newest)))).chosen(config.decisive)
+    recalled = found.recalled(config.order, config.recalled_temperature)
+    if policy == "prompt":
+        return recalled
+    os = frame.os
+    return Recalled(frame.memory.core.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))

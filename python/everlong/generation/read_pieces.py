@@ -1,0 +1,73 @@
+"""Pieces of a text into a frame, in chunks, as the one text that they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import torch
+
+from everlong.frame.frame import Frame
+from everlong.frame.interrupts import interrupts_between_steps
+from everlong.generation.progress import track_tokens
+from everlong.memory.readings import Readings
+from everlong.text.encoding import TextEncoder
+from everlong.text.prompt import require_unicode
+
+
+def read_pieces(
+    frame: Frame,
+    readings: Readings,
+    tokenizer: Any,
+    pieces: Iterable[str],
+    label: str,
+    *,
+    special_tokens: bool,
+    progress: bool,
+) -> int:
+    """Read them in chunks as one text, but for what the memory has; how many tokens were read."""
+    tokens = 0
+    size = frame.config.chunk_tokens
+
+    def chunks() -> Generator[torch.Tensor]:
+        nonlocal tokens
+        waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
+
+        def unread(ids: torch.Tensor) -> torch.Tensor:
+            nonlocal tokens
+            new = readings.unread(ids)
+            tokens += len(new)
+            return torch.cat([waiting, new])
+
+        encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
+        try:
+            for piece in pieces:
+                require_unicode(piece)
+                waiting = unread(encoder.add(piece))
+                whole = len(waiting) // size * size
+                full, waiting = waiting[:whole], waiting[whole:]
+                yield full
+                step()
+        except GeneratorExit:  # a chunk failed: what waits behind it has no place
+            raise
+        except BaseException:  # the pieces end here, and what came of them is kept
+            yield unread(encoder.end())
+            raise
+        yield unread(encoder.end())
+
+    with (
+        interrupts_between_steps() as step,
+        track_tokens(label or "reading", enabled=progress) as advance,
+        contextlib.closing(chunks()) as read,
+    ):
+
+        def after_chunk(done: int) -> None:
+            if advance is not None:
+                advance(done, tokens)
+            step()
+
+        for ids in read:
+            if len(ids) > 0:
+                frame.extend(ids, "read", progress=after_chunk)
+    return tokens

@@ -1,0 +1,9 @@
+"""A memory without a model: its blocks, where and when they stand, the readings that are under way."""
+
+from typing import Final
+
+from everlong.memory.memory import Block, Damage, Memory, MemoryStats, VerifyReport
+
+MAY_IMPORT: Final = ("_core", "errors")
+
+__all__ = ["Block", "Damage", "Memory", "MemoryStats", "VerifyReport"]

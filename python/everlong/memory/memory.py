@@ -1,0 +1,255 @@
+"""A memory: one conversation's or library's blocks and their index, in RAM or in one folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import os
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import everlong._core as _core
+from everlong.errors import EverlongError, MemoryBusyError
+from everlong.memory.where import Time, seconds
+
+if TYPE_CHECKING:
+    from everlong.memory.fingerprint import Fingerprint
+
+_LOGGER = logging.getLogger("everlong")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A closed span of the stream: the unit of archive, naming and citation."""
+
+    id: int
+    span: tuple[int, int]  # tokens of the stream
+    source: str
+    created_at: datetime.datetime  # UTC
+    tags: tuple[str, ...]
+    payload_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryStats:
+    """How much a memory holds; forgotten blocks are not counted but in `dead_bytes`."""
+
+    blocks: int
+    pages: int
+    tokens: int
+    payload_bytes: int  # encoded keys and values
+    disk_bytes: int  # 0 for a memory in RAM
+    dead_bytes: int  # of forgotten blocks; `compact` gives them back
+    host_bytes: int  # payload that is in RAM now
+    index_bytes: int  # of the indexes, in RAM now
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """Bytes that do not match their checksum or their format."""
+
+    block: int  # 0 where no block can be named
+    what: str  # names page, part and file
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyReport:
+    """What a check of a whole memory found."""
+
+    blocks: int
+    records: int  # pages of every kind, read back and checked
+    bytes: int
+    damage: tuple[Damage, ...]
+    dropped: tuple[int, ...]  # blocks that a repair took out
+
+    @classmethod
+    def of(cls, core: _core.VerifyReport) -> VerifyReport:
+        damage = tuple(Damage(found.block, found.what) for found in core.damage)
+        return cls(core.blocks, core.records, core.bytes, damage, tuple(core.dropped))
+
+
+class Memory:
+    """What was archived, without a model: `Memory.open(path)`. A context manager that closes it.
+
+    One process writes at a time, any number read. Threads may read beside each other and beside one that writes.
+    """
+
+    def __init__(self, core: _core.Memory, path: str | None) -> None:
+        self.core = core
+        self.path = path
+        self._closed = False
+        self._process = os.getpid()
+        self._writer: weakref.ref[object] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None,
+        *,
+        create: _core.Manifest | None = None,
+        read_only: bool = False,
+        host_bytes: int | None = None,
+    ) -> Memory:
+        """The memory in folder `path` (~ is the home folder); with `create`, a new one where there is none yet.
+
+        `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
+        free: the indexes first, which count even where they are more; payload in what is left, or in an eighth of
+        `host_bytes` where that is more: as a cache over a folder, and all that a memory in RAM may hold (then
+        CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
+        """
+        folder = None if path is None else _place(path)
+        if folder is None:
+            if create is None:
+                raise ValueError("path=None makes a new memory in RAM: it needs create=")
+            return cls(_core.Memory.create(None, create, host_bytes), None)
+        if create is not None and not cls.exists(folder):
+            return cls(_core.Memory.create(folder, create, host_bytes), folder)
+        return cls(_core.Memory.open(folder, read_only, host_bytes), folder)
+
+    @staticmethod
+    def exists(path: str | os.PathLike[str]) -> bool:
+        """Whether there is a memory in folder `path`, whole or damaged."""
+        return os.path.exists(os.path.join(_place(path), "manifest.json"))
+
+    @classmethod
+    def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
+        """A new memory in folder `path` (None: in RAM) with all that `export` wrote into `file`."""
+        folder = None if path is None else _place(path)
+        return cls(_core.Memory.import_file(_place(file), folder), folder)
+
+    @staticmethod
+    def repair(path: str | os.PathLike[str]) -> VerifyReport:
+        """As `verify(repair=True)`, for a memory that is too damaged to be opened."""
+        return VerifyReport.of(_core.Memory.repair(_place(path)))
+
+    def begin_writing(self, writer: object) -> None:
+        """From now on, until `end_writing`, `writer` alone goes on with the stream. MemoryBusyError if another does.
+
+        Where this memory was opened for reading nobody writes, and any number may ask.
+        """
+        if self.core.read_only:
+            return
+        there = None if self._writer is None else self._writer()
+        if there is not None and there is not writer:
+            raise MemoryBusyError("another MemoryModel goes on with this open memory: close that one first")
+        self._writer = weakref.ref(writer)
+
+    def end_writing(self, writer: object) -> None:
+        if self._writer is not None and self._writer() is writer:
+            self._writer = None
+
+    def check(self, expected: Fingerprint) -> None:
+        """Raise ModelMismatchError, naming what differs, unless this memory belongs to that model."""
+        _core.check_fingerprint(
+            self.core.manifest(), weights=expected.weights, rope=expected.rope, tokenizer=expected.tokenizer
+        )
+
+    def blocks(
+        self,
+        source: str | None = None,
+        *,
+        tag: str | None = None,
+        after: Time | None = None,
+        before: Time | None = None,
+    ) -> list[Block]:
+        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before)."""
+        infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
+        return [
+            Block(
+                info.id,
+                (info.begin, info.end),
+                info.source,
+                datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
+                tuple(info.tags),
+                info.payload_bytes,
+            )
+            for info in infos
+        ]
+
+    def forget(
+        self, block_ids: Iterable[int] | None = None, *, source: str | None = None, before: Time | None = None
+    ) -> int:
+        """Forget blocks by id, or those of a source, or older ones; return how many.
+
+        They are gone from every later read and search; their bytes go with `compact`.
+        """
+        if (block_ids is None) == (source is None and before is None):
+            raise ValueError("name either block_ids, or source and/or before")
+        ids = (
+            list(dict.fromkeys(block_ids))
+            if block_ids is not None
+            else [block.id for block in self.blocks(source, before=before)]
+        )
+        if ids:
+            self.core.forget(ids)
+        return len(ids)
+
+    def flush(self) -> None:
+        """Wait until all that was archived is durable; raise what went wrong with a block since the last flush."""
+        self.core.flush()
+
+    def compact(self) -> int:
+        """Remove what forgotten blocks left in every file; return the bytes given back."""
+        return self.core.compact()
+
+    def verify(self, repair: bool = False) -> VerifyReport:
+        """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""
+        return VerifyReport.of(self.core.verify(repair))
+
+    def fork(self, path: str | os.PathLike[str]) -> Memory:
+        """A second memory in folder `path` that begins as this one is: a branch. Neither sees the other's changes."""
+        folder = _place(path)
+        self.core.fork(folder)
+        return Memory.open(folder)
+
+    def export(self, file: str | os.PathLike[str]) -> None:
+        """All of it as one file, which must not exist; `import_file` reads it."""
+        self.core.export_file(_place(file))
+
+    def stats(self) -> MemoryStats:
+        """How much it holds, from the catalog: no payload is read."""
+        core = self.core.stats()
+        return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
+
+    def close(self) -> None:
+        """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
+
+        Raises what went wrong with a block since the last flush, once all is released. In a fork of the process that
+        opened it nothing of it is kept, and nothing taken from that process.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._process:
+            self.core.close()
+            return
+        try:
+            self.log_messages()
+            self.core.flush()  # before the indexes are saved: a block that is lost cannot be made again
+            try:
+                self.core.save_indexes()
+            except EverlongError as error:  # they can be made again
+                _LOGGER.warning("indexes were not saved: %s", error)
+        finally:
+            self.core.close()
+
+    def log_messages(self) -> None:
+        """Say what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
+        for message in self.core.take_messages():
+            _LOGGER.warning(message)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _place(path: str | os.PathLike[str]) -> str:
+    """A path as the system takes it; a leading ~ is the user's home."""
+    return os.path.expanduser(os.fspath(path))

@@ -1,0 +1,155 @@
+"""What is read, in pieces, and what a memory has of readings that were cut short: one that begins again goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+
+_ATTRIBUTE = "readings"  # of the manifest
+_EARLIER = "reading"  # where everlong noted the one unfinished source of a memory before it knew of jobs
+_NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
+_MOST_JOBS = 16  # unfinished ones that are remembered: the newest
+
+# Spans of the stream, [first, end) each; the last one without an end while its text is being read.
+_Job = list[list[int]]
+
+
+class Readings:
+    """The unfinished readings of one stream, kept in the memory's manifest.
+
+    A job is a text, or several that are read one after the other; it is finished when its last one was read to its end.
+    Of a job only the spans are kept: which tokens they hold under which source is what the memory's blocks say.
+    """
+
+    def __init__(self, core: _core.Memory, stream: int) -> None:
+        self._core = core
+        self._stream = stream
+        attributes = core.manifest().attributes
+        self._jobs: list[_Job] = json.loads(attributes.get(_ATTRIBUTE) or "{}").get(str(stream), [])
+        earlier = json.loads(attributes.get(_EARLIER) or "{}")
+        if earlier.get("stream") == stream:
+            self._jobs.append([[earlier["begin"]]])
+        self._job: _Job | None = None  # the one at work
+        self._known: dict[str, torch.Tensor] = {}  # what it had read when it began again, by source, less what was met
+        self._source = ""
+        # Earlier readings that the text at work may go on with, and the ids that each has under its name.
+        self._candidates: list[tuple[_Job, torch.Tensor]] = []
+        self._met = _NOTHING  # ids of the text that all candidates have
+        self.resumed = 0  # ids of the newest text that an earlier reading had
+        open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
+        for job in open_jobs:  # the process died while it read; nothing came behind that
+            job[-1].append(core.stream_end(stream))
+        if open_jobs and not core.read_only:
+            self._keep()
+            core.set_attribute(_EARLIER, "")
+
+    def begin(self, source: str, first: int) -> None:
+        """A text of that name is read from now on; what is new of it stands in the stream from token `first` on."""
+        if self._job is None:
+            self._job = []
+            self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
+        self._source, self.resumed, self._met = source, 0, _NOTHING
+        if source in self._known:
+            self._candidates = [(self._job, self._known[source])]
+        else:
+            self._candidates = [(job, self._held(job, source)) for job in self._jobs]
+        self._candidates = [candidate for candidate in self._candidates if len(candidate[1]) > 0]
+        self._known[source] = _NOTHING
+        if self._job and self._job[-1][1:] in ([], [first]):
+            del self._job[-1][1:]
+        else:
+            self._job.append([first])
+        self._keep()
+
+    def unread(self, ids: torch.Tensor) -> torch.Tensor:
+        """What is to be read now, when ids [n] come next in the text.
+
+        A text goes on with an earlier reading that it has all of. Until that is certain nothing is read of it: if it
+        differs, it is another text, with its beginning.
+        """
+        if not self._candidates:
+            return ids
+        begin, self._met = len(self._met), torch.cat([self._met, ids])
+        end = len(self._met)
+        self._candidates = [
+            (job, held)
+            for job, held in self._candidates
+            if torch.equal(held[begin:end], self._met[begin : min(end, len(held))])
+        ]
+        if not self._candidates:
+            return self._met
+        if any(len(held) > end for _, held in self._candidates):
+            return _NOTHING
+        _, held = self._go_on_with_longest()
+        return self._met[len(held) :]
+
+    def end(self, last: int, *, finished: bool, more: bool = False) -> None:
+        """The text ends before token `last` of the stream: `finished` as a whole, with `more` of its job to come."""
+        assert self._job is not None
+        if self._candidates:  # the text ends within what was read of it
+            _, held = self._go_on_with_longest()
+            self._known[self._source] = held[len(self._met) :]
+        self._job[-1].append(last)
+        if last <= self._job[-1][0]:
+            self._job.pop()
+        if finished and not more:
+            self._jobs = [job for job in self._jobs if job is not self._job]
+        if not (finished and more):
+            self._job, self._known = None, {}
+        self._keep()
+
+    def _go_on_with_longest(self) -> tuple[_Job, torch.Tensor]:
+        """The earlier reading that the text is found to go on with becomes a part of this one."""
+        assert self._job is not None
+        earlier, held = max(self._candidates, key=lambda candidate: len(candidate[1]))
+        self._candidates = []
+        self.resumed = min(len(held), len(self._met))
+        if earlier is not self._job:
+            self._job[:] = sorted([*earlier, *self._job])
+            self._jobs = [job for job in self._jobs if job is not earlier]
+        return earlier, held
+
+    def _held(self, job: _Job, source: str) -> torch.Tensor:
+        """Token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
+        pieces = [np.zeros(0, dtype=np.int32)]
+        spans = [span for span in job if len(span) == 2]
+        for block in self._core.blocks(source=source) if spans else ():
+            for first, last in spans:
+                begin, end = max(first, block.begin), min(last, block.end)
+                if block.stream == self._stream and begin < end:
+                    pieces.append(self._core.token_ids(self._stream, begin, end))
+        return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+
+    def _keep(self) -> None:
+        kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
+        kept[str(self._stream)] = [job for job in self._jobs if job]
+        self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
+
+
+def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
+    """Text as pieces of it, one after the other, and the name of the file that it came from, if any."""
+    if isinstance(text, str):
+        return [text], ""
+    try:
+        if isinstance(text, pathlib.Path):
+            return [text.read_text(encoding="utf-8-sig")], _name_of(text)
+        if hasattr(text, "read"):  # temporary files are file objects by that alone
+            return [text.read()], _name_of(getattr(text, "name", ""))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
+    return text, ""
+
+
+def _name_of(file: Any) -> str:
+    """A file's name, "" where it has none but a number; of bytes that are no UTF-8 each stands as "?"."""
+    if not isinstance(file, str | bytes | os.PathLike):
+        return ""
+    return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()

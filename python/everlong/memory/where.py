@@ -1,0 +1,116 @@
+"""Which part of a memory is meant: by source, by tag, by when it was archived."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import numbers
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+# A moment, or the midnight that a day begins with; so long ago; seconds since 1970.
+Time = datetime.datetime | datetime.date | datetime.timedelta | float
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class CoreFilter(TypedDict):
+    """The arguments by which `_core.Memory` takes it."""
+
+    sources: list[str]
+    tags: list[str]
+    since: float | None
+    before: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """Which part of a memory may come back; what is not given does not choose.
+
+    Everything else is left out before any index scores a page. A time is a datetime (without a zone: local time), a
+    date (its midnight, local time), a timedelta (so long ago), or seconds since 1970. TypeError for what is no name or
+    time, ValueError for a list of none, which chooses nothing.
+    """
+
+    source: str | Sequence[str] = ()  # any of these
+    tags: str | Sequence[str] = ()  # all of these
+    after: Time | None = None  # archived at this moment or later
+    before: Time | None = None  # archived before this moment
+
+    def __post_init__(self) -> None:
+        for field in ("source", "tags"):
+            given = getattr(self, field)
+            names = names_of(given)
+            if not names and given != ():
+                raise ValueError(f"{field} is an empty list: leave it out where none is to be chosen by")
+            if not isinstance(given, str):
+                object.__setattr__(self, field, tuple(names))
+        seconds(self.after)
+        seconds(self.before)
+
+    def core(self) -> CoreFilter:
+        return CoreFilter(
+            sources=names_of(self.source),
+            tags=names_of(self.tags),
+            since=seconds(self.after),
+            before=seconds(self.before),
+        )
+
+
+def require_where(where: object) -> None:
+    """TypeError for what is none, before anything is done with it."""
+    if not isinstance(where, Where):
+        raise TypeError(f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=)")
+
+
+def seconds(moment: Time | None) -> float | None:
+    """Seconds since 1970; a datetime without a zone, and the midnight of a date, are local time. TypeError else."""
+    if isinstance(moment, datetime.timedelta):
+        return time.time() - moment.total_seconds()
+    if isinstance(moment, datetime.datetime):
+        return moment.timestamp()
+    if isinstance(moment, datetime.date):
+        return datetime.datetime.combine(moment, datetime.time()).timestamp()
+    if moment is not None and not isinstance(moment, numbers.Real):
+        raise TypeError(
+            f"{moment!r} is no time: a datetime, a date, a timedelta or seconds since 1970 works, and for what is "
+            "typed parse_time of everlong.memory.where"
+        )
+    return moment
+
+
+def parse_time(text: str) -> Time:
+    """A time as it is typed: ISO 8601, or so long ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        try:
+            return datetime.timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        except OverflowError:
+            raise ValueError(f"time {text!r}: that is longer ago than a time can say") from None
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"time {text!r}: expected ISO 8601 such as 2026-11-21T14:00, or 30m, 12h, 7d, 2w ago"
+        ) from None
+
+
+def names_of(names: str | Iterable[str]) -> list[str]:
+    """One name as it is, or several. TypeError for what is none, ValueError for half of a surrogate pair in one."""
+    if not isinstance(names, str | Iterable):
+        raise TypeError(f"{names!r} is no name, expected a str, or several")
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is no name, expected a str")
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the name {name!r} has half a surrogate pair: decode it anew") from error
+    return found
+
+
+EVERYWHERE = Where()

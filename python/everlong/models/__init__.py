@@ -1,0 +1,25 @@
+"""A model, and how it is read: loading by name, what it is like inside, what a figure was made with."""
+
+from typing import Final
+
+from everlong.models.loading import (
+    DEFAULT_MODEL,
+    ModelNotFoundError,
+    dtype_name,
+    embedded_file,
+    load,
+    name_from_anywhere,
+    resolve,
+)
+
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops")
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "ModelNotFoundError",
+    "dtype_name",
+    "embedded_file",
+    "load",
+    "name_from_anywhere",
+    "resolve",
+]

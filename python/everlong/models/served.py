@@ -1,0 +1,45 @@
+"""What a frame and all above it need of a model, however it is served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from everlong.models.attach import ServedModel
+
+
+class Served(Protocol):
+    """A model by its keys and values (`ServedModel`), or by text alone (`TextModel`), of which no layer is archived."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model was trained for; None: its config does not say."""
+
+    @property
+    def layers(self) -> int:
+        """That are archived; 0 of text alone, and so are the two below."""
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def keyed(self) -> ServedModel | None:
+        """What knows queries and keys of the archived layers; None of text alone."""
+
+    @property
+    def kv_token_bytes(self) -> int:
+        """What a token takes while it is resident."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...

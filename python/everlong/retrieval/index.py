@@ -1,0 +1,112 @@
+"""Vector indexes on their own: which of many vectors are nearest to a query.
+
+    index = everlong.index.HnswIndex(384)
+    index.add(ids, vectors)                          # ids [n], vectors [n, 384]
+    hits = index.search(queries, k=5, allowed=mask)  # hits.ids, hits.scores [queries, 5]
+
+Thread-safe: searches run beside each other and beside one writer (cpp/include/everlong/index/vector_index.h).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+import everlong._core as _core
+
+Metric = Literal["inner_product", "cosine", "l2"]
+Storage = Literal["fp32", "bf16", "int8", "e4m3"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hits:
+    """Best first. Where fewer than k are allowed: id -1, score minus infinity."""
+
+    ids: npt.NDArray[np.int64]  # [queries, k]
+    scores: npt.NDArray[np.float32]  # [queries, k]: inner product, cosine, or minus the squared distance
+
+
+class VectorIndex:
+    """What every kind of index does. Numbers are taken as float32; NaN and infinities raise ValueError."""
+
+    def __init__(self, core: _core.VectorIndex) -> None:
+        self._core = core
+
+    def add(self, ids: npt.ArrayLike, vectors: npt.ArrayLike) -> None:
+        """Vectors [n, dimension] under ids [n] >= 0. ValueError when an id is here or named twice: nothing is added."""
+        self._core.add(_ids(ids), _rows(vectors))
+
+    def remove(self, ids: npt.ArrayLike) -> int:
+        """How many of them were here. Their room is used again."""
+        return self._core.remove(_ids(ids))
+
+    def search(self, queries: npt.ArrayLike, k: int, allowed: npt.NDArray[np.bool_] | None = None) -> Hits:
+        """The k nearest for queries [q, dimension]; `allowed` [ids]: False, or beyond its end, leaves an id out."""
+        mask = None if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_).view(np.uint8)
+        return Hits(*self._core.search(_rows(queries), k, mask))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one file, replaced whole or not at all."""
+        self._core.save(os.fspath(path))
+
+    def __len__(self) -> int:
+        return self._core.size
+
+    @property
+    def dimension(self) -> int:
+        return self._core.dimension
+
+    @property
+    def nbytes(self) -> int:
+        """Of host memory."""
+        return self._core.nbytes
+
+
+class FlatIndex(VectorIndex):
+    """Exact: every allowed vector is scored. int8 and e4m3 keep a byte a number and a scale a vector."""
+
+    def __init__(self, dimension: int, metric: Metric = "cosine", storage: Storage = "fp32") -> None:
+        super().__init__(_core.VectorIndex.flat(dimension, metric, storage))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FlatIndex:
+        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        index = cls.__new__(cls)
+        VectorIndex.__init__(index, _core.VectorIndex.load_flat(os.fspath(path)))
+        return index
+
+
+class HnswIndex(VectorIndex):
+    """A graph over fp32 vectors: approximate, and exact where at most `exact_below` vectors are allowed."""
+
+    def __init__(
+        self,
+        dimension: int,
+        metric: Metric = "cosine",
+        *,
+        links: int = 16,
+        ef_construction: int = 200,
+        ef: int = 64,
+        exact_below: int = 10_000,
+    ) -> None:
+        super().__init__(_core.VectorIndex.hnsw(dimension, metric, links, ef_construction, ef, exact_below))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> HnswIndex:
+        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        index = cls.__new__(cls)
+        VectorIndex.__init__(index, _core.VectorIndex.load_hnsw(os.fspath(path)))
+        return index
+
+
+def _ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
+
+
+def _rows(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    rows = np.ascontiguousarray(vectors, dtype=np.float32)
+    return rows[None] if rows.ndim == 1 else rows

@@ -1,0 +1,212 @@
+"""What a MemoryModel finds pages with: its retrieval heads and their calibration, the encoder, and the citations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.config import HeadsKeys, MemoryConfig
+from everlong.frame.frame import Frame
+from everlong.memory.fingerprint import Fingerprint
+from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.calibrate import calibrate
+from everlong.retrieval.embedding import PageEmbedder
+from everlong.retrieval.profile import (
+    FEWEST_PAGES,
+    IndexProfile,
+    keep_profile,
+    load_model_profile,
+    load_profile,
+    save_model_profile,
+)
+from everlong.retrieval.recall import Found, Recall, Tapped, query_layers, search, tap_question
+from everlong.text.encoding import decode_text
+from everlong.text.prompt import Prompt, quoting_prompt
+from everlong.text.vectors import Encoder
+
+# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
+MIN_CALIBRATION_PAGES = 64
+
+
+class Searcher:
+    """Finds what a prompt needs in a frame's memory. Used by the frame's thread alone; `close` ends the encoder's."""
+
+    def __init__(
+        self, frame: Frame, tokenizer: Any, config: MemoryConfig, prints: Fingerprint, encoder: Encoder | None
+    ) -> None:
+        self._frame = frame
+        self._core = frame.memory.core
+        self._tokenizer = tokenizer
+        self.config = config  # another one holds from the next question on
+        self.prints = prints
+        self._profile = self._fitting(load_profile(self._core))
+        # Whose heads' keys the index holds, and how.
+        self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
+        if "heads" in config.index:
+            if self._profile is None:
+                self._use_earlier_profile()
+            else:
+                self._search_by(self._profile)
+        self.embedder: PageEmbedder | None = None
+        if encoder is not None:
+            graph = config.embedding_index == "hnsw"
+            self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
+            embedder = self.embedder  # which has a thread of its own
+            frame.observe(lambda *archived: embedder.archived())
+
+    def close(self) -> None:
+        if self.embedder is not None:
+            self.embedder.close()
+
+    # --- from a prompt to pages
+
+    def tap(self, prompt: Prompt) -> Tapped:
+        """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
+        self.calibrate_if_due()
+        layers = sorted(query_layers(self._frame.served, self._profile, self.config))
+        queries = tap_question(self._frame, prompt.ids, prompt.question, layers)
+        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
+
+    def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+        """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
+        self.calibrate_if_due()
+        if tapped is None or tapped.profile is not self._profile:
+            tapped = self.tap(prompt)
+        page_query = None
+        if self.embedder is not None and "embedding" in self.config.index:
+            self.embedder.settle()
+            page_query = self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
+        return search(self._frame, tapped, self.config, where, page_query)
+
+    def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
+        """The pages of the newest blocks outside of the frame."""
+        os = self._frame.os
+        return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+
+    def anything_outside(self) -> bool:
+        """Whether there is a page outside of the frame, in any stream, that a search could find."""
+        os = self._frame.os
+        return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0)) > 0
+
+    def cite_pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
+        """Pages that came back without a search, a block at a time, in their order; their score is 0."""
+        blocks = {info.id: info for info in self._core.blocks()} if pages else {}
+        cited = []
+        for block, run in itertools.groupby(pages, key=lambda page: page.block):
+            of_block = list(run)
+            begin, end = of_block[0].begin, of_block[-1].end
+            text = self._text(of_block[0].stream, begin, end)
+            cited.append(Recall(block, (begin, end), 0.0, blocks[block].source, text, text, (found_by,)))
+        return tuple(cited)
+
+    def _text(self, stream: int, begin: int, end: int) -> str:
+        return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
+
+    def cite(self, found: Found) -> tuple[Recall, ...]:
+        """Its groups as a user reads them, best first."""
+
+        def passage(group: _core.FoundGroup) -> str:
+            page = group.pages[int(np.argmax(group.page_scores))]
+            return self._text(page.stream, page.begin, page.end)
+
+        return tuple(
+            Recall(
+                block_id=group.pages[0].block,
+                span=(group.begin, group.end),
+                score=group.score,
+                source=group.source,
+                text=self._text(group.stream, group.begin, group.end),
+                passage=passage(group),
+                found_by=tuple(group.found_by),
+            )
+            for group in found.groups
+        )
+
+    # --- retrieval heads
+
+    @property
+    def profile(self) -> IndexProfile | None:
+        """The retrieval heads in use; None before the first question or while the memory is too small to tell."""
+        return self._profile
+
+    def calibrate(self, *, seed: int = 0) -> IndexProfile:
+        """Find the model's retrieval heads on the memory's own text; keep them, for the model's next memory too.
+
+        EverlongError in a memory of text alone: it has no keys.
+        """
+        frame = self._frame
+
+        def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
+            prompt = quoting_prompt(self._tokenizer, question)
+            ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+            return ids, tap_question(frame, prompt.ids, prompt.question, layers)
+
+        profile = calibrate(
+            frame,
+            ask,
+            lambda ids: decode_text(self._tokenizer, ids),
+            heads=self.config.retrieval_heads,
+            query_distance=self._query_distance,
+            seed=seed,
+        )
+        self._use_profile(profile)
+        save_model_profile(self.prints, profile)
+        return profile
+
+    def calibrate_if_due(self) -> None:
+        """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
+        if "heads" not in self.config.index:
+            return
+        if self._profile is not None and self._searched_by != self._to_search_by(self._profile):
+            self._search_by(self._profile)
+        known = self._profile.pages if self._profile is not None else 0
+        if known >= FEWEST_PAGES:
+            return
+        pages = len(self._core.pages())
+        # A profile from few pages is redone once there are enough to tell heads apart.
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
+            self.calibrate()
+
+    @property
+    def _query_distance(self) -> int:
+        distance, window = self.config.query_distance, self._frame.served.window
+        return distance if window is None else min(distance, window // 4)
+
+    def _use_earlier_profile(self) -> None:
+        heads = self.config.retrieval_heads
+        known = self._fitting(load_model_profile(self.prints, heads=heads, query_distance=self._query_distance))
+        if known is not None:
+            self._use_profile(known)
+
+    def _fitting(self, profile: IndexProfile | None) -> IndexProfile | None:
+        """A profile whose heads this model has; None, and so found anew, for a damaged one."""
+        keyed = self._frame.served.keyed
+        if profile is None or keyed is None:
+            return profile
+        return profile if profile.fits(keyed.layers, keyed.query_heads, keyed.kv_heads) else None
+
+    def _use_profile(self, profile: IndexProfile) -> None:
+        keep_profile(self._core, profile)
+        self._profile = profile
+        if "heads" in self.config.index:
+            self._search_by(profile)
+
+    def _search_by(self, profile: IndexProfile) -> None:
+        """Let the index search by the profile's heads, where the model computes."""
+        device = self._frame.served.device
+        on_gpu = device.type != "cpu" and self.config.heads_device_bytes > 0
+        self._core.set_retrieval_heads(
+            profile.heads,
+            keys=self.config.heads_keys,
+            device=device.index if on_gpu else None,
+            device_bytes=self.config.heads_device_bytes,
+        )
+        self._searched_by = self._to_search_by(profile)
+
+    def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
+        return profile, self.config.heads_keys, self.config.heads_device_bytes

@@ -1,0 +1,5 @@
+"""What text becomes: token ids, prompts, boundaries of blocks, control tokens, an encoder's vectors."""
+
+from typing import Final
+
+MAY_IMPORT: Final = ()
