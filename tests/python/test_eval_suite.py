@@ -22,7 +22,8 @@ from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Repl
 from everlong.eval.plan import Asked, Plan
 from everlong.eval.report import markdown, print_suite
 from everlong.eval.suite import SuiteConfig, run_suite
-from everlong.frame.frame import Frame, room
+from everlong.frame import room
+from everlong.frame.frame import Frame
 from everlong.models.provenance import made_with
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -63,13 +63,13 @@ def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe
     everlong.frame.frame.CHECKPOINT_TOKENS = apart
     with open_model(folder, kind, rope) as mm:
 
-        def archived() -> None:
+        def archived(*of_block: object) -> None:
             if mm.frame.archived_blocks == acknowledged:
                 mm.memory.flush()
             if mm.frame.archived_blocks == acknowledged + 2:
                 tell_and_wait(pipe, mm.frame.archived_blocks)
 
-        mm.frame.on_archive = archived
+        mm.frame.observe(archived)
         mm.read(TEXT, source="book")
 
 

@@ -13,7 +13,7 @@ import pytest
 from everlong import MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
 from everlong.eval import demo, niah, ppl
-from everlong.frame.frame import room
+from everlong.frame import room
 from everlong.frame.room import check_room
 from tiny_models import byte_tokenizer, tiny_model
 
