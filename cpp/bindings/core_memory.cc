@@ -34,7 +34,6 @@ namespace {
 
 namespace py = pybind11;
 using os::Memory;
-using os::PageRef;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 
 // The Python object: a memory until it is closed. A call that is running in another thread while close() is called

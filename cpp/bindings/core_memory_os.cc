@@ -12,6 +12,8 @@
 
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "everlong/base/check.h"
+#include "everlong/base/page_ref.h"
 #include "everlong/os/memory_os.h"
 
 namespace everlong::bindings {
@@ -23,7 +25,6 @@ using os::EvictAction;
 using os::MemoryOs;
 using os::MemoryOsConfig;
 using os::Origin;
-using os::PageRef;
 using os::Placement;
 using os::RecallAction;
 

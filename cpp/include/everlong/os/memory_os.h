@@ -20,9 +20,9 @@
 #include <variant>
 #include <vector>
 
+#include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
-#include "everlong/os/memory.h"
 #include "everlong/os/recall_policy.h"
 #include "everlong/os/residency.h"
 #include "everlong/os/segmenter.h"
