@@ -295,7 +295,7 @@ TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
 TEST(MemoryOsTest, ResumeShortStream) {
   MemoryOs os(SmallConfig());
   const std::vector<PageRef> pages = PagesOf(0, 44);
-  const auto placements = os.Resume(44, pages);
+  const auto placements = os.Resume({.stream_end = 44, .pages = pages});
   ASSERT_EQ(placements.size(), 6U) << "one run a page, the first with the sinks";
   int64_t next = 0;
   for (size_t i = 0; i < placements.size(); ++i) {
@@ -314,7 +314,7 @@ TEST(MemoryOsTest, ResumeLongStream) {
   MemoryOs os(SmallConfig());
   std::vector<PageRef> pages = PagesOf(0, 100);
   pages.push_back({99, 0, 5, {0, 8}});  // of another stream
-  const auto placements = os.Resume(100, pages);
+  const auto placements = os.Resume({.stream_end = 100, .pages = pages});
   ASSERT_EQ(placements.size(), 7U);
   EXPECT_EQ(placements[0].page, pages[0]);
   EXPECT_EQ(placements[0].tokens, 4);
@@ -339,7 +339,8 @@ TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
   os.EndOfText();
   ASSERT_EQ(os.read_until(), 70);
   MemoryOs again(config);
-  again.Resume(75, PagesOf(0, 75), os.rolling().begin, os.read_until());
+  again.Resume(
+      {.stream_end = 75, .pages = PagesOf(0, 75), .rolling_from = os.rolling().begin, .read_until = os.read_until()});
   EXPECT_EQ(again.rolling(), os.rolling());
   os.BeginPrompt();
   again.BeginPrompt();
@@ -355,12 +356,16 @@ TEST(MemoryOsTest, AResumedStreamRecallsWhenItWouldHave) {
   os.Observe(7, Origin::kGenerated);
   os.EndOfText();
   MemoryOs again(config);
-  again.Resume(67, PagesOf(0, 67), os.rolling().begin, os.read_until(), std::nullopt, os.recall_counts());
+  again.Resume({.stream_end = 67,
+                .pages = PagesOf(0, 67),
+                .rolling_from = os.rolling().begin,
+                .read_until = os.read_until(),
+                .recall_counts = os.recall_counts()});
   EXPECT_EQ(again.recall_counts(), os.recall_counts());
   EXPECT_TRUE(Only<RecallAction>(again.Observe(2, Origin::kGenerated)).empty());
   EXPECT_EQ(Only<RecallAction>(again.Observe(1, Origin::kGenerated)).size(), 1U);
   MemoryOs anew(config);
-  anew.Resume(67, PagesOf(0, 67));
+  anew.Resume({.stream_end = 67, .pages = PagesOf(0, 67)});
   EXPECT_TRUE(Only<RecallAction>(anew.Observe(9, Origin::kGenerated)).empty());
 }
 
@@ -377,7 +382,7 @@ TEST(MemoryOsTest, AResumedStreamPassesOverSignalsAsLong) {
   };
   for (const int64_t until : {os.cooldown_until(), int64_t{0}, std::numeric_limits<int64_t>::max()}) {
     MemoryOs again(config);
-    again.Resume(10, PagesOf(0, 10), std::nullopt, std::nullopt, std::nullopt, std::nullopt, until);
+    again.Resume({.stream_end = 10, .pages = PagesOf(0, 10), .cooldown_until = until});
     EXPECT_EQ(blocks_at(again, 30), until == 60 ? 0U : 1U) << until;
   }
   EXPECT_EQ(blocks_at(os, 30), 0U);
@@ -387,7 +392,12 @@ TEST(MemoryOsTest, AResumedStreamPassesOverSignalsAsLong) {
 TEST(MemoryOsTest, ResumeTakesNumbersThatNoFrameHas) {
   for (const int64_t number : {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     MemoryOs os(SmallConfig());
-    os.Resume(100, PagesOf(0, 100), number, number, std::nullopt, RecallCounts{number, number, number, true}, number);
+    os.Resume({.stream_end = 100,
+               .pages = PagesOf(0, 100),
+               .rolling_from = number,
+               .read_until = number,
+               .recall_counts = RecallCounts{number, number, number, true},
+               .cooldown_until = number});
     EXPECT_GE(os.read_until(), 0);
     EXPECT_LE(os.read_until(), 100);
     EXPECT_EQ(os.BeginPrompt().size(), 1U);
@@ -400,14 +410,14 @@ TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
   MemoryOs os(SmallConfig());
   std::vector<PageRef> pages = PagesOf(0, 40);
   pages.erase(pages.begin(), pages.begin() + 2);  // the first block is gone, and the sinks with it
-  const auto placements = os.Resume(40, pages);
+  const auto placements = os.Resume({.stream_end = 40, .pages = pages});
   ASSERT_EQ(placements.size(), 3U);
   EXPECT_EQ(placements[0].position, 24);
   EXPECT_EQ(os.sinks(), 0);
   EXPECT_EQ(os.rolling(), (TokenSpan{16, 40}));
 
   MemoryOs nothing(SmallConfig());
-  EXPECT_TRUE(nothing.Resume(0, {}).empty());
+  EXPECT_TRUE(nothing.Resume({}).empty());
   EXPECT_EQ(nothing.NextPosition(), 0);
 }
 
@@ -437,7 +447,8 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   // In a new process, while all of their text is still in the memory.
   MemoryOs again(config);
   os.EndOfText();
-  again.Resume(60, PagesOf(0, 60), os.rolling().begin, std::nullopt, os.anchor_zone());
+  again.Resume(
+      {.stream_end = 60, .pages = PagesOf(0, 60), .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
   EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
   EXPECT_EQ(again.AnchorPositions(), os.AnchorPositions());
   std::vector<std::pair<std::string, TokenSpan>> stands;
@@ -447,7 +458,8 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   std::vector<PageRef> pages = PagesOf(0, 60);
   pages.erase(pages.begin() + 1);
   MemoryOs forgotten(config);
-  forgotten.Resume(60, pages, os.rolling().begin, std::nullopt, os.anchor_zone());
+  forgotten.Resume(
+      {.stream_end = 60, .pages = pages, .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
   EXPECT_TRUE(forgotten.anchor_zone().empty());
   EXPECT_EQ(forgotten.trace().size(), 1U);
 }
@@ -575,7 +587,13 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
   ASSERT_EQ(os.archived_until(), 128);
 
   MemoryOs again(config);
-  again.Resume(84, PagesOf(0, 128), stood.rolling().begin, 84, stood.anchor_zone(), stood.recall_counts(), 0, 128);
+  again.Resume({.stream_end = 84,
+                .pages = PagesOf(0, 128),
+                .rolling_from = stood.rolling().begin,
+                .read_until = 84,
+                .anchor_zone = stood.anchor_zone(),
+                .recall_counts = stood.recall_counts(),
+                .archived_until = 128});
   EXPECT_EQ(again.anchor_zone(), stood.anchor_zone()) << "no topic begins in the middle of a text";
   EXPECT_EQ(feed(again), 0U);
   EXPECT_EQ(again.stream_end(), 128);
@@ -586,12 +604,13 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
   EXPECT_EQ(Only<ArchiveAction>(again.Observe(16, Origin::kRead)).size(), 1U) << "what comes behind it is new";
 
   MemoryOs from_the_beginning(config);
-  from_the_beginning.Resume(0, {}, std::nullopt, std::nullopt, std::nullopt, std::nullopt, 0, 128);
+  from_the_beginning.Resume({.archived_until = 128});
   for (int i = 0; i < 7; ++i) from_the_beginning.Observe(12, Origin::kRead);
   EXPECT_EQ(feed(from_the_beginning), 0U);
   EXPECT_EQ(from_the_beginning.rolling(), os.rolling());
   EXPECT_EQ(from_the_beginning.anchor_zone(), os.anchor_zone());
-  EXPECT_DEATH(again.Resume(84, {}, 0, 84, std::nullopt, std::nullopt, 0, 83), "CHECK failed");
+  const ResumeState archived_less{.stream_end = 84, .rolling_from = 0, .read_until = 84, .archived_until = 83};
+  EXPECT_DEATH(again.Resume(archived_less), "CHECK failed");
 }
 
 TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
@@ -889,7 +908,8 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   // A new process gets the frame back from the archive: sinks and the newest M tokens.
   MemoryOs resumed(config);
   ModelHost resumed_host(config);
-  for (const Placement& placement : resumed.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()))) {
+  for (const Placement& placement :
+       resumed.Resume({.stream_end = os.stream_end(), .pages = PagesOf(config.stream, os.stream_end())})) {
     for (int32_t i = 0; i < placement.tokens; ++i) {
       ASSERT_TRUE(resumed_host.at_position
                       .emplace(placement.position + i, placement.page.span.begin + placement.first_token + i)
@@ -905,8 +925,10 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
 
   // Told where rolling began, the new frame is the old one: nothing is nearer or further than it was.
   MemoryOs reopened(config);
-  reopened.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()), os.rolling().begin, std::nullopt,
-                  os.anchor_zone());
+  reopened.Resume({.stream_end = os.stream_end(),
+                   .pages = PagesOf(config.stream, os.stream_end()),
+                   .rolling_from = os.rolling().begin,
+                   .anchor_zone = os.anchor_zone()});
   if (os.sinks() == reopened.sinks()) {
     ASSERT_EQ(reopened.rolling(), os.rolling());
     if (reopened.evicted()) {
@@ -941,7 +963,7 @@ TEST(MemoryOsTest, NothingThatCameBackProtectsNothing) {
 TEST(MemoryOsTest, SinksThatAreGoneAreNoBlocksSinks) {
   MemoryOs os(SmallConfig());
   const std::vector<PageRef> pages{{2, 0, 0, {2, 4}}};  // the first block, of two tokens, was forgotten
-  os.Resume(4, pages);
+  os.Resume({.stream_end = 4, .pages = pages});
   ASSERT_EQ(os.sinks(), 0);
   const auto archives = Only<ArchiveAction>(os.Observe(40, Origin::kRead));
   ASSERT_FALSE(archives.empty());

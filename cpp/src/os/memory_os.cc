@@ -142,12 +142,10 @@ void MemoryOs::ClearRecalled() {
   Record("clear", {}, cleared);
 }
 
-std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                        std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                                        const std::optional<AnchorZone>& anchor_zone,
-                                        const std::optional<RecallCounts>& recall_counts, int64_t cooldown_until,
-                                        std::optional<int64_t> archived_until) {
-  EVERLONG_CHECK(stream_end >= 0 && archived_until.value_or(stream_end) >= stream_end);
+std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
+  const int64_t stream_end = from.stream_end;
+  const std::vector<PageRef>& pages = from.pages;
+  EVERLONG_CHECK(stream_end >= 0 && from.archived_until.value_or(stream_end) >= stream_end);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
   for (const PageRef& page : pages) {
@@ -159,7 +157,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     if (page.stream != config_.stream || page.span.end < contiguous_from) continue;
     contiguous_from = std::min(contiguous_from, page.span.begin);
   }
-  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, rolling_from);
+  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, from.rolling_from);
   const TokenSpan sinks{0, residency_.sinks()};
 
   std::vector<Placement> placements;
@@ -185,20 +183,21 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
-  const bool anchored = anchor_zone && AllArchived(*anchor_zone, pages) && residency_.Adopt(*anchor_zone);
+  const bool anchored =
+      from.anchor_zone && AllArchived(*from.anchor_zone, pages) && residency_.Adopt(*from.anchor_zone);
   policy_ = RecallPolicy(config_.recall);
-  if (recall_counts) policy_.Adopt(*recall_counts);
-  if (!archived_until) residency_.BeginTopic(stream_end);
-  archived_until_ = archived_until.value_or(stream_end);
+  if (from.recall_counts) policy_.Adopt(*from.recall_counts);
+  if (!from.archived_until) residency_.BeginTopic(stream_end);
+  archived_until_ = from.archived_until.value_or(stream_end);
   segmenter_.Restart();
-  const bool possible = cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
-  segmenter_.PassOverUntil(possible ? cooldown_until : 0);
-  read_until_ = std::clamp<int64_t>(read_until.value_or(stream_end), 0, stream_end);
+  const bool possible = from.cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
+  segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
+  read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
   state_ = State::kGenerating;
   Record("resume", rolling, sinks.size() + rolling.size());
   if (anchored) {
-    for (const Tombstone& stone : anchor_zone->tombstones) Record("tombstone", stone.span, stone.tokens);
-    for (const TokenSpan& anchor : anchor_zone->anchors) Record("anchor", anchor, anchor.size());
+    for (const Tombstone& stone : from.anchor_zone->tombstones) Record("tombstone", stone.span, stone.tokens);
+    for (const TokenSpan& anchor : from.anchor_zone->anchors) Record("anchor", anchor, anchor.size());
   }
   return placements;
 }
