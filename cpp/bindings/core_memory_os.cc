@@ -299,7 +299,7 @@ py::list Trace(const MemoryOs& self) {
     entry["stream"] = event.stream;
     entry["stream_position"] = event.stream_position;
     entry["state"] = StateName(event.state);
-    entry["what"] = event.what;
+    entry["what"] = NameOf(event.what);
     entry["begin"] = event.span.begin;
     entry["end"] = event.span.end;
     entry["tokens"] = event.tokens;

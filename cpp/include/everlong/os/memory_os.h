@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -85,24 +85,40 @@ struct RestoredRun {
   bool operator==(const RestoredRun&) const = default;
 };
 
+// What a decision was.
+enum class EventKind : uint8_t {
+  kArchive,
+  kEvict,
+  kRecall,
+  kRecallWaits,  // what came back last is protected
+  kRestore,
+  kLeftOut,  // tokens that were found and did not fit
+  kClear,
+  kResume,
+  kSummarizeSignal,   // heard at span's token
+  kRetrieveSignal,    // the same
+  kSignalPassedOver,  // too soon after the block's begin or the last one, or no policy heeds it
+  // Of the anchor zone:
+  kAnchor,            // span's tokens stay
+  kAnchorDropped,     // they stay no longer
+  kTombstone,         // span's mean stays
+  kTombstonesMerged,  // two are one, of this span
+};
+std::string_view NameOf(EventKind kind);  // "archive", "recall waits", "tombstones merged": the enum's words
+
 // One decision, for people: what was decided at which token of the stream.
 struct Event {
   int64_t stream = 0;
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  // "archive", "evict", "recall", "restore", "left out" (tokens that were found and did not fit), "clear", "resume".
-  // "recall waits": what came back last is protected. "summarize signal" and "retrieve signal", heard at span's token,
-  // and "signal passed over": too soon after the block's begin or the last one, or no policy heeds it. Of the anchor
-  // zone: "anchor" (span's tokens stay), "anchor dropped" (they stay no longer), "tombstone" (span's mean stays),
-  // "tombstones merged" (two are one, of this span).
-  std::string what;
+  EventKind what = EventKind::kArchive;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
-  std::vector<RestoredRun> restored;     // restore: what came back, in frame order
-  std::optional<RecallTrigger> trigger;  // recall, recall waits: what asked for it
-  std::optional<BlockEnd> ended_by;      // archive: why the block ends there
+  std::vector<RestoredRun> restored = {};               // kRestore: what came back, in frame order
+  std::optional<RecallTrigger> trigger = std::nullopt;  // kRecall, kRecallWaits: what asked for it
+  std::optional<BlockEnd> ended_by = std::nullopt;      // kArchive: why the block ends there
   // Decided in a Branch() that left the stream at this token; of what was decided there nothing stays.
-  std::optional<int64_t> branched_at;
+  std::optional<int64_t> branched_at = std::nullopt;
 };
 
 // An archived stream, and where a frame of an earlier process stood in it: what Resume goes on from. What that frame
@@ -212,7 +228,7 @@ class MemoryOs {
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
   // The event as far as it goes without what only some kinds say, to be filled in.
-  Event& Record(std::string what, TokenSpan span, int64_t tokens);
+  Event& Record(EventKind what, TokenSpan span, int64_t tokens);
   Event& Append(Event event);
 
   MemoryOsConfig config_;
