@@ -12,9 +12,9 @@
 #include "everlong/base/check.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
-#include "everlong/kv/slab_kernels.h"
 #include "frame_rows.h"
 #include "phases.h"
+#include "slab_kernels.h"
 #include "stream_copy.h"
 
 namespace everlong::kv {
