@@ -44,7 +44,7 @@ PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
   return {layout.codec, layout.kv_heads, layout.head_dim, tokens};
 }
 
-// Working memory of the thread for the kernels; grows to what the largest page needs.
+// Working buffer of the thread for the kernels; grows to what the largest page needs.
 float* Scratch(const SlabTask& task) {
   thread_local CacheLineVector<float> scratch;
   const auto wanted = static_cast<size_t>(ScratchFloats(task));
