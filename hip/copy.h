@@ -7,7 +7,7 @@
 
 namespace everlong::hip {
 
-// `host` may be ordinary memory and may change as soon as the call returns: the runtime has it by then.
+// `host` need not be pinned and may change as soon as the call returns: the runtime has it by then.
 LaunchStatus CopyToDevice(void* device, const void* host, int64_t bytes, void* stream);
 
 // Returns when the bytes are there, hence all that was enqueued on the stream before.

@@ -8,9 +8,9 @@
 namespace everlong::hip {
 namespace {
 
-// Whether the current device reads ordinary memory itself, so that the runtime need not have taken a copy of it when
-// one is enqueued. Yes where the runtime does not say.
-bool ReadsOrdinaryMemory() {
+// Whether the current device itself reads RAM that is not pinned, so that the runtime need not have taken a copy of it
+// when one is enqueued. Yes where the runtime does not say.
+bool ReadsUnpinnedRam() {
   int device = 0;
   int reads = 0;
   if (Answered(hipGetDevice(&device)) != 0) return true;
@@ -24,7 +24,7 @@ LaunchStatus CopyToDevice(void* device, const void* host, int64_t bytes, void* s
   const auto on = static_cast<hipStream_t>(stream);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(
       Answered(hipMemcpyAsync(device, host, static_cast<size_t>(bytes), hipMemcpyHostToDevice, on)));
-  return ReadsOrdinaryMemory() ? Answered(hipStreamSynchronize(on)) : 0;
+  return ReadsUnpinnedRam() ? Answered(hipStreamSynchronize(on)) : 0;
 }
 
 LaunchStatus CopyToHost(void* host, const void* device, int64_t bytes, void* stream) {

@@ -119,7 +119,7 @@ EVERLONG_HD inline auto WithCode(kv::Codec codec, const Body& body) {
 
 // --- vectors
 
-// How an element lies in memory.
+// How an element is stored.
 template <class Element>
 using BitsOf = decltype(Element::Narrow(0.0F));
 

@@ -1,4 +1,4 @@
-// A stream of its own for copies between host and device, beside the streams that compute, and pinned memory for them.
+// A stream of its own for copies between host and device, beside the streams that compute, and pinned buffers for them.
 // Streams and events are handles of the runtime. Every call names its device and leaves the caller's current one as it
 // is.
 #pragma once
@@ -12,8 +12,8 @@ namespace everlong::hip {
 LaunchStatus CreateSideStream(int32_t device, void** stream);
 void DestroySideStream(int32_t device, void* stream);  // after its work
 
-LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** memory);
-void FreePinned(int32_t device, void* memory);
+LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** buffer);
+void FreePinned(int32_t device, void* buffer);
 
 struct StreamCopy {
   void* to = nullptr;

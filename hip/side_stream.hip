@@ -1,8 +1,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device_memory.h"
 #include "grid.h"
+#include "on_device.h"
 #include "side_stream.h"
 #include "vendor.h"
 
@@ -64,15 +64,15 @@ void DestroySideStream(int32_t device, void* stream) {
   static_cast<void>(hipStreamDestroy(side));
 }
 
-LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** memory) {
+LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** buffer) {
   const OnDevice current(device);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(current.status());
-  return Answered(hipHostMalloc(memory, static_cast<size_t>(bytes), hipHostMallocDefault));
+  return Answered(hipHostMalloc(buffer, static_cast<size_t>(bytes), hipHostMallocDefault));
 }
 
-void FreePinned(int32_t device, void* memory) {
+void FreePinned(int32_t device, void* buffer) {
   const OnDevice current(device);
-  static_cast<void>(hipHostFree(memory));
+  static_cast<void>(hipHostFree(buffer));
 }
 
 LaunchStatus CopyBeside(int32_t device, void* side, void* consumer, const StreamCopy* copies, int64_t count,

@@ -36,12 +36,12 @@ inline hipError_t hipSetDevice(int device) { return cudaSetDevice(device); }
 inline hipError_t hipDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return cudaDeviceGetAttribute(value, attribute, device);
 }
-inline hipError_t hipMalloc(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-inline hipError_t hipFree(void* memory) { return cudaFree(memory); }
-inline hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int flags) {
-  return cudaHostAlloc(memory, bytes, flags);
+inline hipError_t hipMalloc(void** buffer, size_t bytes) { return cudaMalloc(buffer, bytes); }
+inline hipError_t hipFree(void* buffer) { return cudaFree(buffer); }
+inline hipError_t hipHostMalloc(void** buffer, size_t bytes, unsigned int flags) {
+  return cudaHostAlloc(buffer, bytes, flags);
 }
-inline hipError_t hipHostFree(void* memory) { return cudaFreeHost(memory); }
+inline hipError_t hipHostFree(void* buffer) { return cudaFreeHost(buffer); }
 inline hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
   return cudaStreamCreateWithFlags(stream, flags);
 }

@@ -10,7 +10,7 @@
 
 namespace everlong::bindings {
 
-// The memory of `value`, an array of exactly T, C-contiguous, of `ndim` dimensions (any number when it is -1). Valid
+// The elements of `value`, an array of exactly T, C-contiguous, of `ndim` dimensions (any number when it is -1). Valid
 // while the array lives. TypeError or ValueError names the argument.
 template <class T>
 std::span<const T> View(const pybind11::object& value, const char* name, pybind11::ssize_t ndim = 1) {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "../../hip/copy.h"
-#include "../../hip/device_memory.h"
 #include "../../hip/heads_kernels.h"
+#include "../../hip/on_device.h"
 #include "../../hip/side_stream.h"
 #include "core_gpu_error.h"
 
@@ -17,14 +17,14 @@ class GpuHeadsDevice : public index::HeadsDevice {
   ~GpuHeadsDevice() override { hip::DestroySideStream(device_, stream_); }
 
   Result<std::byte*> Allocate(int64_t bytes) override {
-    void* memory = nullptr;
-    const hip::LaunchStatus status = Here([&] { return hip::AllocateOnDevice(bytes, &memory); });
-    if (status == 0) return static_cast<std::byte*>(memory);
+    void* buffer = nullptr;
+    const hip::LaunchStatus status = Here([&] { return hip::AllocateOnDevice(bytes, &buffer); });
+    if (status == 0) return static_cast<std::byte*>(buffer);
     return CapacityError(GpuError(device_, "memory", status).message() + " (" + std::to_string(bytes) + " bytes)");
   }
-  void Free(std::byte* memory) override {
+  void Free(std::byte* buffer) override {
     const hip::OnDevice current(device_);
-    hip::FreeOnDevice(memory);
+    hip::FreeOnDevice(buffer);
   }
 
   Status Upload(std::byte* to, std::span<const std::byte> from) override {

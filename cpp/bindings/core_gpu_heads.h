@@ -9,7 +9,7 @@
 
 namespace everlong::bindings {
 
-// Works on a stream of its own, in memory beside torch's. kIoError with the runtime's reason.
+// Works on a stream of its own, in buffers beside torch's. kIoError with the runtime's reason.
 Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device);
 
 }  // namespace everlong::bindings

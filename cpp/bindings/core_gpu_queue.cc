@@ -21,13 +21,13 @@ class GpuCopyQueue : public kv::CopyQueue {
   }
 
   Result<std::byte*> AllocateHost(int64_t bytes) override {
-    void* memory = nullptr;
-    const hip::LaunchStatus status = hip::AllocatePinned(device_, bytes, &memory);
-    if (status == 0) return static_cast<std::byte*>(memory);
+    void* buffer = nullptr;
+    const hip::LaunchStatus status = hip::AllocatePinned(device_, bytes, &buffer);
+    if (status == 0) return static_cast<std::byte*>(buffer);
     return CapacityError(GpuError(device_, "pinned memory", status).message() + " (" + std::to_string(bytes) +
                          " bytes)");
   }
-  void FreeHost(std::byte* memory) override { hip::FreePinned(device_, memory); }
+  void FreeHost(std::byte* buffer) override { hip::FreePinned(device_, buffer); }
 
   Result<uint64_t> Enqueue(std::span<const kv::CopyRun> batch, void* consumer) override {
     std::vector<hip::StreamCopy> copies;

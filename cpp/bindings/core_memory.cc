@@ -23,7 +23,7 @@
 #include "everlong/index/index_part.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
-#include "everlong/store/host_memory.h"
+#include "everlong/store/free_ram.h"
 
 #ifdef EVERLONG_GPU
 #include "core_gpu_heads.h"
@@ -34,7 +34,6 @@ namespace {
 
 namespace py = pybind11;
 using os::Memory;
-using os::PageRef;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 
 // The Python object: a memory until it is closed. A call that is running in another thread while close() is called
@@ -302,7 +301,7 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
 }  // namespace
 
 void BindMemory(py::module_& module) {
-  module.def("free_memory_bytes", [] { return store::FreeMemoryBytes(); });
+  module.def("free_memory_bytes", [] { return store::FreeRamBytes(); });
   const py::release_gil_before_calling_cpp_dtor without_gil;
   py::class_<PendingReadsHandle>(module, "PendingReads", without_gil).def("wait", &PendingReadsHandle::Wait);
 

@@ -12,6 +12,8 @@
 
 #include "core_bindings.h"
 #include "core_errors.h"
+#include "everlong/base/check.h"
+#include "everlong/base/page_ref.h"
 #include "everlong/os/memory_os.h"
 
 namespace everlong::bindings {
@@ -23,7 +25,6 @@ using os::EvictAction;
 using os::MemoryOs;
 using os::MemoryOsConfig;
 using os::Origin;
-using os::PageRef;
 using os::Placement;
 using os::RecallAction;
 
@@ -227,7 +228,7 @@ std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
   return std::nullopt;
 }
 
-std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vector<PageRef>& pages,
+std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<PageRef> pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
                               const std::optional<py::dict>& anchor_zone, const py::object& recall_counts,
                               const py::object& cooldown_until, std::optional<int64_t> archived_until) {
@@ -244,15 +245,18 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, const std::vec
     }
     previous = page.span.end;
   }
-  std::optional<os::AnchorZone> zone;
-  if (anchor_zone) zone = ParseAnchorZone(*anchor_zone);
-  int64_t cooldown = 0;
+  os::ResumeState from{.stream_end = stream_end,
+                       .pages = std::move(pages),
+                       .rolling_from = rolling_from,
+                       .read_until = read_until,
+                       .recall_counts = ParseRecallCounts(recall_counts),
+                       .archived_until = archived_until};
+  if (anchor_zone) from.anchor_zone = ParseAnchorZone(*anchor_zone);
   try {
-    cooldown = cooldown_until.cast<int64_t>();
+    from.cooldown_until = cooldown_until.cast<int64_t>();
   } catch (const py::cast_error&) {  // none that a frame could have had
   }
-  return self.Resume(stream_end, pages, rolling_from, read_until, zone, ParseRecallCounts(recall_counts), cooldown,
-                     archived_until);
+  return self.Resume(from);
 }
 
 const char* BlockEndName(os::BlockEnd end) {
@@ -295,7 +299,7 @@ py::list Trace(const MemoryOs& self) {
     entry["stream"] = event.stream;
     entry["stream_position"] = event.stream_position;
     entry["state"] = StateName(event.state);
-    entry["what"] = event.what;
+    entry["what"] = NameOf(event.what);
     entry["begin"] = event.span.begin;
     entry["end"] = event.span.end;
     entry["tokens"] = event.tokens;
@@ -340,9 +344,10 @@ void BindMemoryOs(py::module_& module) {
           "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
           py::arg("pages"))
       .def("clear_recalled", &MemoryOs::ClearRecalled)
-      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::arg("rolling_from") = py::none(),
-           py::arg("read_until") = py::none(), py::arg("anchor_zone") = py::none(),
-           py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0, py::arg("archived_until") = py::none())
+      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
+           py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
+           py::arg("anchor_zone") = py::none(), py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0,
+           py::arg("archived_until") = py::none())
       .def("stop_archiving", &MemoryOs::StopArchiving)
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })

@@ -16,7 +16,6 @@ namespace {
 
 namespace py = pybind11;
 using os::FoundGroup;
-using os::PageRef;
 using os::SearchResult;
 using store::BlockInfo;
 using store::Damage;

@@ -1,4 +1,4 @@
-// What every operator on a GPU needs of torch: the caller's device and stream, memory, small tables on the device.
+// What every operator on a GPU needs of torch: the caller's device and stream, buffers, small tables on the device.
 // "CUDA" is torch's word for the device of a ROCm build too.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace everlong::ops {
 
-// While it lives, k's device is current. All work goes to the stream that was current on it: memory that an operator
+// While it lives, k's device is current. All work goes to the stream that was current on it: a buffer that an operator
 // allocates and frees is then reused by torch in the same order.
 class OnDeviceOf {
  public:
@@ -53,7 +53,7 @@ class OnDeviceOf {
   void* stream_ = nullptr;
 };
 
-// The first T of a tensor's memory.
+// The first T of a tensor's data.
 template <class T>
 T* DataOf(const Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());

@@ -415,6 +415,7 @@ class MemoryOs:
         self,
         stream_end: int,
         pages: Sequence[PageRef],
+        *,
         rolling_from: int | None = None,
         read_until: int | None = None,
         anchor_zone: dict[str, list[Any]] | None = None,
@@ -422,8 +423,9 @@ class MemoryOs:
         cooldown_until: int = 0,
         archived_until: int | None = None,
     ) -> list[Placement]:
-        """recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out.
+        """Each keyword is a field of memory_os.h's ResumeState.
 
+        recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out.
         archived_until: what is fed from stream_end up to there is in the archive. ValueError for one before stream_end.
         """
     def stop_archiving(self) -> None: ...

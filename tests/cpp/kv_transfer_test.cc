@@ -26,9 +26,9 @@ class ManualQueue : public CopyQueue {
     ++allocations;
     return new std::byte[static_cast<size_t>(bytes)];
   }
-  void FreeHost(std::byte* memory) override {
+  void FreeHost(std::byte* buffer) override {
     ++frees;
-    delete[] memory;
+    delete[] buffer;
   }
   Result<uint64_t> Enqueue(std::span<const CopyRun> batch, void* consumer) override {
     if (refuses) return IoError("the device refuses");
@@ -109,7 +109,7 @@ TEST(TransferEngine, AnUnderWayBufferIsNobodyElses) {
   TransferEngine engine(queue, queue, 4 * kMiB);
   std::vector<std::byte> device(100'000);
   auto first = Acquired(engine, 100'000);
-  const std::byte* memory = first->bytes().data();
+  const std::byte* data = first->bytes().data();
   Fill(*first, std::byte{7});
   const auto transfer = engine.ToDevice(first, std::vector<TransferSegment>{{0, 100'000, device.data()}}, &device);
   ASSERT_TRUE(transfer.ok());
@@ -117,7 +117,7 @@ TEST(TransferEngine, AnUnderWayBufferIsNobodyElses) {
   first.reset();
   {
     const auto second = Acquired(engine, 100'000);
-    EXPECT_NE(second->bytes().data(), memory);
+    EXPECT_NE(second->bytes().data(), data);
     Fill(*second, std::byte{9});
   }
   ASSERT_TRUE(engine.Wait(*transfer).ok());
@@ -125,7 +125,7 @@ TEST(TransferEngine, AnUnderWayBufferIsNobodyElses) {
   // Done: both pieces serve again, without a new allocation.
   const auto third = Acquired(engine, 100'000);
   const auto fourth = Acquired(engine, 100'000);
-  EXPECT_TRUE(third->bytes().data() == memory || fourth->bytes().data() == memory);
+  EXPECT_TRUE(third->bytes().data() == data || fourth->bytes().data() == data);
   EXPECT_EQ(queue->allocations, 2);
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <random>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -295,7 +294,7 @@ TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
 TEST(MemoryOsTest, ResumeShortStream) {
   MemoryOs os(SmallConfig());
   const std::vector<PageRef> pages = PagesOf(0, 44);
-  const auto placements = os.Resume(44, pages);
+  const auto placements = os.Resume({.stream_end = 44, .pages = pages});
   ASSERT_EQ(placements.size(), 6U) << "one run a page, the first with the sinks";
   int64_t next = 0;
   for (size_t i = 0; i < placements.size(); ++i) {
@@ -314,7 +313,7 @@ TEST(MemoryOsTest, ResumeLongStream) {
   MemoryOs os(SmallConfig());
   std::vector<PageRef> pages = PagesOf(0, 100);
   pages.push_back({99, 0, 5, {0, 8}});  // of another stream
-  const auto placements = os.Resume(100, pages);
+  const auto placements = os.Resume({.stream_end = 100, .pages = pages});
   ASSERT_EQ(placements.size(), 7U);
   EXPECT_EQ(placements[0].page, pages[0]);
   EXPECT_EQ(placements[0].tokens, 4);
@@ -339,7 +338,8 @@ TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
   os.EndOfText();
   ASSERT_EQ(os.read_until(), 70);
   MemoryOs again(config);
-  again.Resume(75, PagesOf(0, 75), os.rolling().begin, os.read_until());
+  again.Resume(
+      {.stream_end = 75, .pages = PagesOf(0, 75), .rolling_from = os.rolling().begin, .read_until = os.read_until()});
   EXPECT_EQ(again.rolling(), os.rolling());
   os.BeginPrompt();
   again.BeginPrompt();
@@ -355,12 +355,16 @@ TEST(MemoryOsTest, AResumedStreamRecallsWhenItWouldHave) {
   os.Observe(7, Origin::kGenerated);
   os.EndOfText();
   MemoryOs again(config);
-  again.Resume(67, PagesOf(0, 67), os.rolling().begin, os.read_until(), std::nullopt, os.recall_counts());
+  again.Resume({.stream_end = 67,
+                .pages = PagesOf(0, 67),
+                .rolling_from = os.rolling().begin,
+                .read_until = os.read_until(),
+                .recall_counts = os.recall_counts()});
   EXPECT_EQ(again.recall_counts(), os.recall_counts());
   EXPECT_TRUE(Only<RecallAction>(again.Observe(2, Origin::kGenerated)).empty());
   EXPECT_EQ(Only<RecallAction>(again.Observe(1, Origin::kGenerated)).size(), 1U);
   MemoryOs anew(config);
-  anew.Resume(67, PagesOf(0, 67));
+  anew.Resume({.stream_end = 67, .pages = PagesOf(0, 67)});
   EXPECT_TRUE(Only<RecallAction>(anew.Observe(9, Origin::kGenerated)).empty());
 }
 
@@ -377,7 +381,7 @@ TEST(MemoryOsTest, AResumedStreamPassesOverSignalsAsLong) {
   };
   for (const int64_t until : {os.cooldown_until(), int64_t{0}, std::numeric_limits<int64_t>::max()}) {
     MemoryOs again(config);
-    again.Resume(10, PagesOf(0, 10), std::nullopt, std::nullopt, std::nullopt, std::nullopt, until);
+    again.Resume({.stream_end = 10, .pages = PagesOf(0, 10), .cooldown_until = until});
     EXPECT_EQ(blocks_at(again, 30), until == 60 ? 0U : 1U) << until;
   }
   EXPECT_EQ(blocks_at(os, 30), 0U);
@@ -387,7 +391,12 @@ TEST(MemoryOsTest, AResumedStreamPassesOverSignalsAsLong) {
 TEST(MemoryOsTest, ResumeTakesNumbersThatNoFrameHas) {
   for (const int64_t number : {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     MemoryOs os(SmallConfig());
-    os.Resume(100, PagesOf(0, 100), number, number, std::nullopt, RecallCounts{number, number, number, true}, number);
+    os.Resume({.stream_end = 100,
+               .pages = PagesOf(0, 100),
+               .rolling_from = number,
+               .read_until = number,
+               .recall_counts = RecallCounts{number, number, number, true},
+               .cooldown_until = number});
     EXPECT_GE(os.read_until(), 0);
     EXPECT_LE(os.read_until(), 100);
     EXPECT_EQ(os.BeginPrompt().size(), 1U);
@@ -400,14 +409,14 @@ TEST(MemoryOsTest, ResumeBehindForgottenBlocks) {
   MemoryOs os(SmallConfig());
   std::vector<PageRef> pages = PagesOf(0, 40);
   pages.erase(pages.begin(), pages.begin() + 2);  // the first block is gone, and the sinks with it
-  const auto placements = os.Resume(40, pages);
+  const auto placements = os.Resume({.stream_end = 40, .pages = pages});
   ASSERT_EQ(placements.size(), 3U);
   EXPECT_EQ(placements[0].position, 24);
   EXPECT_EQ(os.sinks(), 0);
   EXPECT_EQ(os.rolling(), (TokenSpan{16, 40}));
 
   MemoryOs nothing(SmallConfig());
-  EXPECT_TRUE(nothing.Resume(0, {}).empty());
+  EXPECT_TRUE(nothing.Resume({}).empty());
   EXPECT_EQ(nothing.NextPosition(), 0);
 }
 
@@ -428,26 +437,29 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   EXPECT_EQ(evictions[0].anchor_positions, (std::vector<int64_t>{4, 6, 7}));
   EXPECT_EQ(os.anchor_zone().topics, (std::vector<int64_t>{30})) << "the end of a text";
   EXPECT_EQ(os.NextPosition(), 4 + 8 + 20 + 40);
-  std::vector<std::string> said;
+  std::vector<EventKind> said;
   for (const Event& event : os.trace()) {
-    if (event.what == "anchor" || event.what == "tombstone") said.push_back(event.what);
+    if (event.what == EventKind::kAnchor || event.what == EventKind::kTombstone) said.push_back(event.what);
   }
-  EXPECT_EQ(said, (std::vector<std::string>{"anchor", "tombstone"}));
+  EXPECT_EQ(said, (std::vector<EventKind>{EventKind::kAnchor, EventKind::kTombstone}));
 
   // In a new process, while all of their text is still in the memory.
   MemoryOs again(config);
   os.EndOfText();
-  again.Resume(60, PagesOf(0, 60), os.rolling().begin, std::nullopt, os.anchor_zone());
+  again.Resume(
+      {.stream_end = 60, .pages = PagesOf(0, 60), .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
   EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
   EXPECT_EQ(again.AnchorPositions(), os.AnchorPositions());
-  std::vector<std::pair<std::string, TokenSpan>> stands;
+  std::vector<std::pair<EventKind, TokenSpan>> stands;
   for (const Event& event : again.trace()) stands.emplace_back(event.what, event.span);
-  EXPECT_EQ(stands, (std::vector<std::pair<std::string, TokenSpan>>{
-                        {"resume", os.rolling()}, {"tombstone", {4, 20}}, {"anchor", {10, 12}}}));
+  EXPECT_EQ(stands,
+            (std::vector<std::pair<EventKind, TokenSpan>>{
+                {EventKind::kResume, os.rolling()}, {EventKind::kTombstone, {4, 20}}, {EventKind::kAnchor, {10, 12}}}));
   std::vector<PageRef> pages = PagesOf(0, 60);
   pages.erase(pages.begin() + 1);
   MemoryOs forgotten(config);
-  forgotten.Resume(60, pages, os.rolling().begin, std::nullopt, os.anchor_zone());
+  forgotten.Resume(
+      {.stream_end = 60, .pages = pages, .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
   EXPECT_TRUE(forgotten.anchor_zone().empty());
   EXPECT_EQ(forgotten.trace().size(), 1U);
 }
@@ -460,13 +472,13 @@ TEST(MemoryOsTest, ATraceSaysAllThatBecomesOfTheAnchorZone) {
     std::vector<int64_t> slots;
     std::vector<TokenSpan> stones;
     for (const Event& event : os.trace()) {
-      if (event.what == "anchor") {
+      if (event.what == EventKind::kAnchor) {
         for (int64_t t = event.span.begin; t < event.span.end; ++t) slots.push_back(t);
-      } else if (event.what == "anchor dropped") {
+      } else if (event.what == EventKind::kAnchorDropped) {
         std::erase_if(slots, [&event](int64_t t) { return t >= event.span.begin && t < event.span.end; });
-      } else if (event.what == "tombstone") {
+      } else if (event.what == EventKind::kTombstone) {
         stones.push_back(event.span);
-      } else if (event.what == "tombstones merged") {
+      } else if (event.what == EventKind::kTombstonesMerged) {
         ASSERT_EQ(std::erase_if(stones, [&event](const TokenSpan& stone) { return stone.Overlaps(event.span); }), 2);
         stones.push_back(event.span);
         std::sort(stones.begin(), stones.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
@@ -480,12 +492,12 @@ TEST(MemoryOsTest, ATraceSaysAllThatBecomesOfTheAnchorZone) {
     ASSERT_EQ(stones.size(), os.anchor_zone().tombstones.size()) << step;
     for (size_t i = 0; i < stones.size(); ++i) ASSERT_EQ(stones[i], os.anchor_zone().tombstones[i].span) << step;
   }
-  const auto times = [&os](std::string_view what) {
+  const auto times = [&os](EventKind what) {
     return std::count_if(os.trace().begin(), os.trace().end(),
                          [what](const Event& event) { return event.what == what; });
   };
-  EXPECT_GT(times("anchor dropped"), 5);
-  EXPECT_GT(times("tombstones merged"), 5);
+  EXPECT_GT(times(EventKind::kAnchorDropped), 5);
+  EXPECT_GT(times(EventKind::kTombstonesMerged), 5);
 }
 
 TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
@@ -494,12 +506,13 @@ TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   os.BeginPrompt();
   os.Recall(std::vector<PageRef>{PagesOf(0, 60)[1]});
   os.ClearRecalled();
-  std::vector<std::pair<std::string, State>> seen;
+  std::vector<std::pair<EventKind, State>> seen;
   for (const Event& event : os.trace()) seen.emplace_back(event.what, event.state);
-  const std::vector<std::pair<std::string, State>> expected{
-      {"archive", State::kArchiving}, {"archive", State::kArchiving}, {"archive", State::kArchiving},
-      {"evict", State::kGenerating},  {"recall", State::kRetrieving}, {"restore", State::kRetrieving},
-      {"clear", State::kGenerating}};
+  const std::vector<std::pair<EventKind, State>> expected{
+      {EventKind::kArchive, State::kArchiving}, {EventKind::kArchive, State::kArchiving},
+      {EventKind::kArchive, State::kArchiving}, {EventKind::kEvict, State::kGenerating},
+      {EventKind::kRecall, State::kRetrieving}, {EventKind::kRestore, State::kRetrieving},
+      {EventKind::kClear, State::kGenerating}};
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(os.trace()[3].span, (TokenSpan{4, 20}));
   EXPECT_EQ(os.trace()[5].tokens, 8);
@@ -508,7 +521,26 @@ TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   for (size_t i = 0; i < 3 * kTraceCapacity; ++i) os.ClearRecalled();
   EXPECT_LE(os.trace().size(), kTraceCapacity);
   EXPECT_GE(os.trace().size(), kTraceCapacity * 9 / 10);
-  EXPECT_EQ(os.trace().back().what, "clear");
+  EXPECT_EQ(os.trace().back().what, EventKind::kClear);
+}
+
+TEST(MemoryOsTest, TraceNamesItsKindsAsPicturesAndDocumentsDo) {
+  const std::map<EventKind, std::string_view> names{{EventKind::kArchive, "archive"},
+                                                    {EventKind::kEvict, "evict"},
+                                                    {EventKind::kRecall, "recall"},
+                                                    {EventKind::kRecallWaits, "recall waits"},
+                                                    {EventKind::kRestore, "restore"},
+                                                    {EventKind::kLeftOut, "left out"},
+                                                    {EventKind::kClear, "clear"},
+                                                    {EventKind::kResume, "resume"},
+                                                    {EventKind::kSummarizeSignal, "summarize signal"},
+                                                    {EventKind::kRetrieveSignal, "retrieve signal"},
+                                                    {EventKind::kSignalPassedOver, "signal passed over"},
+                                                    {EventKind::kAnchor, "anchor"},
+                                                    {EventKind::kAnchorDropped, "anchor dropped"},
+                                                    {EventKind::kTombstone, "tombstone"},
+                                                    {EventKind::kTombstonesMerged, "tombstones merged"}};
+  for (const auto& [kind, name] : names) EXPECT_EQ(NameOf(kind), name);
 }
 
 TEST(MemoryOsTest, TraceTellsWhatAskedForARecall) {
@@ -522,7 +554,7 @@ TEST(MemoryOsTest, TraceTellsWhatAskedForARecall) {
   using enum RecallTrigger;
   std::vector<RecallTrigger> triggers;
   for (const Event& event : os.trace()) {
-    EXPECT_EQ(event.what == "recall", event.trigger.has_value()) << event.what;
+    EXPECT_EQ(event.what == EventKind::kRecall, event.trigger.has_value()) << NameOf(event.what);
     if (event.trigger) triggers.push_back(*event.trigger);
   }
   EXPECT_EQ(triggers, (std::vector<RecallTrigger>{kPrompt, kPeriodic, kRecent, kSignal}));
@@ -543,7 +575,7 @@ TEST(MemoryOsTest, TraceTellsWhyABlockEnds) {
   using Ended = std::pair<TokenSpan, BlockEnd>;
   std::vector<Ended> ended;
   for (const Event& event : os.trace()) {
-    EXPECT_EQ(event.what == "archive", event.ended_by.has_value()) << event.what;
+    EXPECT_EQ(event.what == EventKind::kArchive, event.ended_by.has_value()) << NameOf(event.what);
     if (event.ended_by) ended.emplace_back(event.span, *event.ended_by);
   }
   EXPECT_EQ(ended, (std::vector<Ended>{{{0, 15}, BlockEnd::kSentence},
@@ -552,12 +584,15 @@ TEST(MemoryOsTest, TraceTellsWhyABlockEnds) {
                                        {{30, 46}, BlockEnd::kLength},
                                        {{46, 61}, BlockEnd::kText},
                                        {{61, 63}, BlockEnd::kQuestion}}));
-  std::vector<std::pair<std::string, int64_t>> signals;
+  const std::set<EventKind> of_signals{EventKind::kSummarizeSignal, EventKind::kRetrieveSignal,
+                                       EventKind::kSignalPassedOver};
+  std::vector<std::pair<EventKind, int64_t>> signals;
   for (const Event& event : os.trace()) {
-    if (event.what.find("signal") != std::string::npos) signals.emplace_back(event.what, event.span.begin);
+    if (of_signals.contains(event.what)) signals.emplace_back(event.what, event.span.begin);
   }
-  EXPECT_EQ(signals, (std::vector<std::pair<std::string, int64_t>>{
-                         {"summarize signal", 30}, {"summarize signal", 33}, {"signal passed over", 33}}));
+  EXPECT_EQ(signals, (std::vector<std::pair<EventKind, int64_t>>{{EventKind::kSummarizeSignal, 30},
+                                                                 {EventKind::kSummarizeSignal, 33},
+                                                                 {EventKind::kSignalPassedOver, 33}}));
 }
 
 TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
@@ -575,7 +610,13 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
   ASSERT_EQ(os.archived_until(), 128);
 
   MemoryOs again(config);
-  again.Resume(84, PagesOf(0, 128), stood.rolling().begin, 84, stood.anchor_zone(), stood.recall_counts(), 0, 128);
+  again.Resume({.stream_end = 84,
+                .pages = PagesOf(0, 128),
+                .rolling_from = stood.rolling().begin,
+                .read_until = 84,
+                .anchor_zone = stood.anchor_zone(),
+                .recall_counts = stood.recall_counts(),
+                .archived_until = 128});
   EXPECT_EQ(again.anchor_zone(), stood.anchor_zone()) << "no topic begins in the middle of a text";
   EXPECT_EQ(feed(again), 0U);
   EXPECT_EQ(again.stream_end(), 128);
@@ -586,12 +627,13 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
   EXPECT_EQ(Only<ArchiveAction>(again.Observe(16, Origin::kRead)).size(), 1U) << "what comes behind it is new";
 
   MemoryOs from_the_beginning(config);
-  from_the_beginning.Resume(0, {}, std::nullopt, std::nullopt, std::nullopt, std::nullopt, 0, 128);
+  from_the_beginning.Resume({.archived_until = 128});
   for (int i = 0; i < 7; ++i) from_the_beginning.Observe(12, Origin::kRead);
   EXPECT_EQ(feed(from_the_beginning), 0U);
   EXPECT_EQ(from_the_beginning.rolling(), os.rolling());
   EXPECT_EQ(from_the_beginning.anchor_zone(), os.anchor_zone());
-  EXPECT_DEATH(again.Resume(84, {}, 0, 84, std::nullopt, std::nullopt, 0, 83), "CHECK failed");
+  const ResumeState archived_less{.stream_end = 84, .rolling_from = 0, .read_until = 84, .archived_until = 83};
+  EXPECT_DEATH(again.Resume(archived_less), "CHECK failed");
 }
 
 TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
@@ -605,20 +647,21 @@ TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
   os.Raise(Signal::kSummarize);  // all of it is archived, or too soon
   for (int i = 0; i < 6; ++i) os.Observe(1, Origin::kGenerated);
   os.Raise(Signal::kRetrieve);
-  std::vector<std::pair<std::string, std::optional<RecallTrigger>>> said;
+  std::vector<std::pair<EventKind, std::optional<RecallTrigger>>> said;
   for (size_t i = before; i < os.trace().size(); ++i) {
-    if (os.trace()[i].what != "archive" && os.trace()[i].what != "evict") {
+    if (os.trace()[i].what != EventKind::kArchive && os.trace()[i].what != EventKind::kEvict) {
       said.emplace_back(os.trace()[i].what, os.trace()[i].trigger);
     }
   }
   using enum RecallTrigger;
-  EXPECT_EQ(said, (std::vector<std::pair<std::string, std::optional<RecallTrigger>>>{{"summarize signal", {}},
-                                                                                     {"signal passed over", {}},
-                                                                                     {"recall waits", kPeriodic},
-                                                                                     {"retrieve signal", {}},
-                                                                                     {"recall waits", kSignal}}));
+  EXPECT_EQ(said,
+            (std::vector<std::pair<EventKind, std::optional<RecallTrigger>>>{{EventKind::kSummarizeSignal, {}},
+                                                                             {EventKind::kSignalPassedOver, {}},
+                                                                             {EventKind::kRecallWaits, kPeriodic},
+                                                                             {EventKind::kRetrieveSignal, {}},
+                                                                             {EventKind::kRecallWaits, kSignal}}));
   const Event& left_out = os.trace()[before - 1];
-  EXPECT_EQ(left_out.what, "left out");
+  EXPECT_EQ(left_out.what, EventKind::kLeftOut);
   const Event& restore = os.trace()[before - 2];
   EXPECT_EQ(restore.tokens, config.residency.recalled_tokens);
   EXPECT_EQ(restore.tokens + left_out.tokens, os.rolling().begin - os.sinks());
@@ -626,7 +669,7 @@ TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
   config.recall = {};
   MemoryOs deaf(config);
   deaf.Raise(Signal::kRetrieve);
-  EXPECT_EQ(deaf.trace().back().what, "signal passed over");
+  EXPECT_EQ(deaf.trace().back().what, EventKind::kSignalPassedOver);
 }
 
 TEST(MemoryOsTest, WhatABranchDecidedIsInTheTraceAndMarked) {
@@ -646,14 +689,15 @@ TEST(MemoryOsTest, WhatABranchDecidedIsInTheTraceAndMarked) {
   os.TakeTrace(question);
   os.ClearRecalled();
 
-  std::vector<std::string> seen;
+  std::vector<EventKind> seen;
   for (size_t i = 0; i < os.trace().size(); ++i) {
     const Event& event = os.trace()[i];
     const bool branched = i >= before && i + 1 < os.trace().size();
-    EXPECT_EQ(event.branched_at, branched ? std::optional<int64_t>(60) : std::nullopt) << event.what;
+    EXPECT_EQ(event.branched_at, branched ? std::optional<int64_t>(60) : std::nullopt) << NameOf(event.what);
     if (i >= before) seen.push_back(event.what);
   }
-  EXPECT_EQ(seen, (std::vector<std::string>{"recall", "restore", "evict", "clear", "clear"}));
+  EXPECT_EQ(seen, (std::vector<EventKind>{EventKind::kRecall, EventKind::kRestore, EventKind::kEvict, EventKind::kClear,
+                                          EventKind::kClear}));
   EXPECT_EQ(os.trace()[before + 2].stream_position, 90) << "where the branch stood";
   EXPECT_EQ(os.stream_end(), 60);
   EXPECT_DEATH(os.TakeTrace(MemoryOs(SmallConfig())), "CHECK failed");
@@ -889,7 +933,8 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   // A new process gets the frame back from the archive: sinks and the newest M tokens.
   MemoryOs resumed(config);
   ModelHost resumed_host(config);
-  for (const Placement& placement : resumed.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()))) {
+  for (const Placement& placement :
+       resumed.Resume({.stream_end = os.stream_end(), .pages = PagesOf(config.stream, os.stream_end())})) {
     for (int32_t i = 0; i < placement.tokens; ++i) {
       ASSERT_TRUE(resumed_host.at_position
                       .emplace(placement.position + i, placement.page.span.begin + placement.first_token + i)
@@ -905,8 +950,10 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
 
   // Told where rolling began, the new frame is the old one: nothing is nearer or further than it was.
   MemoryOs reopened(config);
-  reopened.Resume(os.stream_end(), PagesOf(config.stream, os.stream_end()), os.rolling().begin, std::nullopt,
-                  os.anchor_zone());
+  reopened.Resume({.stream_end = os.stream_end(),
+                   .pages = PagesOf(config.stream, os.stream_end()),
+                   .rolling_from = os.rolling().begin,
+                   .anchor_zone = os.anchor_zone()});
   if (os.sinks() == reopened.sinks()) {
     ASSERT_EQ(reopened.rolling(), os.rolling());
     if (reopened.evicted()) {
@@ -941,7 +988,7 @@ TEST(MemoryOsTest, NothingThatCameBackProtectsNothing) {
 TEST(MemoryOsTest, SinksThatAreGoneAreNoBlocksSinks) {
   MemoryOs os(SmallConfig());
   const std::vector<PageRef> pages{{2, 0, 0, {2, 4}}};  // the first block, of two tokens, was forgotten
-  os.Resume(4, pages);
+  os.Resume({.stream_end = 4, .pages = pages});
   ASSERT_EQ(os.sinks(), 0);
   const auto archives = Only<ArchiveAction>(os.Observe(40, Origin::kRead));
   ASSERT_FALSE(archives.empty());

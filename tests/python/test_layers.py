@@ -154,6 +154,21 @@ def test_kernels_share_only_the_element_arithmetic() -> None:
             assert not included.startswith("everlong/") or included in HIP_BELOW, f"{header}: {included}"
 
 
+def test_state_machine_reaches_no_tensor() -> None:
+    """The Memory OS sees ids and counts: nothing that its headers include comes from kv, store or index."""
+    os_headers = ("memory_os.h", "recall_policy.h", "residency.h", "segmenter.h")
+    reached = {f"everlong/os/{header}" for header in os_headers}
+    todo = sorted(reached)
+    while todo:
+        path = ROOT / "cpp" / "include" / todo.pop()
+        new = {header for bracket, header in includes(path) if bracket == '"'} - reached
+        reached |= new
+        todo += sorted(new)
+    assert reached >= {"everlong/base/page_ref.h", "everlong/base/token_span.h"}
+    above = {header for header in reached if not header.startswith("everlong/base/")}
+    assert above == {f"everlong/os/{header}" for header in os_headers}
+
+
 def rooms() -> list[str]:
     """The packages of the package: folders that hold Python."""
     return sorted({path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py")})

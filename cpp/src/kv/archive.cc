@@ -12,9 +12,9 @@
 #include "everlong/base/check.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
-#include "everlong/kv/slab_kernels.h"
 #include "frame_rows.h"
 #include "phases.h"
+#include "slab_kernels.h"
 #include "stream_copy.h"
 
 namespace everlong::kv {
@@ -44,7 +44,7 @@ PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
   return {layout.codec, layout.kv_heads, layout.head_dim, tokens};
 }
 
-// Working memory of the thread for the kernels; grows to what the largest page needs.
+// Working buffer of the thread for the kernels; grows to what the largest page needs.
 float* Scratch(const SlabTask& task) {
   thread_local CacheLineVector<float> scratch;
   const auto wanted = static_cast<size_t>(ScratchFloats(task));

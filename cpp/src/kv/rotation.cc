@@ -8,9 +8,9 @@
 
 #include "everlong/base/check.h"
 #include "everlong/base/parallel_for.h"
-#include "everlong/kv/slab_kernels.h"
 #include "frame_rows.h"
 #include "phases.h"
+#include "slab_kernels.h"
 
 namespace everlong::kv {
 namespace {

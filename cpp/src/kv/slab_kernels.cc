@@ -1,4 +1,4 @@
-#include "everlong/kv/slab_kernels.h"
+#include "slab_kernels.h"
 
 #include <cstring>
 #include <type_traits>

@@ -11,12 +11,12 @@ constexpr int64_t kSmallestPiece = 64 * 1024;
 
 }  // namespace
 
-StagingPool::StagingPool(std::shared_ptr<CopyQueue> owner_of_memory, int64_t limit)
-    : memory_(std::move(owner_of_memory)), limit_(limit) {}
+StagingPool::StagingPool(std::shared_ptr<CopyQueue> allocator, int64_t limit)
+    : allocator_(std::move(allocator)), limit_(limit) {}
 
 StagingPool::~StagingPool() {
   for (const auto& [capacity, pieces] : kept_) {
-    for (std::byte* piece : pieces) memory_->FreeHost(piece);
+    for (std::byte* piece : pieces) allocator_->FreeHost(piece);
   }
 }
 
@@ -37,7 +37,7 @@ std::optional<StagingPiece> StagingPool::TakeKept(int64_t capacity) {
 void StagingPool::MakeRoom(int64_t capacity) {
   while (!kept_.empty() && allocated_ + capacity > limit_) {
     const int64_t largest = kept_.rbegin()->first;
-    memory_->FreeHost(TakeKept(largest)->memory);
+    allocator_->FreeHost(TakeKept(largest)->data);
     allocated_ -= largest;
   }
 }
@@ -51,9 +51,9 @@ Result<std::optional<StagingPiece>> StagingPool::TryTake(int64_t bytes, int64_t 
   std::optional<StagingPiece> piece = TakeKept(capacity);
   if (!piece.has_value()) {
     MakeRoom(capacity);
-    EVERLONG_ASSIGN_OR_RETURN(std::byte * memory, memory_->AllocateHost(capacity));
+    EVERLONG_ASSIGN_OR_RETURN(std::byte * data, allocator_->AllocateHost(capacity));
     allocated_ += capacity;
-    piece = StagingPiece{memory, capacity};
+    piece = StagingPiece{data, capacity};
   }
   taken_ += capacity;
   return piece;
@@ -62,7 +62,7 @@ Result<std::optional<StagingPiece>> StagingPool::TryTake(int64_t bytes, int64_t 
 void StagingPool::GiveBack(StagingPiece piece) {
   const std::lock_guard lock(mutex_);
   taken_ -= piece.capacity;
-  kept_[piece.capacity].push_back(piece.memory);
+  kept_[piece.capacity].push_back(piece.data);
 }
 
 }  // namespace everlong::kv

@@ -1,4 +1,4 @@
-// Host memory in pieces of powers of two, kept for the next one who asks: allocating pinned memory takes milliseconds.
+// Host buffers in pieces of powers of two, kept for the next one who asks: allocating pinned RAM takes milliseconds.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 namespace everlong::kv {
 
 struct StagingPiece {
-  std::byte* memory = nullptr;
+  std::byte* data = nullptr;
   int64_t capacity = 0;
 };
 
 // Thread-safe.
 class StagingPool {
  public:
-  StagingPool(std::shared_ptr<CopyQueue> owner_of_memory, int64_t limit);
+  StagingPool(std::shared_ptr<CopyQueue> allocator, int64_t limit);
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
   ~StagingPool();
@@ -40,7 +40,7 @@ class StagingPool {
   std::optional<StagingPiece> TakeKept(int64_t capacity);
   void MakeRoom(int64_t capacity);
 
-  const std::shared_ptr<CopyQueue> memory_;
+  const std::shared_ptr<CopyQueue> allocator_;
   const int64_t limit_;
   mutable std::mutex mutex_;
   std::map<int64_t, std::vector<std::byte*>> kept_;  // by capacity

@@ -11,10 +11,10 @@
 
 namespace everlong::kv {
 
-StagingBuffer::StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* memory, int64_t capacity, int64_t bytes)
-    : pool_(std::move(pool)), memory_(memory), capacity_(capacity), bytes_(bytes) {}
+StagingBuffer::StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* data, int64_t capacity, int64_t bytes)
+    : pool_(std::move(pool)), data_(data), capacity_(capacity), bytes_(bytes) {}
 
-StagingBuffer::~StagingBuffer() { pool_->GiveBack({memory_, capacity_}); }
+StagingBuffer::~StagingBuffer() { pool_->GiveBack({data_, capacity_}); }
 
 // One direction: its queue, and the buffers of its transfers until these are done.
 class TransferEngine::Lane {
@@ -107,7 +107,7 @@ Result<std::shared_ptr<StagingBuffer>> TransferEngine::TryAcquire(int64_t bytes,
   to_host_->ReleasePassed();
   EVERLONG_ASSIGN_OR_RETURN(const std::optional<StagingPiece> piece, pool_->TryTake(bytes, keep_free));
   if (piece.has_value()) {
-    buffer = std::make_shared<StagingBuffer>(pool_, piece->memory, piece->capacity, bytes);
+    buffer = std::make_shared<StagingBuffer>(pool_, piece->data, piece->capacity, bytes);
   }
   return buffer;
 }

@@ -31,12 +31,12 @@ class WorkerCopyQueue : public CopyQueue {
   }
 
   Result<std::byte*> AllocateHost(int64_t bytes) override {
-    void* memory = ::operator new(static_cast<size_t>(bytes), kPage, std::nothrow);
-    if (memory == nullptr) return CapacityError("no memory for " + std::to_string(bytes) + " bytes of staging");
-    AdviseHugePages(memory, bytes);
-    return static_cast<std::byte*>(memory);
+    void* buffer = ::operator new(static_cast<size_t>(bytes), kPage, std::nothrow);
+    if (buffer == nullptr) return CapacityError("no memory for " + std::to_string(bytes) + " bytes of staging");
+    AdviseHugePages(buffer, bytes);
+    return static_cast<std::byte*>(buffer);
   }
-  void FreeHost(std::byte* memory) override { ::operator delete(memory, kPage); }
+  void FreeHost(std::byte* buffer) override { ::operator delete(buffer, kPage); }
 
   Result<uint64_t> Enqueue(std::span<const CopyRun> batch, void* /*consumer*/) override {
     uint64_t ticket = 0;

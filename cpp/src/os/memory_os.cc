@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "at_least.h"
@@ -19,6 +20,42 @@ Status Validate(const MemoryOsConfig& config) {
   return InvalidArgumentError("rolling_tokens is " + std::to_string(config.residency.rolling_tokens) +
                               ", expected at least block_tokens, which is " +
                               std::to_string(config.segmenter.block_tokens));
+}
+
+std::string_view NameOf(EventKind kind) {
+  switch (kind) {
+    case EventKind::kArchive:
+      return "archive";
+    case EventKind::kEvict:
+      return "evict";
+    case EventKind::kRecall:
+      return "recall";
+    case EventKind::kRecallWaits:
+      return "recall waits";
+    case EventKind::kRestore:
+      return "restore";
+    case EventKind::kLeftOut:
+      return "left out";
+    case EventKind::kClear:
+      return "clear";
+    case EventKind::kResume:
+      return "resume";
+    case EventKind::kSummarizeSignal:
+      return "summarize signal";
+    case EventKind::kRetrieveSignal:
+      return "retrieve signal";
+    case EventKind::kSignalPassedOver:
+      return "signal passed over";
+    case EventKind::kAnchor:
+      return "anchor";
+    case EventKind::kAnchorDropped:
+      return "anchor dropped";
+    case EventKind::kTombstone:
+      return "tombstone";
+    case EventKind::kTombstonesMerged:
+      return "tombstones merged";
+  }
+  EVERLONG_CHECK(false);
 }
 
 MemoryOs::MemoryOs(const MemoryOsConfig& config)
@@ -40,7 +77,7 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
       EVERLONG_CHECK(boundary.position >= begin && boundary.position <= stream_end());
       segmenter_.Note(boundary);
       if (boundary.kind != BoundaryKind::kSignal) continue;
-      Record("summarize signal", {boundary.position, boundary.position}, 0);
+      Record(EventKind::kSummarizeSignal, {boundary.position, boundary.position}, 0);
     }
     Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
   }
@@ -49,19 +86,19 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
   const std::optional<RecallTrigger> waited = policy_.Waiting();
   if (const std::optional<RecallTrigger> due = policy_.Count(tokens)) AskRecall(*due, actions);
   const std::optional<RecallTrigger> waits = policy_.Waiting();
-  if (waits && waits != waited) Record("recall waits", {}, 0).trigger = waits;
+  if (waits && waits != waited) Record(EventKind::kRecallWaits, {}, 0).trigger = waits;
   return actions;
 }
 
 std::vector<Action> MemoryOs::Raise(Signal signal) {
   std::vector<Action> actions;
   const TokenSpan here{stream_end(), stream_end()};
-  Record(signal == Signal::kRetrieve ? "retrieve signal" : "summarize signal", here, 0);
+  Record(signal == Signal::kRetrieve ? EventKind::kRetrieveSignal : EventKind::kSummarizeSignal, here, 0);
   if (signal == Signal::kRetrieve) {
     if (const std::optional<RecallTrigger> due = policy_.Signal()) {
       AskRecall(*due, actions);
     } else if (policy_.Waiting() == RecallTrigger::kSignal) {
-      Record("recall waits", {}, 0).trigger = RecallTrigger::kSignal;
+      Record(EventKind::kRecallWaits, {}, 0).trigger = RecallTrigger::kSignal;
     } else {
       RecordPassedOver(stream_end());
     }
@@ -124,8 +161,8 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
   residency_.SetRecalled(recalled);
   if (recalled > 0) policy_.Restored();
   state_ = State::kRetrieving;
-  Record("restore", {}, recalled).restored = std::move(restored);
-  if (left_out > 0) Record("left out", {}, left_out);
+  Record(EventKind::kRestore, {}, recalled).restored = std::move(restored);
+  if (left_out > 0) Record(EventKind::kLeftOut, {}, left_out);
   state_ = State::kGenerating;
   return placements;
 }
@@ -139,15 +176,13 @@ void MemoryOs::ClearRecalled() {
   const int64_t cleared = residency_.recalled();
   residency_.SetRecalled(0);
   state_ = State::kGenerating;
-  Record("clear", {}, cleared);
+  Record(EventKind::kClear, {}, cleared);
 }
 
-std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                        std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                                        const std::optional<AnchorZone>& anchor_zone,
-                                        const std::optional<RecallCounts>& recall_counts, int64_t cooldown_until,
-                                        std::optional<int64_t> archived_until) {
-  EVERLONG_CHECK(stream_end >= 0 && archived_until.value_or(stream_end) >= stream_end);
+std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
+  const int64_t stream_end = from.stream_end;
+  const std::vector<PageRef>& pages = from.pages;
+  EVERLONG_CHECK(stream_end >= 0 && from.archived_until.value_or(stream_end) >= stream_end);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
   for (const PageRef& page : pages) {
@@ -159,7 +194,7 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     if (page.stream != config_.stream || page.span.end < contiguous_from) continue;
     contiguous_from = std::min(contiguous_from, page.span.begin);
   }
-  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, rolling_from);
+  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, from.rolling_from);
   const TokenSpan sinks{0, residency_.sinks()};
 
   std::vector<Placement> placements;
@@ -185,20 +220,21 @@ std::vector<Placement> MemoryOs::Resume(int64_t stream_end, std::span<const Page
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
-  const bool anchored = anchor_zone && AllArchived(*anchor_zone, pages) && residency_.Adopt(*anchor_zone);
+  const bool anchored =
+      from.anchor_zone && AllArchived(*from.anchor_zone, pages) && residency_.Adopt(*from.anchor_zone);
   policy_ = RecallPolicy(config_.recall);
-  if (recall_counts) policy_.Adopt(*recall_counts);
-  if (!archived_until) residency_.BeginTopic(stream_end);
-  archived_until_ = archived_until.value_or(stream_end);
+  if (from.recall_counts) policy_.Adopt(*from.recall_counts);
+  if (!from.archived_until) residency_.BeginTopic(stream_end);
+  archived_until_ = from.archived_until.value_or(stream_end);
   segmenter_.Restart();
-  const bool possible = cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
-  segmenter_.PassOverUntil(possible ? cooldown_until : 0);
-  read_until_ = std::clamp<int64_t>(read_until.value_or(stream_end), 0, stream_end);
+  const bool possible = from.cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
+  segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
+  read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
   state_ = State::kGenerating;
-  Record("resume", rolling, sinks.size() + rolling.size());
+  Record(EventKind::kResume, rolling, sinks.size() + rolling.size());
   if (anchored) {
-    for (const Tombstone& stone : anchor_zone->tombstones) Record("tombstone", stone.span, stone.tokens);
-    for (const TokenSpan& anchor : anchor_zone->anchors) Record("anchor", anchor, anchor.size());
+    for (const Tombstone& stone : from.anchor_zone->tombstones) Record(EventKind::kTombstone, stone.span, stone.tokens);
+    for (const TokenSpan& anchor : from.anchor_zone->anchors) Record(EventKind::kAnchor, anchor, anchor.size());
   }
   return placements;
 }
@@ -227,7 +263,7 @@ void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Actio
     const TokenSpan sinks{0, residency_.sinks()};
     actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size())});
     archived_until_ = span.end;
-    Record("archive", span, span.size()).ended_by = block.ended_by;
+    Record(EventKind::kArchive, span, span.size()).ended_by = block.ended_by;
     if (block.EndsTopic()) residency_.BeginTopic(span.end);
   }
   state_ = before;
@@ -247,11 +283,11 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   const TokenSpan evicted{residency_.rolling().begin, residency_.rolling().begin + tokens};
   EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_);
   Eviction eviction = residency_.Evict(tokens);
-  Record("evict", evicted, tokens);
+  Record(EventKind::kEvict, evicted, tokens);
   for (const Keep& keep : eviction.keeps) {
-    if (!keep.dropped.empty()) Record("anchor dropped", keep.dropped, keep.dropped.size());
-    Record(keep.tombstone ? "tombstone" : "anchor", keep.span, keep.span.size());
-    if (keep.merged >= 0) Record("tombstones merged", keep.merged_span, keep.merged_tokens + keep.next_tokens);
+    if (!keep.dropped.empty()) Record(EventKind::kAnchorDropped, keep.dropped, keep.dropped.size());
+    Record(keep.tombstone ? EventKind::kTombstone : EventKind::kAnchor, keep.span, keep.span.size());
+    if (keep.merged >= 0) Record(EventKind::kTombstonesMerged, keep.merged_span, keep.merged_tokens + keep.next_tokens);
   }
   actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
 }
@@ -259,7 +295,7 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
 void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
   state_ = State::kRetrieving;
   actions.emplace_back(RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0});
-  Record("recall", {}, 0).trigger = trigger;
+  Record(EventKind::kRecall, {}, 0).trigger = trigger;
 }
 
 MemoryOs MemoryOs::Branch() const {
@@ -277,17 +313,16 @@ void MemoryOs::TakeTrace(const MemoryOs& branch) {
   for (Event& event : std::vector<Event>(decided.begin(), decided.end())) Append(std::move(event));
 }
 
-void MemoryOs::RecordPassedOver(int64_t position) { Record("signal passed over", {position, position}, 0); }
+void MemoryOs::RecordPassedOver(int64_t position) { Record(EventKind::kSignalPassedOver, {position, position}, 0); }
 
-Event& MemoryOs::Record(std::string what, TokenSpan span, int64_t tokens) {
-  Event event{.stream = stream(),
-              .stream_position = stream_end(),
-              .state = state_,
-              .what = std::move(what),
-              .span = span,
-              .tokens = tokens};
-  event.branched_at = branched_at_;
-  return Append(std::move(event));
+Event& MemoryOs::Record(EventKind what, TokenSpan span, int64_t tokens) {
+  return Append({.stream = stream(),
+                 .stream_position = stream_end(),
+                 .state = state_,
+                 .what = what,
+                 .span = span,
+                 .tokens = tokens,
+                 .branched_at = branched_at_});
 }
 
 Event& MemoryOs::Append(Event event) {

@@ -11,7 +11,7 @@
 namespace everlong::store {
 namespace {
 
-// A hierarchy of groups that limits memory, and what its files are called.
+// A hierarchy of groups that limits RAM, and what its files are called.
 struct Version {
   std::string_view file_system;  // in /proc/self/mountinfo
   std::string_view controller;   // in /proc/self/cgroup and among the mount's options
@@ -98,7 +98,7 @@ std::optional<int64_t> LeftIn(const std::filesystem::path& group, const Version&
 
 }  // namespace
 
-std::optional<int64_t> GroupMemoryBytes(const std::filesystem::path& root) {
+std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root) {
   std::optional<int64_t> least;
   for (const Version& version : kVersions) {
     const std::optional<std::string> group = GroupOfThisProcess(root, version);

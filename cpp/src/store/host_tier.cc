@@ -40,7 +40,7 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
   const auto size = static_cast<size_t>(part_bytes);
   std::vector<Bytes> copies;
   for (size_t at = 0; at < parts.size(); at += size) {
-    auto copy = memory_->Take(part_bytes);
+    auto copy = buffers_->Take(part_bytes);
     if (copy == nullptr) return;  // a cache may do without
     std::memcpy(copy.get(), parts.data() + at, size);
     copies.push_back(std::move(copy));

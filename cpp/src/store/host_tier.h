@@ -17,7 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "part_memory.h"
+#include "part_buffers.h"
 
 namespace everlong::store {
 
@@ -63,7 +63,7 @@ class HostTier {
   void EvictFromMain(Evicted& evicted);
   void Remember(const Key& key);
 
-  std::shared_ptr<PartMemory> memory_ = PartMemory::Create();
+  std::shared_ptr<PartBuffers> buffers_ = PartBuffers::Create();
   std::atomic<int64_t> budget_;  // changed under the lock
   mutable std::mutex mutex_;
   std::unordered_map<Key, Entry, Hash> entries_;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "everlong/base/file.h"
-#include "everlong/store/host_memory.h"
+#include "everlong/store/free_ram.h"
 #include "manifest_file.h"
 #include "store.h"
 
@@ -56,7 +56,7 @@ Status ValidateOptions(const StoreOptions& options) {
 }
 
 StoreOptions WithHostBytes(StoreOptions options) {
-  if (!options.host_bytes) options.host_bytes = FreeMemoryBytes() / 2;
+  if (!options.host_bytes) options.host_bytes = FreeRamBytes() / 2;
   return options;
 }
 

@@ -329,12 +329,12 @@ class Frame(abc.ABC):
         return self.os.resume(
             stream_end,
             pages,
-            last.rolling_from,
-            last.read_until,
-            None if zone is None else dataclasses.asdict(zone),
-            None if counts is None else dataclasses.asdict(counts),
-            last.cooldown_until,
-            archived_until,
+            rolling_from=last.rolling_from,
+            read_until=last.read_until,
+            anchor_zone=None if zone is None else dataclasses.asdict(zone),
+            recall_counts=None if counts is None else dataclasses.asdict(counts),
+            cooldown_until=last.cooldown_until,
+            archived_until=archived_until,
         )
 
     # --- computing

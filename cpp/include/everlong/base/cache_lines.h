@@ -17,7 +17,7 @@ struct CacheLineAllocator {
   explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
 
   T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kCacheLine})); }
-  void deallocate(T* memory, size_t) { ::operator delete(memory, std::align_val_t{kCacheLine}); }
+  void deallocate(T* buffer, size_t) { ::operator delete(buffer, std::align_val_t{kCacheLine}); }
   friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator&) { return true; }
 };
 

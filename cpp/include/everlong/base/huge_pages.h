@@ -10,11 +10,11 @@
 namespace everlong {
 
 // Asks for them where a buffer of this process holds several. Advice only: without them all is the same.
-inline void AdviseHugePages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t bytes) {
+inline void AdviseHugePages([[maybe_unused]] void* buffer, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__)
   constexpr uintptr_t kHugePage = 2 << 20;
   if (bytes < static_cast<int64_t>(4 * kHugePage)) return;
-  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const auto begin = reinterpret_cast<uintptr_t>(buffer);
   const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) / kHugePage * kHugePage;
   static_cast<void>(madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE));

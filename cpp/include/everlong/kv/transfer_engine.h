@@ -14,20 +14,20 @@ namespace everlong::kv {
 
 class StagingPool;
 
-// Host memory of a pool; goes back to it with its last owner. The engine is one of them until a transfer is done.
+// A host buffer of a pool; goes back to it with its last owner. The engine is one of them until a transfer is done.
 class StagingBuffer {
  public:
-  StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* memory, int64_t capacity, int64_t bytes);
+  StagingBuffer(std::shared_ptr<StagingPool> pool, std::byte* data, int64_t capacity, int64_t bytes);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
   ~StagingBuffer();
 
   // Uninitialised when acquired. Not to be touched from a hand-over to the end of its transfer.
-  [[nodiscard]] std::span<std::byte> bytes() const { return {memory_, static_cast<size_t>(bytes_)}; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data_, static_cast<size_t>(bytes_)}; }
 
  private:
   std::shared_ptr<StagingPool> pool_;
-  std::byte* memory_;
+  std::byte* data_;
   int64_t capacity_;
   int64_t bytes_;
 };
@@ -49,7 +49,7 @@ struct Transfer {
 class TransferEngine {
  public:
   // Each direction has a queue of its own, so that neither waits for the other; one queue may serve both. `pool_bytes`
-  // bounds all staging memory.
+  // bounds all staging buffers.
   TransferEngine(std::shared_ptr<CopyQueue> to_device, std::shared_ptr<CopyQueue> to_host, int64_t pool_bytes);
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
@@ -65,7 +65,7 @@ class TransferEngine {
   Result<std::shared_ptr<StagingBuffer>> TryAcquire(int64_t bytes, int64_t keep_free = 0);
 
   // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting; order
-  // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's memory as long as that says.
+  // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's buffers as long as that says.
   // kInvalidArgument when a segment leaves the buffer.
   Result<Transfer> ToDevice(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
                             void* consumer);

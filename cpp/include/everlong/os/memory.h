@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/index/fusion.h"
@@ -21,15 +22,6 @@
 #include "everlong/store/memory_store.h"
 
 namespace everlong::os {
-
-// One page of a block, and which tokens of the stream it holds.
-struct PageRef {
-  int64_t block = 0;
-  int32_t page = 0;
-  int64_t stream = 0;
-  TokenSpan span;
-  bool operator==(const PageRef&) const = default;
-};
 
 // Whose vectors, and what they are kept in. Compared by cosine.
 struct PageVectorOptions {

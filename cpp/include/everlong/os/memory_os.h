@@ -16,13 +16,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
-#include "everlong/os/memory.h"
 #include "everlong/os/recall_policy.h"
 #include "everlong/os/residency.h"
 #include "everlong/os/segmenter.h"
@@ -85,24 +85,65 @@ struct RestoredRun {
   bool operator==(const RestoredRun&) const = default;
 };
 
+// What a decision was.
+enum class EventKind : uint8_t {
+  kArchive,
+  kEvict,
+  kRecall,
+  kRecallWaits,  // what came back last is protected
+  kRestore,
+  kLeftOut,  // tokens that were found and did not fit
+  kClear,
+  kResume,
+  kSummarizeSignal,   // heard at span's token
+  kRetrieveSignal,    // the same
+  kSignalPassedOver,  // too soon after the block's begin or the last one, or no policy heeds it
+  // Of the anchor zone:
+  kAnchor,            // span's tokens stay
+  kAnchorDropped,     // they stay no longer
+  kTombstone,         // span's mean stays
+  kTombstonesMerged,  // two are one, of this span
+};
+std::string_view NameOf(EventKind kind);  // "archive", "recall waits", "tombstones merged": the enum's words
+
 // One decision, for people: what was decided at which token of the stream.
 struct Event {
   int64_t stream = 0;
   int64_t stream_position = 0;
   State state = State::kGenerating;
-  // "archive", "evict", "recall", "restore", "left out" (tokens that were found and did not fit), "clear", "resume".
-  // "recall waits": what came back last is protected. "summarize signal" and "retrieve signal", heard at span's token,
-  // and "signal passed over": too soon after the block's begin or the last one, or no policy heeds it. Of the anchor
-  // zone: "anchor" (span's tokens stay), "anchor dropped" (they stay no longer), "tombstone" (span's mean stays),
-  // "tombstones merged" (two are one, of this span).
-  std::string what;
+  EventKind what = EventKind::kArchive;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
-  std::vector<RestoredRun> restored;     // restore: what came back, in frame order
-  std::optional<RecallTrigger> trigger;  // recall, recall waits: what asked for it
-  std::optional<BlockEnd> ended_by;      // archive: why the block ends there
+  std::vector<RestoredRun> restored = {};               // kRestore: what came back, in frame order
+  std::optional<RecallTrigger> trigger = std::nullopt;  // kRecall, kRecallWaits: what asked for it
+  std::optional<BlockEnd> ended_by = std::nullopt;      // kArchive: why the block ends there
   // Decided in a Branch() that left the stream at this token; of what was decided there nothing stays.
-  std::optional<int64_t> branched_at;
+  std::optional<int64_t> branched_at = std::nullopt;
+};
+
+// An archived stream, and where a frame of an earlier process stood in it: what Resume goes on from. What that frame
+// says may come from disk: where nothing is CHECKed, numbers that no frame has are cut to what one can have.
+struct ResumeState {
+  // Tokens of the stream that count as observed: at least 0 (CHECKed). The newest of them stand in rolling.
+  int64_t stream_end = 0;
+  // All pages of the stream that the memory holds, in order of time. Pages of other streams are passed over.
+  std::vector<PageRef> pages = {};
+  // Where that frame's rolling began; without it rolling is the newest M tokens.
+  std::optional<int64_t> rolling_from = std::nullopt;
+  // One past the newest token that was read. What lies behind it was said, not read, and stays before the next question
+  // as it would have; without it all was read.
+  std::optional<int64_t> read_until = std::nullopt;
+  // What that frame's zone held. It stands in this one where it fits (Residency::Adopt) and all of its text is among
+  // the pages.
+  std::optional<AnchorZone> anchor_zone = std::nullopt;
+  // What that frame's policy had counted (RecallPolicy::Adopt); without it counting begins anew.
+  std::optional<RecallCounts> recall_counts = std::nullopt;
+  // Signals before this token of the stream are passed over, where a stream of this length can have such a cooldown.
+  int64_t cooldown_until = 0;
+  // One past the newest archived token, at least stream_end (CHECKed): the host feeds what is archived from stream_end
+  // to there again, as it was fed before, and none of it is archived a second time. Without it all that is archived
+  // lies before stream_end, and what comes next is another text.
+  std::optional<int64_t> archived_until = std::nullopt;
 };
 
 // Trace events kept; beyond this the oldest tenth is dropped.
@@ -141,22 +182,10 @@ class MemoryOs {
   std::vector<Placement> Recall(std::span<const PageRef> pages);
   void ClearRecalled();
 
-  // --- a new process goes on with an archived stream of `stream_end` tokens: which pages of it to restore where, given
-  // all pages of the stream in order of time. Sinks first, then the newest tokens as rolling: those from
-  // `rolling_from` on (where an earlier frame's rolling began), the newest M without it, as far back as the pages have
-  // no gap; everything at its plain position when nothing of the stream is left out. What lies behind `read_until` was
-  // said, not read, and stays before the next question as it would have; nothing without it. `anchor_zone` is what that
-  // frame's zone held; it stands in this one when it fits (Residency::Adopt) and all of its text is among the pages.
-  // `recall_counts` is what that frame's policy had counted (RecallPolicy::Adopt); without it counting begins anew.
-  // Signals are passed over up to its `cooldown_until`, where that is one of a stream of this length. What comes next
-  // is another text, but with `archived_until` (CHECKed not to lie before stream_end): then the host feeds what is
-  // archived from stream_end to there again, as it was fed before, and none of it is archived a second time.
-  std::vector<Placement> Resume(int64_t stream_end, std::span<const PageRef> pages,
-                                std::optional<int64_t> rolling_from = std::nullopt,
-                                std::optional<int64_t> read_until = std::nullopt,
-                                const std::optional<AnchorZone>& anchor_zone = std::nullopt,
-                                const std::optional<RecallCounts>& recall_counts = std::nullopt,
-                                int64_t cooldown_until = 0, std::optional<int64_t> archived_until = std::nullopt);
+  // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
+  // tokens as rolling, as far back as the pages have no gap; everything at its plain position when nothing of the
+  // stream is left out.
+  std::vector<Placement> Resume(const ResumeState& from);
 
   // From now on nothing observed is archived, an open block neither, and anything may be evicted.
   void StopArchiving();
@@ -199,7 +228,7 @@ class MemoryOs {
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
   // The event as far as it goes without what only some kinds say, to be filled in.
-  Event& Record(std::string what, TokenSpan span, int64_t tokens);
+  Event& Record(EventKind what, TokenSpan span, int64_t tokens);
   Event& Append(Event event);
 
   MemoryOsConfig config_;

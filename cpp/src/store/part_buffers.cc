@@ -1,4 +1,4 @@
-#include "part_memory.h"
+#include "part_buffers.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,24 +26,24 @@ void Empty(std::byte* slot, int64_t size) {
 
 }  // namespace
 
-std::shared_ptr<PartMemory> PartMemory::Create() { return std::shared_ptr<PartMemory>(new PartMemory()); }
+std::shared_ptr<PartBuffers> PartBuffers::Create() { return std::shared_ptr<PartBuffers>(new PartBuffers()); }
 
-PartMemory::~PartMemory() {
+PartBuffers::~PartBuffers() {
   EVERLONG_CHECK(taken_bytes_ == 0);
   for (const Region& region : regions_) munmap(region.begin, static_cast<size_t>(region.bytes));
 }
 
-std::shared_ptr<std::byte[]> PartMemory::Take(int64_t bytes) {
+std::shared_ptr<std::byte[]> PartBuffers::Take(int64_t bytes) {
   EVERLONG_CHECK(bytes >= 1);
   const int64_t size = (bytes + kSlotMultiple - 1) / kSlotMultiple * kSlotMultiple;
   const std::scoped_lock lock(mutex_);
   std::byte* const slot = Find(size);
   if (slot == nullptr) return nullptr;
   taken_bytes_ += size;
-  return {slot, [memory = shared_from_this(), size](std::byte* taken) { memory->GiveBack(taken, size); }};
+  return {slot, [buffers = shared_from_this(), size](std::byte* taken) { buffers->GiveBack(taken, size); }};
 }
 
-std::byte* PartMemory::Find(int64_t size) {
+std::byte* PartBuffers::Find(int64_t size) {
   Slots& slots = slots_[size];
   std::vector<std::byte*>& free = slots.kept.empty() ? slots.empty : slots.kept;
   if (!free.empty()) {
@@ -65,7 +65,7 @@ std::byte* PartMemory::Find(int64_t size) {
   return slot;
 }
 
-void PartMemory::GiveBack(std::byte* slot, int64_t size) {
+void PartBuffers::GiveBack(std::byte* slot, int64_t size) {
   {
     const std::scoped_lock lock(mutex_);
     taken_bytes_ -= size;
@@ -80,7 +80,7 @@ void PartMemory::GiveBack(std::byte* slot, int64_t size) {
   slots_[size].empty.push_back(slot);
 }
 
-int64_t PartMemory::bytes() const {
+int64_t PartBuffers::bytes() const {
   const std::scoped_lock lock(mutex_);
   return taken_bytes_ + kept_bytes_;
 }

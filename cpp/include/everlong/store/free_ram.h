@@ -6,8 +6,8 @@
 
 namespace everlong::store {
 
-// What the system calls available memory, or half of all there is where it does not say, but no more than the process'
+// What the system says is available, or half of all there is where it does not say, but no more than the process'
 // control groups leave it, in bytes. proc/ and sys/ are looked for in `root`. Any thread.
-int64_t FreeMemoryBytes(const std::filesystem::path& root = "/");
+int64_t FreeRamBytes(const std::filesystem::path& root = "/");
 
 }  // namespace everlong::store

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "../../cpp/src/store/control_groups.h"
-#include "everlong/store/host_memory.h"
+#include "everlong/store/free_ram.h"
 #include "store_fixture.h"
 
 namespace everlong::store {
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-class StoreHostMemory : public StoreFolderTest {
+class StoreFreeRam : public StoreFolderTest {
  protected:
   void SetUp() override { Write("proc/meminfo", "MemTotal: 9000000 kB\nMemFree: 7 kB\nMemAvailable: 1048576 kB\n"); }
 
@@ -35,58 +35,58 @@ class StoreHostMemory : public StoreFolderTest {
   }
 };
 
-TEST_F(StoreHostMemory, WithoutGroupsItIsWhatTheSystemHas) {
-  EXPECT_EQ(GroupMemoryBytes(root_), std::nullopt);
-  EXPECT_EQ(FreeMemoryBytes(root_), 1024 * kMiB);
-  EXPECT_GT(FreeMemoryBytes(), 0);
+TEST_F(StoreFreeRam, WithoutGroupsItIsWhatTheSystemHas) {
+  EXPECT_EQ(GroupRamBytes(root_), std::nullopt);
+  EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB);
+  EXPECT_GT(FreeRamBytes(), 0);
 }
 
-TEST_F(StoreHostMemory, TheTightestGroupAroundTheProcessCounts) {
+TEST_F(StoreFreeRam, TheTightestGroupAroundTheProcessCounts) {
   Unified("/jobs/one/shell");
   Group("sys/fs/cgroup/jobs/one/shell", "max", 10 * kMiB, 0);
-  EXPECT_EQ(GroupMemoryBytes(root_), std::nullopt);
-  EXPECT_EQ(FreeMemoryBytes(root_), 1024 * kMiB);
+  EXPECT_EQ(GroupRamBytes(root_), std::nullopt);
+  EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB);
   Group("sys/fs/cgroup/jobs/one", std::to_string(500 * kMiB), 120 * kMiB, 20 * kMiB);
-  EXPECT_EQ(FreeMemoryBytes(root_), 400 * kMiB) << "cache that nobody uses is free";
+  EXPECT_EQ(FreeRamBytes(root_), 400 * kMiB) << "cache that nobody uses is free";
   Group("sys/fs/cgroup/jobs", std::to_string(300 * kMiB), 250 * kMiB, 0);
-  EXPECT_EQ(FreeMemoryBytes(root_), 50 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 50 * kMiB);
   Group("sys/fs/cgroup/jobs/one/shell", std::to_string(100 * kMiB), 99 * kMiB, 0);
-  EXPECT_EQ(FreeMemoryBytes(root_), kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), kMiB);
   Group("sys/fs/cgroup/jobs/one/shell", std::to_string(100 * kMiB), 130 * kMiB, 0);
-  EXPECT_EQ(FreeMemoryBytes(root_), 0) << "a limit that was lowered";
+  EXPECT_EQ(FreeRamBytes(root_), 0) << "a limit that was lowered";
   Group("sys/fs/cgroup/jobs/two", "0", 0, 0);
   Group("sys/fs/cgroup/jobs/one/shell", std::to_string(9999 * kMiB), 0, 0);
   Group("sys/fs/cgroup/jobs", "max", 0, 0);
   Group("sys/fs/cgroup/jobs/one", "max", 0, 0);
-  EXPECT_EQ(FreeMemoryBytes(root_), 1024 * kMiB) << "a limit above what the machine has";
+  EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB) << "a limit above what the machine has";
 }
 
-TEST_F(StoreHostMemory, WhereTheSystemDoesNotSayWhatIsFreeItIsHalfOfTheMachineOrWhatTheGroupLeaves) {
-  const int64_t half = FreeMemoryBytes(root_ / "nothing");
+TEST_F(StoreFreeRam, WhereTheSystemDoesNotSayWhatIsFreeItIsHalfOfTheMachineOrWhatTheGroupLeaves) {
+  const int64_t half = FreeRamBytes(root_ / "nothing");
   EXPECT_GT(half, 0);
   EXPECT_LT(half, ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE));
   Unified("/job");
   Group("sys/fs/cgroup/job", std::to_string(kMiB), 0, 0);
   Write("proc/meminfo", "MemTotal: 4194304 kB\n");
-  EXPECT_EQ(FreeMemoryBytes(root_), kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), kMiB);
 }
 
-TEST_F(StoreHostMemory, InAContainerTheMountsTopIsItsOwnGroup) {
+TEST_F(StoreFreeRam, InAContainerTheMountsTopIsItsOwnGroup) {
   Group("sys/fs/cgroup", std::to_string(200 * kMiB), 50 * kMiB, 0);
   for (const char* group : {"/", "/../../elsewhere"}) {
     Unified(group);
-    EXPECT_EQ(FreeMemoryBytes(root_), 150 * kMiB) << group;
+    EXPECT_EQ(FreeRamBytes(root_), 150 * kMiB) << group;
   }
   Unified("/docker/abc", "/docker/abc");
-  EXPECT_EQ(FreeMemoryBytes(root_), 150 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 150 * kMiB);
   Unified("/docker/abc/inner", "/docker/abc");
   Group("sys/fs/cgroup/inner", std::to_string(60 * kMiB), 0, 0);
-  EXPECT_EQ(FreeMemoryBytes(root_), 60 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 60 * kMiB);
   Unified("/docker/abcd", "/docker/abc");
-  EXPECT_EQ(FreeMemoryBytes(root_), 150 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 150 * kMiB);
 }
 
-TEST_F(StoreHostMemory, OfVersionOneTheMemoryController) {
+TEST_F(StoreFreeRam, OfVersionOneTheMemoryController) {
   Write("proc/self/cgroup", "9:name=systemd:/\n5:cpu,cpuacct:/tight\n4:memory:/job\n0::/\n");
   Write("proc/self/mountinfo",
         "33 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -95,20 +95,20 @@ TEST_F(StoreHostMemory, OfVersionOneTheMemoryController) {
   const std::string memory = "sys/fs/cgroup/memory/";
   Write(memory + "memory.limit_in_bytes", "9223372036854771712\n");  // none
   Write(memory + "memory.usage_in_bytes", "123\n");
-  EXPECT_EQ(FreeMemoryBytes(root_), 1024 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB);
   Write(memory + "job/memory.limit_in_bytes", std::to_string(80 * kMiB) + "\n");
   Write(memory + "job/memory.usage_in_bytes", std::to_string(50 * kMiB) + "\n");
   Write(memory + "job/memory.stat",
         "cache 1\ninactive_file 1\ntotal_inactive_file " + std::to_string(10 * kMiB) + "\n");
-  EXPECT_EQ(FreeMemoryBytes(root_), 40 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 40 * kMiB);
 }
 
-TEST_F(StoreHostMemory, WhatCannotBeReadLimitsNothing) {
+TEST_F(StoreFreeRam, WhatCannotBeReadLimitsNothing) {
   Write("proc/self/cgroup", "nonsense\n0::\n\n::::");
   Write("proc/self/mountinfo", "- cgroup2\n\n1 2 - cgroup2\n30 23 0:26 / /sys/fs/cgroup rw - cgroup2\n");
   Write("sys/fs/cgroup/memory.max", "12");
   Write("sys/fs/cgroup/memory.current", "many");
-  EXPECT_EQ(FreeMemoryBytes(root_), 1024 * kMiB);
+  EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB);
 }
 
 }  // namespace

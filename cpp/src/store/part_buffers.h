@@ -12,13 +12,13 @@
 
 namespace everlong::store {
 
-// Thread-safe. What was taken keeps its PartMemory alive.
-class PartMemory : public std::enable_shared_from_this<PartMemory> {
+// Thread-safe. What was taken keeps its PartBuffers alive.
+class PartBuffers : public std::enable_shared_from_this<PartBuffers> {
  public:
-  static std::shared_ptr<PartMemory> Create();
-  ~PartMemory();
-  PartMemory(const PartMemory&) = delete;
-  PartMemory& operator=(const PartMemory&) = delete;
+  static std::shared_ptr<PartBuffers> Create();
+  ~PartBuffers();
+  PartBuffers(const PartBuffers&) = delete;
+  PartBuffers& operator=(const PartBuffers&) = delete;
 
   // `bytes` >= 1 of any content; null where the system has no room. They come back when the last owner lets go: a few
   // stay for the next one of that size, the others go back to the system at once.
@@ -37,7 +37,7 @@ class PartMemory : public std::enable_shared_from_this<PartMemory> {
     int64_t bytes = 0;
   };
 
-  PartMemory() = default;
+  PartBuffers() = default;
   std::byte* Find(int64_t size);
   void GiveBack(std::byte* slot, int64_t size);
 

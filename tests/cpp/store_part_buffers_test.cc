@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../cpp/src/store/part_memory.h"
+#include "../../cpp/src/store/part_buffers.h"
 
 namespace everlong::store {
 namespace {
@@ -24,8 +24,8 @@ struct Filled {
   std::byte value{};
 };
 
-Filled Fill(PartMemory& memory, int64_t bytes, std::byte value) {
-  Filled filled{memory.Take(bytes), bytes, value};
+Filled Fill(PartBuffers& buffers, int64_t bytes, std::byte value) {
+  Filled filled{buffers.Take(bytes), bytes, value};
   std::memset(filled.part.get(), static_cast<int>(value), static_cast<size_t>(bytes));
   return filled;
 }
@@ -35,15 +35,15 @@ bool IsWhole(const Filled& filled) {
   return std::ranges::all_of(content, [&](std::byte byte) { return byte == filled.value; });
 }
 
-TEST(PartMemory, PartsDoNotOverlapWhateverComesAndGoes) {
-  const auto memory = PartMemory::Create();
+TEST(PartBuffers, PartsDoNotOverlapWhateverComesAndGoes) {
+  const auto buffers = PartBuffers::Create();
   std::mt19937 random(1);
   std::vector<Filled> held;
   int64_t taken = 0;
   for (int step = 0; step < 4000; ++step) {
     if (held.empty() || random() % 5 < 3) {
       const int64_t bytes = random() % 4 == 0 ? 1 + random() % 100'000 : kPartBytes;
-      held.push_back(Fill(*memory, bytes, static_cast<std::byte>(random() % 256)));
+      held.push_back(Fill(*buffers, bytes, static_cast<std::byte>(random() % 256)));
       taken += bytes;
     } else {
       std::swap(held[random() % held.size()], held.back());
@@ -52,22 +52,22 @@ TEST(PartMemory, PartsDoNotOverlapWhateverComesAndGoes) {
       held.pop_back();
     }
     const int64_t rounding = std::ssize(held) * 64;
-    ASSERT_GE(memory->bytes(), taken);
-    ASSERT_LE(memory->bytes(), taken + rounding + kMostKept);
+    ASSERT_GE(buffers->bytes(), taken);
+    ASSERT_LE(buffers->bytes(), taken + rounding + kMostKept);
   }
   EXPECT_TRUE(std::ranges::all_of(held, IsWhole));
   held.clear();
-  EXPECT_LE(memory->bytes(), kMostKept);
+  EXPECT_LE(buffers->bytes(), kMostKept);
 }
 
-TEST(PartMemory, WhatIsGivenBackIsUsedAgainAndOnlyALittleIsKept) {
-  const auto memory = PartMemory::Create();
+TEST(PartBuffers, WhatIsGivenBackIsUsedAgainAndOnlyALittleIsKept) {
+  const auto buffers = PartBuffers::Create();
   constexpr int kParts = 2000;  // 52 MB
   for (int round = 0; round < 3; ++round) {
     std::vector<Filled> held;
     int emptied = 0;
     for (int i = 0; i < kParts; ++i) {
-      const Part part = memory->Take(kPartBytes);
+      const Part part = buffers->Take(kPartBytes);
       // In the middle of a part there is a whole page: zeros, where the system had it back in between.
       if (part[kPartBytes / 2] == std::byte{0}) ++emptied;
       held.push_back({part, kPartBytes, std::byte{7}});
@@ -76,28 +76,28 @@ TEST(PartMemory, WhatIsGivenBackIsUsedAgainAndOnlyALittleIsKept) {
     EXPECT_GE(emptied, kParts - kMostKept / kPartBytes) << "round " << round;
     EXPECT_TRUE(round == 0 || emptied < kParts) << "none of them was kept";
     held.clear();
-    EXPECT_LE(memory->bytes(), kMostKept);
-    EXPECT_GT(memory->bytes(), kMostKept - 2 * kPartBytes);
+    EXPECT_LE(buffers->bytes(), kMostKept);
+    EXPECT_GT(buffers->bytes(), kMostKept - 2 * kPartBytes);
   }
 }
 
-TEST(PartMemory, APartLargerThanARegionHasRoom) {
-  const auto memory = PartMemory::Create();
-  const Filled large = Fill(*memory, int64_t{100} << 20, std::byte{9});
-  const Filled small = Fill(*memory, 1, std::byte{8});
+TEST(PartBuffers, APartLargerThanARegionHasRoom) {
+  const auto buffers = PartBuffers::Create();
+  const Filled large = Fill(*buffers, int64_t{100} << 20, std::byte{9});
+  const Filled small = Fill(*buffers, 1, std::byte{8});
   EXPECT_TRUE(IsWhole(large));
   EXPECT_TRUE(IsWhole(small));
 }
 
-TEST(PartMemory, APartOutlivesWhoMadeIt) {
-  auto memory = PartMemory::Create();
-  const Filled part = Fill(*memory, kPartBytes, std::byte{3});
-  memory.reset();
+TEST(PartBuffers, APartOutlivesWhoMadeIt) {
+  auto buffers = PartBuffers::Create();
+  const Filled part = Fill(*buffers, kPartBytes, std::byte{3});
+  buffers.reset();
   EXPECT_TRUE(IsWhole(part));
 }
 
-TEST(PartMemory, ThreadsTakeAndGiveBackBesideEachOther) {
-  const auto memory = PartMemory::Create();
+TEST(PartBuffers, ThreadsTakeAndGiveBackBesideEachOther) {
+  const auto buffers = PartBuffers::Create();
   std::vector<std::thread> threads;
   std::vector<int> broken(4, 0);
   for (int thread = 0; thread < 4; ++thread) {
@@ -106,7 +106,7 @@ TEST(PartMemory, ThreadsTakeAndGiveBackBesideEachOther) {
       std::vector<Filled> held;
       for (int step = 0; step < 2000; ++step) {
         if (held.size() < 100) {
-          held.push_back(Fill(*memory, kPartBytes - random() % 3 * 64, static_cast<std::byte>(thread + 1)));
+          held.push_back(Fill(*buffers, kPartBytes - random() % 3 * 64, static_cast<std::byte>(thread + 1)));
         } else {
           std::swap(held[random() % held.size()], held.back());
           broken[static_cast<size_t>(thread)] += IsWhole(held.back()) ? 0 : 1;

@@ -1,4 +1,4 @@
-#include "everlong/store/host_memory.h"
+#include "everlong/store/free_ram.h"
 
 #include <unistd.h>
 
@@ -31,9 +31,9 @@ int64_t HalfOfAllBytes() { return ::sysconf(_SC_PHYS_PAGES) / 2 * ::sysconf(_SC_
 
 }  // namespace
 
-int64_t FreeMemoryBytes(const std::filesystem::path& root) {
+int64_t FreeRamBytes(const std::filesystem::path& root) {
   const std::optional<int64_t> available = AvailableBytes(root);
-  const std::optional<int64_t> in_group = GroupMemoryBytes(root);
+  const std::optional<int64_t> in_group = GroupRamBytes(root);
   const int64_t of_machine = available ? *available : HalfOfAllBytes();
   return std::min(of_machine, in_group.value_or(of_machine));
 }

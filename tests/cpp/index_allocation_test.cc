@@ -1,4 +1,4 @@
-// Vector indexes when there is no memory.
+// Vector indexes when an allocation fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,26 +31,26 @@ void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept
   return Refused() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
 }
 void* operator new(std::size_t bytes) {
-  void* const memory = operator new(bytes, std::nothrow);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  void* const buffer = operator new(bytes, std::nothrow);
+  if (buffer == nullptr) throw std::bad_alloc();
+  return buffer;
 }
-void operator delete(void* memory, const std::nothrow_t& /*unused*/) noexcept { std::free(memory); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* buffer, const std::nothrow_t& /*unused*/) noexcept { std::free(buffer); }
+void operator delete(void* buffer) noexcept { std::free(buffer); }
+void operator delete(void* buffer, std::size_t) noexcept { std::free(buffer); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   const auto multiple = static_cast<std::size_t>(alignment);
-  void* const memory = Refused() ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  void* const buffer = Refused() ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
+  if (buffer == nullptr) throw std::bad_alloc();
+  return buffer;
 }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* buffer, std::align_val_t) noexcept { std::free(buffer); }
+void operator delete(void* buffer, std::size_t, std::align_val_t) noexcept { std::free(buffer); }
 
 namespace everlong::index {
 namespace {
 
-TEST(IndexMemory, AFlatIndexThatCannotGrowStaysAsItWas) {
+TEST(IndexAllocation, AFlatIndexThatCannotGrowStaysAsItWas) {
   for (const VectorStorage storage : {VectorStorage::kFp32, VectorStorage::kInt8}) {
     const auto index = MakeFlatIndex({3, Metric::kL2, storage});
     ASSERT_TRUE(index->Add(std::vector<int64_t>{7, 8}, std::vector<float>{1, 2, 3, 4, 5, 6}).ok());

@@ -1,8 +1,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device_memory.h"
 #include "grid.h"
+#include "on_device.h"
 #include "vendor.h"
 
 namespace everlong::hip {
@@ -18,10 +18,10 @@ OnDevice::~OnDevice() {
   if (before_ != device_) static_cast<void>(Answered(hipSetDevice(before_)));
 }
 
-LaunchStatus AllocateOnDevice(int64_t bytes, void** memory) {
-  return Answered(hipMalloc(memory, static_cast<size_t>(bytes)));
+LaunchStatus AllocateOnDevice(int64_t bytes, void** buffer) {
+  return Answered(hipMalloc(buffer, static_cast<size_t>(bytes)));
 }
 
-void FreeOnDevice(void* memory) { static_cast<void>(hipFree(memory)); }
+void FreeOnDevice(void* buffer) { static_cast<void>(hipFree(buffer)); }
 
 }  // namespace everlong::hip

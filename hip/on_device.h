@@ -1,4 +1,4 @@
-// Which device a thread works on, and memory there beside torch's.
+// Which device a thread works on, and buffers there beside torch's.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class OnDevice {
 };
 
 // `bytes` >= 1 of the current device, at an address divisible by 256.
-LaunchStatus AllocateOnDevice(int64_t bytes, void** memory);
+LaunchStatus AllocateOnDevice(int64_t bytes, void** buffer);
 // After all that the device has to do.
-void FreeOnDevice(void* memory);
+void FreeOnDevice(void* buffer);
 
 }  // namespace everlong::hip
