@@ -105,7 +105,7 @@ TEST_F(StoreFormat, TheCatalogIsReadWithPlainSql) {
     return std::string(data == nullptr ? "" : data, static_cast<size_t>(sqlite3_column_bytes(row, column)));
   };
   rows("PRAGMA application_id", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 0x45564C47); });
-  rows("PRAGMA user_version", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 1); });
+  rows("PRAGMA user_version", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 2); });
   rows("PRAGMA journal_mode", [&](sqlite3_stmt* row) { EXPECT_EQ(bytes(row, 0), "wal"); });
 
   int count = 0;
