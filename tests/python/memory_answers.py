@@ -11,6 +11,17 @@ HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]
 VECTOR = 6  # dimension of the page vectors
 
 
+def turn_on(core: Any) -> None:
+    """Every index; vectors for the blocks that have none."""
+    if not core.manifest().text_alone:
+        core.set_retrieval_heads(HEADS)
+    core.set_page_vectors("random", VECTOR)
+    for block in sorted({page.block for page in core.pages_without_vectors()}):
+        pages = np.array([page.page for page in core.pages_without_vectors() if page.block == block], dtype=np.int32)
+        vectors = np.random.default_rng(block).standard_normal((len(pages), VECTOR)).astype(np.float32)
+        core.add_page_vectors(block, pages, vectors)
+
+
 def queries(head_dim: int, kv_heads: int) -> dict[str, Any]:
     rng = np.random.default_rng(7)
     return {

@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 from everlong import _core
-from memory_answers import HEADS, VECTOR, answers
+from memory_answers import answers, turn_on
 
 LAYERS, KV_HEADS, DIM, PAGE = 2, 2, 8, 8
 KV = {"layers": LAYERS, "kv_heads": KV_HEADS, "head_dim": DIM, "page_tokens": PAGE, "codec": "bf16"}
@@ -46,17 +46,6 @@ def append(core: _core.Memory, seed: int, payload: bool) -> int:
         token_ids=rng.integers(0, 60, tokens).astype(np.int32),
         payload=np.frombuffer(b"".join(pages), dtype=np.uint8),
     )
-
-
-def turn_on(core: _core.Memory) -> None:
-    """Every index; vectors for the blocks that have none."""
-    if not core.manifest().text_alone:
-        core.set_retrieval_heads(HEADS)
-    core.set_page_vectors("random", VECTOR)
-    for block in sorted({page.block for page in core.pages_without_vectors()}):
-        pages = np.array([page.page for page in core.pages_without_vectors() if page.block == block], dtype=np.int32)
-        vectors = np.random.default_rng(block).standard_normal((len(pages), VECTOR)).astype(np.float32)
-        core.add_page_vectors(block, pages, vectors)
 
 
 def make(folder: Path, shape: dict[str, object], killed: bool) -> None:
