@@ -471,6 +471,10 @@ Status Memory::SetAttribute(const std::string& key, const std::string& value) {
 Status Memory::PutFile(const std::string& name, std::span<const std::byte> bytes) {
   return state_->store->PutFile(name, bytes);
 }
+Result<std::vector<store::TensorInfo>> Memory::Tensors(int64_t block) const { return state_->store->Tensors(block); }
+Result<store::Tensor> Memory::ReadTensor(int64_t block, const std::string& name) const {
+  return state_->store->ReadTensor(block, name);
+}
 Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
 Result<store::StoreStats> Memory::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_->store->Stats());

@@ -148,6 +148,9 @@ class Memory {
   // Un-rotated keys of one page and archived layer: [Hkv, tokens, D] fp32; what calibration reads.
   [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t stream, TokenSpan span) const;
+  // The store's, of one block.
+  [[nodiscard]] Result<std::vector<store::TensorInfo>> Tensors(int64_t block) const;
+  [[nodiscard]] Result<store::Tensor> ReadTensor(int64_t block, const std::string& name) const;
 
   // IDF(t) = log(1 + pages / df(t)) over the pages of this memory (index/token_statistics.h).
   [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;
