@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "../../cpp/src/index/heads_index.h"
 #include "base_temporary_folder.h"
 #include "everlong/base/parallel_for.h"
-#include "everlong/index/heads_index.h"
 #include "index_heads_case.h"
 
 namespace everlong::index {
@@ -110,11 +110,11 @@ TEST(HeadsIndex, NothingToScoreIsNoMass) {
   EXPECT_TRUE(empty.Search(made.q, made.weights, 5, made.filter)->empty());
   const HeadsIndex index = made.Build();
   const std::vector<float> zeros(3, 0.0F);
-  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter(3, false)), zeros);
-  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter()), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageMask(3, false)), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageMask()), zeros);
   EXPECT_EQ(*index.Mass(made.q, std::vector<float>(2, 0.0F), made.filter), zeros);
   EXPECT_EQ(*index.Mass({}, {}, made.filter), zeros);
-  EXPECT_TRUE(index.Search(made.q, made.weights, 5, PageFilter(3, false))->empty());
+  EXPECT_TRUE(index.Search(made.q, made.weights, 5, PageMask(3, false))->empty());
   const HeadsIndex headless({}, 64);
   EXPECT_TRUE(headless.Mass({}, made.weights, made.filter)->empty());
 }
@@ -123,7 +123,7 @@ TEST(HeadsIndex, HeadlessPagesCount) {
   HeadsIndex headless({}, 64);
   ASSERT_TRUE(headless.Add({}, 64, 0).ok());
   EXPECT_EQ(headless.pages(), 1);
-  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageFilter(1, true)), std::vector<float>{0.0F});
+  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageMask(1, true)), std::vector<float>{0.0F});
 }
 
 TEST(HeadsIndex, SearchRanksMassAndTiesByTheOlderPage) {
@@ -361,7 +361,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
   ASSERT_TRUE(index.Save(file, every).ok());
   const std::vector<uint8_t> kept(40, 1);
   const HeadsOptions options{kCoarseFrom, GetParam()};
-  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, kept, options);
+  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_EQ(loaded->options().keys, GetParam());
   EXPECT_EQ(loaded->bytes(), index.bytes());
@@ -370,20 +370,20 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
 
   // Every second page, as where blocks were forgotten.
   std::vector<uint8_t> some(40, 0);
-  PageFilter filter(40, false);
+  PageMask filter(40, false);
   for (size_t page = 0; page < some.size(); page += 2) {
     some[page] = 1;
     filter.Set(static_cast<int32_t>(page), true);
   }
-  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, some, options);
+  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(some), options);
   ASSERT_TRUE(fewer.ok()) << fewer.status().ToString();
-  const auto of_some = fewer->Mass(made.q, made.weights, PageFilter(20, true));
+  const auto of_some = fewer->Mass(made.q, made.weights, PageMask(20, true));
   const auto of_all = index.Mass(made.q, made.weights, filter);
   for (size_t page = 0; page < of_some->size(); ++page) EXPECT_NEAR((*of_some)[page], (*of_all)[2 * page], 1e-6);
 
   for (const KeyStorage other : kKeyStorages) {
     if (other == GetParam()) continue;
-    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, kept, {kCoarseFrom, other});
+    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), {kCoarseFrom, other});
     EXPECT_EQ(refused.status().code(), StatusCode::kCorrupt);
   }
 }
