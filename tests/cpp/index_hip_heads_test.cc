@@ -155,6 +155,29 @@ TEST_P(HipHeadsTest, KeysGoThereOnceAsTheyCome) {
   EXPECT_EQ(index.device_use().scans, 5);
 }
 
+TEST_P(HipHeadsTest, ForgottenKeysAreZerosThereAndTheirRoomIsUsedAgain) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 20, .pages = 60, .page_tokens = 32, .question = 3}, 68);
+  HeadsIndex index = made.Build(OnDevice());
+  const int64_t held = device().held();
+  Case left = made;
+  for (int32_t page = 0; page < 60; page += 3) {
+    index.Forget(page);
+    left.filter.Set(page, false);
+  }
+  ExpectMass(index, left);
+  for (size_t page = 0; page < 60; page += 3) {
+    ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());
+    left.pages.push_back(made.pages[page]);
+    left.tokens.push_back(made.tokens[page]);
+    left.sinks.push_back(made.sinks[page]);
+  }
+  left.filter = PageMask(80, true);
+  for (int32_t page = 0; page < 60; page += 3) left.filter.Set(page, false);
+  ExpectMass(index, left);
+  EXPECT_LE(device().held(), held + held / 4) << "what a search takes may have grown";
+  EXPECT_EQ(index.device_use().scans, 2);
+}
+
 TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
   const Case made = MakeCase({.heads = kGroupedHeads, .dim = 13, .pages = 40, .page_tokens = 70, .question = 4}, 67);
   const TemporaryFolder folder;
