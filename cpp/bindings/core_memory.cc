@@ -22,7 +22,7 @@
 #include "core_gil.h"
 #include "core_tensors.h"
 #include "everlong/base/process.h"
-#include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/free_ram.h"
@@ -212,13 +212,23 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
   RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
 }
 
+// "heads", "lexical" ... or "embedding", in quotes.
+std::string PartNames() {
+  const std::vector<index::IndexPart> parts = index::AllIndexParts();
+  std::string names;
+  for (const index::IndexPart part : parts) {
+    if (part != parts.front()) names += part == parts.back() ? " or " : ", ";
+    names.append("\"").append(NameOf(part)).append("\"");
+  }
+  return names;
+}
+
 index::IndexParts ParseKinds(const std::vector<std::string>& names) {
   index::IndexParts kinds;
   for (const std::string& name : names) {
     const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
     if (!part.has_value()) {
-      throw py::value_error("kinds: \"" + name +
-                            "\", expected \"heads\", \"lexical\", \"mean_pool\", \"hnsw\" or \"embedding\"");
+      throw py::value_error("kinds: \"" + name + "\", expected " + PartNames());
     }
     kinds |= {*part};
   }

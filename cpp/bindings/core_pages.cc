@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core_bindings.h"
-#include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
 
@@ -24,7 +24,7 @@ using store::VerifyReport;
 
 std::vector<std::string> PartNames(const index::IndexParts& parts) {
   std::vector<std::string> names;
-  for (const index::IndexPart part : index::kIndexParts) {
+  for (const index::IndexPart part : index::AllIndexParts()) {
     if (parts.Has(part)) names.emplace_back(NameOf(part));
   }
   return names;
