@@ -242,8 +242,11 @@ TEST_F(StoreFormat, TensorsAndGraphAreReadWithPlainSql) {
         EXPECT_EQ(sqlite3_column_double(row, 4), is_block ? 0 : 0.3);
         EXPECT_EQ(bytes(row, 8).size(), is_block ? 8U : 0U);
         EXPECT_EQ(bytes(row, 9).size(), is_block ? 0U : 16U);
-        if (is_block) EXPECT_EQ(At<float>(bytes(row, 8), 4), 0.5F);
-        if (!is_block) EXPECT_EQ(At<double>(bytes(row, 9), 8), 0.2);
+        if (is_block) {
+          EXPECT_EQ(At<float>(bytes(row, 8), 4), 0.5F);
+        } else {
+          EXPECT_EQ(At<double>(bytes(row, 9), 8), 0.2);
+        }
         EXPECT_EQ(integer(row, 7),
                   int64_t{CrcOf(Values({integer(row, 0), integer(row, 1), integer(row, 2), integer(row, 3),
                                         sqlite3_column_double(row, 4), sqlite3_column_double(row, 5),
