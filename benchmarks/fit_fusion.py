@@ -1,4 +1,4 @@
-"""Fit the weights of the fusion (cpp/src/index/logit_fusion.cc) to what the index finds of the development set.
+"""Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the index finds of the development set.
 
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json --development
     python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...] [--weights 27.3 6.74 38.3]

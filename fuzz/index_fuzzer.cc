@@ -18,9 +18,10 @@
 
 #include "everlong/base/check.h"
 #include "everlong/base/crc32c.h"
-#include "everlong/index/heads_index.h"
-#include "everlong/index/key_tiles.h"
+#include "everlong/index/heads.h"
+#include "everlong/index/page_filter.h"
 #include "everlong/index/vector_index.h"
+#include "heads_index.h"
 #include "page_vectors.h"
 #include "saved_indexes.h"
 
@@ -88,8 +89,8 @@ void CheckVectors(Result<std::unique_ptr<VectorIndex>> loaded) {
 }
 
 void CheckPageVectors(const std::filesystem::path& file, bool graph) {
-  const everlong::os::PageVectorOptions options{"an encoder", 5, graph};  // as those of the corpus
-  Result<everlong::os::PageVectors> vectors = everlong::os::PageVectors::Load(options, file);
+  const everlong::index::PageVectorOptions options{"an encoder", 5, graph};  // as those of the corpus
+  Result<everlong::index::PageVectors> vectors = everlong::index::PageVectors::Load(options, file);
   if (!vectors.ok()) return;
   const std::vector<int64_t> blocks = vectors->Blocks();
   const auto found = vectors->Search(Numbers(5), 4, [](int64_t, int32_t) { return true; });
@@ -118,9 +119,9 @@ size_t PagesOf(std::span<const uint8_t> file) {
 void CheckAnswers(const HeadsIndex& index) {
   const std::vector<float> weights = {1.0F, 0.25F};
   const std::vector<float> queries = Numbers(weights.size() * kHeads.size() * kHeadDim);
-  everlong::index::PageFilter every(index.pages(), true);
-  everlong::index::PageFilter even(index.pages(), true);
-  for (int32_t page = 1; page < index.pages(); page += 2) even.Set(page, false);
+  const auto every = everlong::index::PageFilter::All(index.pages());
+  everlong::index::PageFilter even;
+  for (int32_t page = 0; page < index.pages(); page += 2) even.Add({page, page + 1});
   for (const auto* const filter : {&every, &even}) {
     for (const int32_t k : {1, 1000}) {
       const auto found = index.Search(queries, weights, k, *filter);
@@ -135,19 +136,27 @@ void CheckAnswers(const HeadsIndex& index) {
 }
 
 void CheckHeads(const std::filesystem::path& file, size_t pages) {
-  std::vector<uint8_t> kept(pages, 1);
-  for (size_t page = 4; page < pages; page += 5) kept[page] = 0;
+  // Without every fifth page, whose number another has or nobody.
+  std::vector<int32_t> ordinals(pages);
+  int32_t next = 0;
+  for (size_t page = 0; page < pages; ++page) {
+    const bool kept = page % 5 != 4;
+    ordinals[page] = kept ? next : -1;
+    next += kept || page % 2 == 0 ? 1 : 0;
+  }
   for (const auto keys : everlong::index::kKeyStorages) {
     for (const int32_t coarse_from : {1, static_cast<int32_t>(pages) + 1, everlong::index::kCoarseFrom}) {
       everlong::index::HeadsOptions options;
       options.coarse_from = coarse_from;
       options.keys = keys;
-      Result<HeadsIndex> index = HeadsIndex::Load(file, kHeads, kHeadDim, kept, options);
+      Result<HeadsIndex> index = HeadsIndex::Load(file, kHeads, kHeadDim, ordinals, options);
       if (!index.ok()) break;
       CheckAnswers(*index);
       constexpr int32_t kTokens = 3;
       const std::vector<float> page = Numbers(index->key_heads().size() * kTokens * kHeadDim);
       for (int i = 0; i < 2; ++i) EVERLONG_CHECK(index->Add(page, kTokens, 1).ok());
+      CheckAnswers(*index);
+      for (int32_t gone = 0; gone < index->pages(); gone += 3) index->Forget(gone);
       CheckAnswers(*index);
     }
   }

@@ -1,4 +1,5 @@
 // Any bytes as a record of a segment: its header, and tensors as its payload.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -8,6 +9,7 @@
 #include "everlong/base/crc32c.h"
 #include "everlong/store/tensor.h"
 #include "record.h"
+#include "tensor_rows.h"
 
 namespace {
 
@@ -26,7 +28,15 @@ void CheckHeader(std::span<const std::byte> bytes) {
 
 void CheckTensors(std::span<const std::byte> bytes) {
   const auto tensors = everlong::store::DecodeTensors(bytes);
+  const auto rows = everlong::store::TensorRowsOf(everlong::store::PayloadKind::kTensors, bytes);
+  EVERLONG_CHECK(rows.ok() == tensors.ok());
   if (!tensors.ok()) return;
+  EVERLONG_CHECK(rows->size() == tensors->size());
+  for (size_t i = 0; i < rows->size(); ++i) {
+    const everlong::store::TensorRow& row = (*rows)[i];
+    const auto own = bytes.subspan(static_cast<size_t>(row.begin), static_cast<size_t>(row.info.bytes));
+    EVERLONG_CHECK(std::ranges::equal(own, (*tensors)[i].bytes) && everlong::Crc32c(own) == row.data_crc);
+  }
   std::vector<everlong::store::TensorView> views;
   for (const auto& tensor : *tensors) views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
   const auto encoded = everlong::store::EncodeTensors(views);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,8 +20,9 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "core_tensors.h"
 #include "everlong/base/process.h"
-#include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/free_ram.h"
@@ -124,7 +126,7 @@ store::VerifyReport Repair(const std::string& folder) {
 
 int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
                std::string source, double created_at, std::vector<std::string> tags, const py::object& token_ids,
-               const py::object& payload) {
+               const py::object& payload, const ArraysByName& tensors) {
   store::BlockDraft draft;
   draft.stream = stream;
   draft.span = {begin, end};
@@ -140,7 +142,25 @@ int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t 
   } else {
     draft.payload = AsBytes(View<uint8_t>(payload, "payload"));
   }
+  const std::vector<store::TensorView> views = TensorsOf(tensors);
+  draft.tensors = views;
   return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Append(draft); }));
+}
+
+std::map<std::string, py::array> BlockTensors(const MemoryHandle& self, int64_t block) {
+  const std::vector<store::Tensor> tensors =
+      ValueOrRaise(self.Call([&](Memory& memory) -> Result<std::vector<store::Tensor>> {
+        EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::TensorInfo> infos, memory.Tensors(block));
+        std::vector<store::Tensor> read;
+        for (const store::TensorInfo& info : infos) {
+          EVERLONG_ASSIGN_OR_RETURN(store::Tensor tensor, memory.ReadTensor(block, info.name));
+          read.push_back(std::move(tensor));
+        }
+        return read;
+      }));
+  std::map<std::string, py::array> arrays;
+  for (const store::Tensor& tensor : tensors) arrays.emplace(tensor.name, ToArray(tensor));
+  return arrays;
 }
 
 index::KeyStorage ParseKeyStorage(const std::string& name) {
@@ -192,13 +212,23 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
   RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
 }
 
+// "heads", "lexical" ... or "embedding", in quotes.
+std::string PartNames() {
+  const std::vector<index::IndexPart> parts = index::AllIndexParts();
+  std::string names;
+  for (const index::IndexPart part : parts) {
+    if (part != parts.front()) names += part == parts.back() ? " or " : ", ";
+    names.append("\"").append(NameOf(part)).append("\"");
+  }
+  return names;
+}
+
 index::IndexParts ParseKinds(const std::vector<std::string>& names) {
   index::IndexParts kinds;
   for (const std::string& name : names) {
     const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
     if (!part.has_value()) {
-      throw py::value_error("kinds: \"" + name +
-                            "\", expected \"heads\", \"lexical\", \"mean_pool\", \"hnsw\" or \"embedding\"");
+      throw py::value_error("kinds: \"" + name + "\", expected " + PartNames());
     }
     kinds |= {*part};
   }
@@ -314,7 +344,8 @@ void BindMemory(py::module_& module) {
       .def_static("repair", &Repair, py::arg("folder"))
       .def("append", &Append, py::kw_only(), py::arg("stream"), py::arg("begin"), py::arg("end"),
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
-           py::arg("payload"))
+           py::arg("payload"), py::arg("tensors") = ArraysByName{})
+      .def("block_tensors", &BlockTensors, py::arg("block"))
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("retrieval_heads", &RetrievalHeads)

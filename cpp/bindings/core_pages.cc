@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core_bindings.h"
-#include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
 
@@ -24,7 +24,7 @@ using store::VerifyReport;
 
 std::vector<std::string> PartNames(const index::IndexParts& parts) {
   std::vector<std::string> names;
-  for (const index::IndexPart part : index::kIndexParts) {
+  for (const index::IndexPart part : index::AllIndexParts()) {
     if (parts.Has(part)) names.emplace_back(NameOf(part));
   }
   return names;
@@ -92,6 +92,9 @@ void BindPages(py::module_& module) {
       .def_readonly("pages", &StoreStats::pages)
       .def_readonly("tokens", &StoreStats::tokens)
       .def_readonly("payload_bytes", &StoreStats::payload_bytes)
+      .def_readonly("tensor_bytes", &StoreStats::tensor_bytes)
+      .def_readonly("graph_nodes", &StoreStats::graph_nodes)
+      .def_readonly("graph_edges", &StoreStats::graph_edges)
       .def_readonly("disk_bytes", &StoreStats::disk_bytes)
       .def_readonly("dead_bytes", &StoreStats::dead_bytes)
       .def_readonly("host_bytes", &StoreStats::host_bytes)

@@ -4,7 +4,7 @@ Arrays are numpy, C-contiguous; nothing knows torch. Failures are the exceptions
 release the GIL.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,12 @@ class StoreStats:
     @property
     def payload_bytes(self) -> int: ...
     @property
+    def tensor_bytes(self) -> int: ...
+    @property
+    def graph_nodes(self) -> int: ...
+    @property
+    def graph_edges(self) -> int: ...
+    @property
     def disk_bytes(self) -> int: ...
     @property
     def dead_bytes(self) -> int: ...
@@ -171,11 +177,16 @@ class Memory:
         tags: Sequence[str],
         token_ids: npt.NDArray[np.int32],
         payload: npt.NDArray[np.uint8] | StagingBuffer,
+        tensors: Mapping[str, npt.NDArray[Any]] = ...,
     ) -> int:
         """payload: the block's bytes as `archive_kv` laid them out (the page sizes follow from the manifest).
 
-        An array is copied; a staging buffer is not, and must not be touched again. Durable after the next flush.
+        An array is copied; a staging buffer is not, and must not be touched again. tensors: small ones by name (at most
+        256 and 64 MiB a block), stored in the block's own commit; numpy has no bfloat16: uint16 stands for its bits.
+        Durable after the next flush.
         """
+    def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
+        """What was appended with the block, or put to it since; bfloat16 as uint16 and FP8 as uint8, their bits."""
     def set_retrieval_heads(
         self,
         heads: Sequence[tuple[int, int, int]],

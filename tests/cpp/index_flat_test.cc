@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "../../cpp/src/index/vector_kernel.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
-#include "everlong/index/vector_kernel.h"
 #include "everlong/kv/element.h"
 #include "index_reference.h"
 

@@ -9,17 +9,26 @@
 #include <string>
 #include <vector>
 
+#include "everlong/index/block_table.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
+#include "index_page_mask.h"
 
 namespace everlong::index {
 namespace {
 
 constexpr int32_t kPages = 2'000;  // searched
 
+// Each ranking speaks as its part does.
+std::vector<FusedHit> Fused(std::vector<Ranking> rankings, int32_t pages, int32_t k) {
+  for (Ranking& ranking : rankings) ranking.voice = KindOf(ranking.part).voice;
+  return LogitFusion(rankings, pages, k);
+}
+
 TEST(IndexParts, AreNamedAndCollected) {
   IndexParts collected;
-  for (const IndexPart part : kIndexParts) {
+  for (const IndexPart part : AllIndexParts()) {
     EXPECT_EQ(ParseIndexPart(NameOf(part)), part);
     EXPECT_FALSE(collected.Has(part));
     collected |= {part};
@@ -35,7 +44,7 @@ TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
       {IndexPart::kHnsw, {{10, 9.0F}, {20, 8.0F}, {30, 7.0F}}},
       {IndexPart::kMeanPool, {{30, 0.5F}, {10, 0.4F}}},
   };
-  const auto fused = LogitFusion(rankings, kPages, 10);
+  const auto fused = Fused(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 3U);
   EXPECT_EQ(fused[0].page, 10);
   EXPECT_FLOAT_EQ(fused[0].score, 1.0F / 61 + 1.0F / 62);
@@ -51,7 +60,7 @@ TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
   const std::vector<Ranking> rankings{{IndexPart::kHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
                                       {IndexPart::kLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
                                       {IndexPart::kEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
-  const auto fused = LogitFusion(rankings, kPages, 10);
+  const auto fused = Fused(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 4U);
   const auto score = [&fused](int32_t page) { return std::ranges::find(fused, page, &FusedHit::page)->score; };
   const double heads = score(2) / 0.1;
@@ -65,16 +74,14 @@ TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
     float before = std::numeric_limits<float>::infinity();
     for (int percent = 100; percent >= 0; percent -= 5) {
       const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
-      const auto fused = LogitFusion(ranking, kPages, 1);
+      const auto fused = Fused(ranking, kPages, 1);
       ASSERT_EQ(fused.size(), 1U);
       EXPECT_LT(fused[0].score, before) << NameOf(part) << " at " << percent;
       before = fused[0].score;
     }
     EXPECT_EQ(before, 0) << NameOf(part);
-    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, kPages, 1)[0].score, 0)
-        << "a negative cosine";
-    EXPECT_EQ(LogitFusion(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, kPages, 1)[0].score, 0)
-        << "nothing was asked for";
+    EXPECT_EQ(Fused(std::vector<Ranking>{{part, {{1, -0.5F}}, 1.0F}}, kPages, 1)[0].score, 0) << "a negative cosine";
+    EXPECT_EQ(Fused(std::vector<Ranking>{{part, {{1, 0.5F}}, 0.0F}}, kPages, 1)[0].score, 0) << "nothing was asked for";
   }
 }
 
@@ -83,7 +90,7 @@ TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
     float before = std::numeric_limits<float>::infinity();
     for (const float unnamed : {0.0F, 1.0F, 2.0F, 5.0F, 8.0F, 10.0F}) {
       const std::vector<Ranking> ranking{{part, {{1, 10.0F}}, 30.0F, unnamed}};
-      const float score = LogitFusion(ranking, kPages, 1)[0].score;
+      const float score = Fused(ranking, kPages, 1)[0].score;
       EXPECT_LT(score, before) << NameOf(part) << " beside " << unnamed;
       before = score;
     }
@@ -99,7 +106,7 @@ TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
       {IndexPart::kLexical,
        {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
        25.9F}};
-  const auto fused = LogitFusion(rankings, kPages, 4);
+  const auto fused = Fused(rankings, kPages, 4);
   EXPECT_EQ(fused[0].page, 7);
   EXPECT_EQ(fused[1].page, 1);
 }
@@ -115,14 +122,14 @@ TEST(LogitFusion, APartThatSeesNothingYields) {
     rankings[2].hits.push_back({300 + rank, 0.48F - 0.002F * step});
   }
   for (Ranking& ranking : rankings) ranking.unnamed = ranking.hits.back().score;
-  const auto fused = LogitFusion(rankings, kPages, 4);
+  const auto fused = Fused(rankings, kPages, 4);
   ASSERT_EQ(fused.size(), 4U);
   for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(fused[static_cast<size_t>(rank)].page, 300 + rank);
 
   // The same for a question that words and heads see: theirs is the first page, whoever else is sure of another.
   rankings[0].hits.insert(rankings[0].hits.begin(), {7, 20.0F});
   rankings[1].hits.insert(rankings[1].hits.begin(), {7, 36.0F});
-  EXPECT_EQ(LogitFusion(rankings, kPages, 4)[0].page, 7);
+  EXPECT_EQ(Fused(rankings, kPages, 4)[0].page, 7);
 }
 
 // Asked in other words than the text's: words and heads see a little in a page that the encoder has second.
@@ -133,8 +140,8 @@ TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
                                 {IndexPart::kLexical, {{2, words}, {4, words / 2}}, 100.0F},
                                 meaning};
   };
-  const auto alone = LogitFusion(std::vector<Ranking>{meaning}, kPages, 10);
-  const auto unheard = LogitFusion(all(0.1F, 5.0F), kPages, 10);
+  const auto alone = Fused(std::vector<Ranking>{meaning}, kPages, 10);
+  const auto unheard = Fused(all(0.1F, 5.0F), kPages, 10);
   ASSERT_EQ(unheard.size(), 4U);
   for (size_t i = 0; i < alone.size(); ++i) {
     EXPECT_EQ(unheard[i].page, alone[i].page);
@@ -144,32 +151,32 @@ TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
   EXPECT_EQ(unheard[3].page, 4);
   EXPECT_EQ(unheard[3].score, 0);
 
-  EXPECT_EQ(LogitFusion(all(5.0F, 5.0F), kPages, 10)[0].page, 2) << "more evidence";
-  EXPECT_EQ(LogitFusion(all(0.1F, 5.0F), 400'000, 10)[0].page, 2) << "as much, where it is thinner everywhere";
+  EXPECT_EQ(Fused(all(5.0F, 5.0F), kPages, 10)[0].page, 2) << "more evidence";
+  EXPECT_EQ(Fused(all(0.1F, 5.0F), 400'000, 10)[0].page, 2) << "as much, where it is thinner everywhere";
   std::vector<Ranking> without = all(0.1F, 5.0F);
   without.pop_back();
-  EXPECT_EQ(LogitFusion(without, kPages, 10)[0].page, 2) << "no encoder beside them";
+  EXPECT_EQ(Fused(without, kPages, 10)[0].page, 2) << "no encoder beside them";
 }
 
 TEST(LogitFusion, TiesAndK) {
   const std::vector<Ranking> rankings{{IndexPart::kHnsw, {{7, 1.0F}, {5, 1.0F}}},
                                       {IndexPart::kMeanPool, {{5, 1.0F}, {7, 1.0F}}}};
-  const auto fused = LogitFusion(rankings, kPages, 10);
+  const auto fused = Fused(rankings, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
   EXPECT_EQ(fused[0].page, 5);
   EXPECT_EQ(fused[1].page, 7);
   EXPECT_EQ(fused[0].score, fused[1].score);
-  EXPECT_EQ(LogitFusion(rankings, kPages, 1).size(), 1U);
-  EXPECT_TRUE(LogitFusion(rankings, kPages, 0).empty());
-  EXPECT_TRUE(LogitFusion(rankings, kPages, -1).empty());
-  EXPECT_TRUE(LogitFusion({}, kPages, 5).empty());
+  EXPECT_EQ(Fused(rankings, kPages, 1).size(), 1U);
+  EXPECT_TRUE(Fused(rankings, kPages, 0).empty());
+  EXPECT_TRUE(Fused(rankings, kPages, -1).empty());
+  EXPECT_TRUE(Fused({}, kPages, 5).empty());
 }
 
 TEST(LogitFusion, APageCountsOnceInARanking) {
   const std::vector<Ranking> twice{{IndexPart::kHeads, {{1, 3.0F}, {1, 2.0F}, {2, 1.0F}}, 30.0F}};
   const std::vector<Ranking> once{{IndexPart::kHeads, {{1, 3.0F}, {2, 1.0F}}, 30.0F}};
-  const auto fused = LogitFusion(twice, kPages, 10);
-  const auto expected = LogitFusion(once, kPages, 10);
+  const auto fused = Fused(twice, kPages, 10);
+  const auto expected = Fused(once, kPages, 10);
   ASSERT_EQ(fused.size(), 2U);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(fused[i].page, expected[i].page);
@@ -177,13 +184,13 @@ TEST(LogitFusion, APageCountsOnceInARanking) {
   }
 }
 
+constexpr int32_t kPageTokens = 64;
+
 // Pages of 64 tokens of one stream and source, one block.
-PageDirectory Book(int32_t pages) {
-  PageDirectory directory;
-  for (int32_t page = 0; page < pages; ++page) {
-    directory.Add({.block = 1, .page = page, .stream = 1, .span = {page * 64, page * 64 + 64}, .source = "book"});
-  }
-  return directory;
+BlockTable Book(int32_t pages) {
+  BlockTable table(kPageTokens);
+  table.Append({.id = 1, .stream = 1, .span = {0, int64_t{pages} * kPageTokens}, .source = "book"});
+  return table;
 }
 
 std::vector<std::vector<int32_t>> PagesOf(const std::vector<PageGroup>& groups) {
@@ -199,8 +206,8 @@ constexpr IndexParts kByWords{IndexPart::kLexical};
 constexpr IndexParts kByBoth{IndexPart::kHeads, IndexPart::kLexical};
 
 TEST(MakeGroups, NeighboursMergeAndBestComesFirst) {
-  const PageDirectory book = Book(40);
-  const PageFilter every(40, true);
+  const BlockTable book = Book(40);
+  const PageMask every(40, true);
   const std::vector<FusedHit> hits{
       {20, 0.9F, kByHeads}, {5, 0.8F, kByWords}, {23, 0.7F, kByWords}, {39, 0.6F, kByHeads}};
   const auto groups = MakeGroups(hits, book, every, 1, 10, 10'000);
@@ -218,18 +225,18 @@ TEST(MakeGroups, EveryPageKeepsItsOwnScore) {
   // 21 comes when no group is left, and is a page of one all the same.
   const std::vector<FusedHit> hits{
       {10, 0.9F, kByHeads}, {20, 0.8F, kByHeads}, {11, 0.7F, kByHeads}, {30, 0.6F, kByHeads}, {21, 0.5F, kByHeads}};
-  const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 2, 10'000);
+  const auto groups = MakeGroups(hits, Book(40), PageMask(40, true), 1, 2, 10'000);
   ASSERT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12}, {19, 20, 21}}));
   EXPECT_EQ(groups[0].scores, (std::vector<float>{kNone, 0.9F, 0.7F, kNone}));
   EXPECT_EQ(groups[1].scores, (std::vector<float>{kNone, 0.8F, 0.5F}));
-  const auto alone = MakeGroups(hits, Book(40), PageFilter(40, true), 0, 2, 10'000);
+  const auto alone = MakeGroups(hits, Book(40), PageMask(40, true), 0, 2, 10'000);
   ASSERT_EQ(PagesOf(alone), (Grouping{{10, 11}, {20}}));
   EXPECT_EQ(alone[0].scores, (std::vector<float>{0.9F, 0.7F}));
 }
 
 TEST(MakeGroups, AHitFarBelowTheGroupThatItTouchesAddsNothing) {
-  const PageDirectory book = Book(40);
-  const PageFilter every(40, true);
+  const BlockTable book = Book(40);
+  const PageMask every(40, true);
   // A table: what else is named shares a digit or two with the question.
   const std::vector<FusedHit> table{
       {10, 5.6F, kByHeads}, {11, 0.7F, kByWords}, {9, 0.6F, kByHeads}, {13, 0.5F, kByHeads}, {7, 0.4F, kByHeads}};
@@ -255,9 +262,8 @@ TEST(MakeGroups, AHitFarBelowTheGroupThatItTouchesAddsNothing) {
 TEST(MakeGroups, AHitMayJoinTwoGroups) {
   const std::vector<FusedHit> hits{
       {10, 0.9F, kByHeads}, {30, 0.8F, kByHeads}, {14, 0.7F, kByHeads}, {12, 0.6F, kByWords}};
-  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 0, 10, 10'000)),
-            (Grouping{{10}, {30}, {14}, {12}}));
-  const auto groups = MakeGroups(hits, Book(40), PageFilter(40, true), 1, 10, 10'000);
+  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageMask(40, true), 0, 10, 10'000)), (Grouping{{10}, {30}, {14}, {12}}));
+  const auto groups = MakeGroups(hits, Book(40), PageMask(40, true), 1, 10, 10'000);
   EXPECT_EQ(PagesOf(groups), (Grouping{{9, 10, 11, 12, 13, 14, 15}, {29, 30, 31}}));
   EXPECT_EQ(groups[0].found_by, kByBoth);
 }
@@ -265,13 +271,13 @@ TEST(MakeGroups, AHitMayJoinTwoGroups) {
 TEST(MakeGroups, EndsAtTheFirstHitThatNeedsOneGroupTooMany) {
   const std::vector<FusedHit> hits{
       {10, 0.9F, kByHeads}, {11, 0.8F, kByHeads}, {30, 0.7F, kByHeads}, {13, 0.6F, kByHeads}};
-  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 1, 10'000)), (Grouping{{9, 10, 11, 12}}));
-  EXPECT_TRUE(MakeGroups(hits, Book(40), PageFilter(40, true), 1, 0, 10'000).empty());
+  EXPECT_EQ(PagesOf(MakeGroups(hits, Book(40), PageMask(40, true), 1, 1, 10'000)), (Grouping{{9, 10, 11, 12}}));
+  EXPECT_TRUE(MakeGroups(hits, Book(40), PageMask(40, true), 1, 0, 10'000).empty());
 }
 
 TEST(MakeGroups, AHitInsideTheBestGroupWidensItStillWhenAllGroupsAreTaken) {
-  const PageDirectory book = Book(40);
-  const PageFilter every(40, true);
+  const BlockTable book = Book(40);
+  const PageMask every(40, true);
   // 13 continues the group of 10 but is no page of it when its turn comes; 11 is one.
   const std::vector<FusedHit> hits{
       {10, 0.9F, kByHeads}, {20, 0.8F, kByHeads}, {30, 0.7F, kByHeads}, {13, 0.6F, kByHeads}, {11, 0.5F, kByWords}};
@@ -288,8 +294,8 @@ TEST(MakeGroups, AHitInsideTheBestGroupWidensItStillWhenAllGroupsAreTaken) {
 
 TEST(MakeGroups, BudgetCutsToTheBestPagesSurroundings) {
   const std::vector<FusedHit> hits{{10, 0.9F, kByHeads}, {30, 0.8F, kByHeads}};
-  const PageDirectory book = Book(40);
-  const PageFilter every(40, true);
+  const BlockTable book = Book(40);
+  const PageMask every(40, true);
   EXPECT_TRUE(MakeGroups(hits, book, every, 2, 4, 63).empty());
   EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 64)), (Grouping{{10}}));
   EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 2, 4, 128)), (Grouping{{9, 10}}));
@@ -298,25 +304,22 @@ TEST(MakeGroups, BudgetCutsToTheBestPagesSurroundings) {
 }
 
 TEST(MakeGroups, NothingIsTakenThatMayNotBe) {
-  PageDirectory directory;
-  for (int32_t page = 0; page < 12; ++page) {
-    directory.Add({.block = page / 3,
-                   .page = page % 3,
-                   .stream = 1,
-                   .span = {page * 64, page * 64 + 64},
-                   .source = page < 6 ? "a" : "b"});
+  BlockTable table(kPageTokens);
+  for (int64_t block = 0; block < 4; ++block) {  // of three pages each
+    const int64_t begin = block * 3 * kPageTokens;
+    table.Append({.id = block, .stream = 1, .span = {begin, begin + 3 * kPageTokens}, .source = block < 2 ? "a" : "b"});
   }
-  directory.ForgetBlock(0);
-  PageFilter filter(12, true);
+  table.Forget(0);
+  PageMask filter(12, true);
   filter.Set(8, false);
   const std::vector<FusedHit> hits{
       {5, 0.9F, kByHeads}, {2, 0.8F, kByHeads}, {8, 0.7F, kByHeads}, {10, 0.6F, kByHeads}, {3, 0.5F, kByHeads}};
-  EXPECT_EQ(PagesOf(MakeGroups(hits, directory, filter, 2, 9, 10'000)), (Grouping{{3, 4, 5}, {9, 10, 11}}));
+  EXPECT_EQ(PagesOf(MakeGroups(hits, table, filter, 2, 9, 10'000)), (Grouping{{3, 4, 5}, {9, 10, 11}}));
 }
 
 // A library: streams written by turns, sources that change, holes, short pages, forgotten blocks.
-PageDirectory RandomLibrary(std::mt19937& random) {
-  PageDirectory directory;
+BlockTable RandomLibrary(std::mt19937& random) {
+  BlockTable table(kPageTokens);
   std::map<int64_t, int64_t> ends;
   std::map<int64_t, int32_t> sources;
   for (int64_t block = 0; block < 25; ++block) {
@@ -324,21 +327,16 @@ PageDirectory RandomLibrary(std::mt19937& random) {
     int64_t& end = ends[stream];
     if (random() % 8 == 0) end += 64;
     if (random() % 4 == 0) ++sources[stream];
-    const auto pages = static_cast<int32_t>(1 + random() % 6);
-    for (int32_t page = 0; page < pages; ++page) {
-      const int64_t tokens = page + 1 == pages ? 1 + random() % 64 : 64;
-      directory.Add({.block = block,
-                     .page = page,
-                     .stream = stream,
-                     .span = {end, end + tokens},
-                     .source = std::to_string(sources[stream])});
-      end += tokens;
-    }
+    const auto pages = static_cast<int64_t>(1 + random() % 6);
+    const int64_t tokens = (pages - 1) * kPageTokens + static_cast<int64_t>(1 + random() % kPageTokens);
+    table.Append(
+        {.id = block, .stream = stream, .span = {end, end + tokens}, .source = std::to_string(sources[stream])});
+    end += tokens;
   }
   for (int64_t block = 0; block < 25; ++block) {
-    if (random() % 8 == 0) directory.ForgetBlock(block);
+    if (random() % 8 == 0) table.Forget(block);
   }
-  return directory;
+  return table;
 }
 
 bool Follows(const PageEntry& page, const PageEntry& before) {
@@ -346,11 +344,11 @@ bool Follows(const PageEntry& page, const PageEntry& before) {
 }
 
 // What a run of pages from `page` in one direction may take, by search through all pages.
-int32_t Step(const PageDirectory& directory, const PageFilter& filter, int32_t page, bool forward) {
-  for (int32_t other = 0; other < directory.size(); ++other) {
-    if (directory.at(other).forgotten || !filter.Allows(other)) continue;
+int32_t Step(const BlockTable& table, const PageMask& filter, int32_t page, bool forward) {
+  for (int32_t other = 0; other < table.pages(); ++other) {
+    if (table.page(other).forgotten || !filter.Allows(other)) continue;
     const bool adjacent =
-        forward ? Follows(directory.at(other), directory.at(page)) : Follows(directory.at(page), directory.at(other));
+        forward ? Follows(table.page(other), table.page(page)) : Follows(table.page(page), table.page(other));
     if (adjacent) return other;
   }
   return -1;
@@ -359,16 +357,16 @@ int32_t Step(const PageDirectory& directory, const PageFilter& filter, int32_t p
 bool FarBelow(float best, float score) { return score < best / 3; }
 
 // The pages of the first `count` hits with their neighbours, as runs; each with the rank of its best hit.
-std::map<size_t, std::set<int32_t>> Runs(const PageDirectory& directory, const PageFilter& filter,
+std::map<size_t, std::set<int32_t>> Runs(const BlockTable& table, const PageMask& filter,
                                          const std::vector<FusedHit>& hits, size_t count, int32_t neighbours) {
   std::set<int32_t> taken;
   for (size_t i = 0; i < count; ++i) {
-    if (!filter.Allows(hits[i].page) || directory.at(hits[i].page).forgotten) continue;
+    if (!filter.Allows(hits[i].page) || table.page(hits[i].page).forgotten) continue;
     taken.insert(hits[i].page);
     for (const bool forward : {false, true}) {
       int32_t page = hits[i].page;
       for (int32_t distance = 0; distance < neighbours && page >= 0; ++distance) {
-        page = Step(directory, filter, page, forward);
+        page = Step(table, filter, page, forward);
         if (page >= 0) taken.insert(page);
       }
     }
@@ -378,12 +376,12 @@ std::map<size_t, std::set<int32_t>> Runs(const PageDirectory& directory, const P
     int32_t page = *taken.begin();
     for (int32_t before = page; before >= 0 && taken.contains(before);) {
       page = before;
-      before = Step(directory, filter, before, false);
+      before = Step(table, filter, before, false);
     }
     std::set<int32_t> run;
     while (page >= 0 && taken.erase(page) == 1) {
       run.insert(page);
-      page = Step(directory, filter, page, true);
+      page = Step(table, filter, page, true);
     }
     size_t best = 0;
     while (!run.contains(hits[best].page)) ++best;
@@ -393,8 +391,8 @@ std::map<size_t, std::set<int32_t>> Runs(const PageDirectory& directory, const P
 }
 
 struct Question {
-  PageDirectory directory;
-  PageFilter filter;
+  BlockTable table{kPageTokens};
+  PageMask filter;
   std::vector<FusedHit> hits;
   int32_t neighbours = 0;
 };
@@ -402,16 +400,17 @@ struct Question {
 Question RandomQuestion(uint32_t seed) {
   std::mt19937 random(seed);
   Question question;
-  question.directory = RandomLibrary(random);
-  const int32_t pages = question.directory.size();
-  question.filter = PageFilter(pages, true);
+  question.table = RandomLibrary(random);
+  const int32_t pages = question.table.pages();
+  question.filter = PageMask(pages, true);
   for (int32_t page = 0; page < pages; ++page) question.filter.Set(page, random() % 12 != 0);
   std::vector<int32_t> order(static_cast<size_t>(pages));
   for (int32_t page = 0; page < pages; ++page) order[static_cast<size_t>(page)] = page;
   std::ranges::shuffle(order, random);
   order.resize(std::min<size_t>(order.size(), 1 + random() % 20));
   float score = 1.0F;
-  for (const int32_t page : order) question.hits.push_back({page, score *= 0.9F, {kIndexParts[random() % 4]}});
+  for (const int32_t page : order)
+    question.hits.push_back({page, score *= 0.9F, {{static_cast<uint8_t>(random() % 4)}}});
   question.neighbours = static_cast<int32_t>(random() % 4);
   return question;
 }
@@ -429,7 +428,7 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
     for (const FusedHit& hit : question.hits) {
       if (full && !expected.begin()->second.contains(hit.page)) continue;
       served.push_back(hit);
-      auto runs = Runs(question.directory, question.filter, served, served.size(), question.neighbours);
+      auto runs = Runs(question.table, question.filter, served, served.size(), question.neighbours);
       const auto own = std::ranges::find_if(runs, [&hit](const auto& run) { return run.second.contains(hit.page); });
       if (runs.size() > max_groups) {
         full = true;
@@ -440,7 +439,7 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
         expected = std::move(runs);
       }
     }
-    const auto groups = MakeGroups(question.hits, question.directory, question.filter, question.neighbours,
+    const auto groups = MakeGroups(question.hits, question.table, question.filter, question.neighbours,
                                    static_cast<int32_t>(max_groups), 1'000'000);
     ASSERT_EQ(groups.size(), expected.size());
     size_t at = 0;
@@ -455,7 +454,7 @@ TEST(MakeGroups, IsTheRunsOfTheHitsWithinTheNumberOfGroups) {
 
 // Whether a hit has far less than a group's score that it would touch, if there were room for all its surroundings.
 bool IsFarBelowANeighbour(const Question& question, const std::vector<PageGroup>& groups, const FusedHit& hit) {
-  const auto runs = Runs(question.directory, question.filter, {hit}, 1, question.neighbours + 1);
+  const auto runs = Runs(question.table, question.filter, {hit}, 1, question.neighbours + 1);
   return std::ranges::any_of(groups, [&](const PageGroup& group) {
     return FarBelow(group.score, hit.score) &&
            std::ranges::any_of(group.pages, [&runs](int32_t page) { return runs.at(0).contains(page); });
@@ -466,31 +465,31 @@ TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
   for (uint32_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     const Question question = RandomQuestion(seed);
-    const PageDirectory& directory = question.directory;
+    const BlockTable& table = question.table;
     const int64_t budget = 1 + (seed * 37) % 900;
-    const auto groups = MakeGroups(question.hits, directory, question.filter, question.neighbours, 1000, budget);
+    const auto groups = MakeGroups(question.hits, table, question.filter, question.neighbours, 1000, budget);
     std::map<int32_t, size_t> group_of;
     int64_t used = 0;
     for (size_t g = 0; g < groups.size(); ++g) {
       const PageGroup& group = groups[g];
       ASSERT_FALSE(group.pages.empty());
       EXPECT_TRUE(g == 0 || group.score < groups[g - 1].score);
-      EXPECT_EQ(group.span.begin, directory.at(group.pages.front()).span.begin);
-      EXPECT_EQ(group.span.end, directory.at(group.pages.back()).span.end);
+      EXPECT_EQ(group.span.begin, table.page(group.pages.front()).span.begin);
+      EXPECT_EQ(group.span.end, table.page(group.pages.back()).span.end);
       used += group.span.size();
       for (size_t i = 0; i < group.pages.size(); ++i) {
-        const PageEntry& page = directory.at(group.pages[i]);
+        const PageEntry& page = table.page(group.pages[i]);
         EXPECT_TRUE(group_of.emplace(group.pages[i], g).second) << "a page is in two groups";
         EXPECT_TRUE(question.filter.Allows(group.pages[i]));
         EXPECT_FALSE(page.forgotten);
         EXPECT_EQ(page.stream, group.stream);
-        EXPECT_TRUE(i == 0 || Follows(page, directory.at(group.pages[i - 1])));
+        EXPECT_TRUE(i == 0 || Follows(page, table.page(group.pages[i - 1])));
       }
     }
     EXPECT_LE(used, budget);
     std::vector<bool> scored(groups.size(), false);
     for (const FusedHit& hit : question.hits) {
-      const PageEntry& page = directory.at(hit.page);
+      const PageEntry& page = table.page(hit.page);
       if (page.forgotten || !question.filter.Allows(hit.page)) continue;
       const auto found = group_of.find(hit.page);
       if (found == group_of.end()) {
@@ -502,7 +501,7 @@ TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
       }
     }
     for (const auto& [page, g] : group_of) {
-      const auto next = group_of.find(Step(directory, question.filter, page, true));
+      const auto next = group_of.find(Step(table, question.filter, page, true));
       EXPECT_TRUE(next == group_of.end() || next->second == g) << "two groups touch";
     }
   }

@@ -12,7 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "everlong/index/heads_index.h"
+#include "../../cpp/src/index/heads_index.h"
+#include "index_page_mask.h"
 #include "index_reference.h"
 
 namespace everlong::index {
@@ -28,7 +29,7 @@ struct Case {
   std::vector<int32_t> sinks;
   std::vector<float> q;
   std::vector<float> weights;
-  PageFilter filter;
+  PageMask filter;
 
   [[nodiscard]] HeadsIndex Build(int32_t coarse_from = kCoarseFrom, KeyStorage keys = KeyStorage::kBf16) const {
     HeadsOptions options;
@@ -117,7 +118,7 @@ inline Case MakeCase(const Shape& shape, uint32_t seed) {
       }
     }
   }
-  made.filter = PageFilter(shape.pages, true);
+  made.filter = PageMask(shape.pages, true);
   for (int32_t page = 0; page < shape.pages; ++page) {
     // Every third page is shorter than the others.
     const int32_t tokens = page % 3 == 2 ? 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(shape.page_tokens))
@@ -144,6 +145,14 @@ inline void ExpectMass(const HeadsIndex& index, const Case& made, double toleran
   for (size_t page = 0; page < reference.size(); ++page) {
     EXPECT_NEAR((*mass)[page], reference[page], tolerance * reference[page] + 1e-12) << "page " << page;
   }
+}
+
+// For HeadsIndex::Load: those that are kept, one after the other.
+inline std::vector<int32_t> OrdinalsOf(std::span<const uint8_t> kept) {
+  std::vector<int32_t> ordinals;
+  int32_t next = 0;
+  for (const uint8_t is_kept : kept) ordinals.push_back(is_kept != 0 ? next++ : -1);
+  return ordinals;
 }
 
 inline const std::vector<RetrievalHead> kOneHead{{3, 1, 0}};

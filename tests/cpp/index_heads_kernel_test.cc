@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "everlong/index/heads_kernel.h"
-#include "everlong/index/key_tiles.h"
+#include "../../cpp/src/index/heads_kernel.h"
+#include "../../cpp/src/index/key_tiles.h"
 #include "index_reference.h"
 
 namespace everlong::index {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -12,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "../../cpp/src/index/heads_index.h"
 #include "base_temporary_folder.h"
 #include "everlong/base/parallel_for.h"
-#include "everlong/index/heads_index.h"
 #include "index_heads_case.h"
 
 namespace everlong::index {
@@ -110,11 +111,11 @@ TEST(HeadsIndex, NothingToScoreIsNoMass) {
   EXPECT_TRUE(empty.Search(made.q, made.weights, 5, made.filter)->empty());
   const HeadsIndex index = made.Build();
   const std::vector<float> zeros(3, 0.0F);
-  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter(3, false)), zeros);
-  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter()), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageMask(3, false)), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageMask()), zeros);
   EXPECT_EQ(*index.Mass(made.q, std::vector<float>(2, 0.0F), made.filter), zeros);
   EXPECT_EQ(*index.Mass({}, {}, made.filter), zeros);
-  EXPECT_TRUE(index.Search(made.q, made.weights, 5, PageFilter(3, false))->empty());
+  EXPECT_TRUE(index.Search(made.q, made.weights, 5, PageMask(3, false))->empty());
   const HeadsIndex headless({}, 64);
   EXPECT_TRUE(headless.Mass({}, made.weights, made.filter)->empty());
 }
@@ -123,7 +124,7 @@ TEST(HeadsIndex, HeadlessPagesCount) {
   HeadsIndex headless({}, 64);
   ASSERT_TRUE(headless.Add({}, 64, 0).ok());
   EXPECT_EQ(headless.pages(), 1);
-  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageFilter(1, true)), std::vector<float>{0.0F});
+  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageMask(1, true)), std::vector<float>{0.0F});
 }
 
 TEST(HeadsIndex, SearchRanksMassAndTiesByTheOlderPage) {
@@ -361,7 +362,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
   ASSERT_TRUE(index.Save(file, every).ok());
   const std::vector<uint8_t> kept(40, 1);
   const HeadsOptions options{kCoarseFrom, GetParam()};
-  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, kept, options);
+  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_EQ(loaded->options().keys, GetParam());
   EXPECT_EQ(loaded->bytes(), index.bytes());
@@ -370,20 +371,20 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
 
   // Every second page, as where blocks were forgotten.
   std::vector<uint8_t> some(40, 0);
-  PageFilter filter(40, false);
+  PageMask filter(40, false);
   for (size_t page = 0; page < some.size(); page += 2) {
     some[page] = 1;
     filter.Set(static_cast<int32_t>(page), true);
   }
-  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, some, options);
+  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(some), options);
   ASSERT_TRUE(fewer.ok()) << fewer.status().ToString();
-  const auto of_some = fewer->Mass(made.q, made.weights, PageFilter(20, true));
+  const auto of_some = fewer->Mass(made.q, made.weights, PageMask(20, true));
   const auto of_all = index.Mass(made.q, made.weights, filter);
   for (size_t page = 0; page < of_some->size(); ++page) EXPECT_NEAR((*of_some)[page], (*of_all)[2 * page], 1e-6);
 
   for (const KeyStorage other : kKeyStorages) {
     if (other == GetParam()) continue;
-    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, kept, {kCoarseFrom, other});
+    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), {kCoarseFrom, other});
     EXPECT_EQ(refused.status().code(), StatusCode::kCorrupt);
   }
 }
@@ -442,6 +443,91 @@ TEST(HeadsIndex, SearchesRunBesideEachOther) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& mass : found) EXPECT_EQ(mass, *expected);
+}
+
+TEST(HeadsIndex, ForgottenPagesAreEmptyAndTheirRoomIsUsedAgain) {
+  Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 300, .page_tokens = 32, .question = 4}, 20);
+  for (const int32_t coarse_from : {kCoarseFrom, 100}) {
+    HeadsIndex index = made.Build(coarse_from);
+    const int64_t bytes = index.bytes();
+    Case left = made;
+    for (int32_t page = 0; page < 300; page += 2) {
+      index.Forget(page);
+      left.filter.Set(page, false);
+    }
+    index.Forget(1000);
+    ExpectMass(index, left, 2e-5);
+    EXPECT_EQ(*index.Mass(made.q, made.weights, made.filter), *index.Mass(made.q, made.weights, left.filter))
+        << "they have no tokens, whoever asks";
+    for (size_t page = 0; page < 300; page += 2) {
+      ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());
+    }
+    EXPECT_LE(index.bytes(), bytes + bytes / 40) << "keys lie where others lay";
+    EXPECT_EQ(index.pages(), 450);
+    left.filter = PageMask(450, true);
+    const auto again = index.Mass(made.q, made.weights, left.filter);
+    const auto before = made.Build().Mass(made.q, made.weights, made.filter);
+    for (size_t page = 0; page < 300; ++page) {
+      const size_t now = page % 2 == 1 ? page : 300 + page / 2;
+      EXPECT_NEAR((*again)[now], (*before)[page], 1e-5 * (*before)[page]);
+    }
+  }
+}
+
+TEST(HeadsIndex, NumbersMayBeLeftOut) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 200, .page_tokens = 8, .question = 3}, 21);
+  for (const int32_t coarse_from : {kCoarseFrom, 100}) {
+    HeadsIndex index(made.heads, made.dim, {coarse_from});
+    for (size_t page = 0; page < 200; ++page) {
+      index.SkipTo(static_cast<int32_t>(3 * page));
+      ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());
+    }
+    index.SkipTo(5);
+    EXPECT_EQ(index.pages(), 598);
+    const auto mass = index.Mass(made.q, made.weights, PageFilter::All(598));
+    const auto expected = made.Build().Mass(made.q, made.weights, made.filter);
+    for (size_t page = 0; page < 598; ++page) {
+      EXPECT_EQ((*mass)[page], page % 3 == 0 ? (*expected)[page / 3] : 0.0F);
+    }
+    const auto hits = index.Search(made.q, made.weights, 5, PageFilter::All(598));
+    ASSERT_TRUE(hits.ok());
+    for (const Hit& hit : *hits) EXPECT_EQ(hit.page % 3, 0);
+  }
+}
+
+// One thread adds, two search what it has told them of; at half of it the second level comes.
+TEST(HeadsIndex, SearchesRunBesideAnAddAndTheSecondLevel) {
+  Case made = MakeCase({.heads = kOneHead, .pages = 600, .page_tokens = 8, .question = 1, .sharpness = 3.0F}, 23);
+  FlattenKeys(made, 20, 0.02F, 24);
+  constexpr int32_t kLimit = 300;
+  const HeadsIndex exact = made.Build();
+  std::vector<std::vector<Hit>> expected;  // of the first pages, in tens
+  for (int32_t pages = 0; pages <= 600; pages += 10) {
+    expected.push_back(exact.Search(made.q, made.weights, 8, PageFilter::All(pages)).value());
+  }
+  HeadsIndex index(made.heads, made.dim, {kLimit});
+  std::atomic<int32_t> added = 0;
+  std::vector<std::thread> searchers;
+  for (int i = 0; i < 2; ++i) {
+    searchers.emplace_back([&] {
+      for (int32_t pages = 0; pages < 600;) {
+        pages = added;
+        const auto hits = index.Search(made.q, made.weights, 8, PageFilter::All(pages));
+        ASSERT_TRUE(hits.ok());
+        const std::vector<Hit>& of = expected[static_cast<size_t>(pages / 10)];
+        ASSERT_EQ(hits->size(), of.size());
+        for (size_t rank = 0; rank < of.size(); ++rank) {
+          EXPECT_EQ((*hits)[rank].page, of[rank].page);
+          if (pages < kLimit) EXPECT_EQ((*hits)[rank].score, of[rank].score);
+        }
+      }
+    });
+  }
+  for (size_t page = 0; page < 600; ++page) {
+    ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());
+    if (page % 10 == 9) added = static_cast<int32_t>(page + 1);
+  }
+  for (std::thread& searcher : searchers) searcher.join();
 }
 
 }  // namespace

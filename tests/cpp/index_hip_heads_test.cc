@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../cpp/src/index/heads_index.h"
 #include "base_temporary_folder.h"
-#include "everlong/index/heads_index.h"
 #include "index_heads_case.h"
 #include "index_hip_host.h"
 
@@ -90,7 +90,7 @@ TEST_P(HipHeadsTest, ScoresMayLieFarApart) {
   made.sinks = {0, 0};
   made.q = {100, 0, 0, 0};
   made.weights = {1};
-  made.filter = PageFilter(2, true);
+  made.filter = PageMask(2, true);
   const HeadsIndex two = made.Build(OnDevice());
   EXPECT_EQ(*two.Mass(made.q, made.weights, made.filter), (std::vector<float>{1, 0}));
 }
@@ -147,12 +147,35 @@ TEST_P(HipHeadsTest, KeysGoThereOnceAsTheyCome) {
     so_far.pages.resize(page + 1);
     so_far.tokens.resize(page + 1);
     so_far.sinks.resize(page + 1);
-    so_far.filter = PageFilter(static_cast<int32_t>(page + 1), true);
+    so_far.filter = PageMask(static_cast<int32_t>(page + 1), true);
     ExpectMass(index, so_far);
   }
   EXPECT_GE(index.device_use().bytes, bytes);
   EXPECT_EQ(index.device_use().bytes, device().held());
   EXPECT_EQ(index.device_use().scans, 5);
+}
+
+TEST_P(HipHeadsTest, ForgottenKeysAreZerosThereAndTheirRoomIsUsedAgain) {
+  const Case made = MakeCase({.heads = kGroupedHeads, .dim = 20, .pages = 60, .page_tokens = 32, .question = 3}, 68);
+  HeadsIndex index = made.Build(OnDevice());
+  const int64_t held = device().held();
+  Case left = made;
+  for (int32_t page = 0; page < 60; page += 3) {
+    index.Forget(page);
+    left.filter.Set(page, false);
+  }
+  ExpectMass(index, left);
+  for (size_t page = 0; page < 60; page += 3) {
+    ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());
+    left.pages.push_back(made.pages[page]);
+    left.tokens.push_back(made.tokens[page]);
+    left.sinks.push_back(made.sinks[page]);
+  }
+  left.filter = PageMask(80, true);
+  for (int32_t page = 0; page < 60; page += 3) left.filter.Set(page, false);
+  ExpectMass(index, left);
+  EXPECT_LE(device().held(), held + held / 4) << "what a search takes may have grown";
+  EXPECT_EQ(index.device_use().scans, 2);
 }
 
 TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
@@ -175,8 +198,8 @@ TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
     left.tokens.push_back(made.tokens[page]);
     left.sinks.push_back(made.sinks[page]);
   }
-  left.filter = PageFilter(static_cast<int32_t>(left.pages.size()), true);
-  const auto loaded = HeadsIndex::Load(file, made.heads, made.dim, kept, OnDevice());
+  left.filter = PageMask(static_cast<int32_t>(left.pages.size()), true);
+  const auto loaded = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), OnDevice());
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   ExpectMass(*loaded, left);
   EXPECT_EQ(device().scans, 1);
@@ -190,7 +213,7 @@ TEST_P(HipHeadsTest, NothingToScoreAsksNothingOfTheDevice) {
   EXPECT_TRUE(empty.Mass(made.q, made.weights, made.filter)->empty());
   const HeadsIndex index = made.Build(OnDevice());
   const std::vector<float> zeros(3, 0.0F);
-  EXPECT_EQ(*index.Mass(made.q, made.weights, PageFilter(3, false)), zeros);
+  EXPECT_EQ(*index.Mass(made.q, made.weights, PageMask(3, false)), zeros);
   EXPECT_EQ(*index.Mass(made.q, std::vector<float>(2, 0.0F), made.filter), zeros);
   EXPECT_EQ(*index.Mass({}, {}, made.filter), zeros);
   std::vector<float> bad = made.q;
@@ -198,7 +221,7 @@ TEST_P(HipHeadsTest, NothingToScoreAsksNothingOfTheDevice) {
   EXPECT_EQ(index.Search(bad, made.weights, 1, made.filter).status().code(), StatusCode::kInvalidArgument);
   HeadsIndex headless({}, 64, OnDevice());
   ASSERT_TRUE(headless.Add({}, 64, 0).ok());
-  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageFilter(1, true)), std::vector<float>{0.0F});
+  EXPECT_EQ(*headless.Mass({}, std::vector<float>{1.0F}, PageMask(1, true)), std::vector<float>{0.0F});
   EXPECT_EQ(headless.device_use().bytes, 0);
   EXPECT_EQ(device().scans, 0);
 }
@@ -250,7 +273,7 @@ TEST_P(HipHeadsTest, TheHostScansFromThePageOnThatDoesNotFit) {
   const Case made = MakeCase({.heads = kOneHead, .pages = 40, .question = 3}, 72);
   HeadsIndex index(made.heads, made.dim, OnDevice(200'000));
   ASSERT_TRUE(index.Add(made.pages[0], made.tokens[0], 0).ok());
-  EXPECT_TRUE(index.Mass(made.q, made.weights, PageFilter(1, true)).ok());
+  EXPECT_TRUE(index.Mass(made.q, made.weights, PageMask(1, true)).ok());
   EXPECT_EQ(index.device_use().scans, 1);
   for (size_t page = 1; page < made.pages.size(); ++page) {
     ASSERT_TRUE(index.Add(made.pages[page], made.tokens[page], made.sinks[page]).ok());

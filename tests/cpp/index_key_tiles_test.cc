@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "everlong/index/heads_kernel.h"
-#include "everlong/index/key_tiles.h"
+#include "../../cpp/src/index/heads_kernel.h"
+#include "../../cpp/src/index/key_tiles.h"
+#include "everlong/index/heads.h"
 
 namespace {
 

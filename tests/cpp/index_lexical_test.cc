@@ -3,23 +3,52 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
-#include "everlong/index/lexical_index.h"
+#include "../../cpp/src/index/lexical_index.h"
+#include "everlong/index/token_statistics.h"
+#include "index_page_mask.h"
 
 namespace everlong::index {
 namespace {
 
 using Pages = std::vector<std::vector<int32_t>>;
 
-std::unique_ptr<LexicalIndex> Build(const Pages& pages) {
-  auto index = LexicalIndex::Create();
-  EXPECT_TRUE(index.ok());
-  for (const auto& page : pages) EXPECT_TRUE((*index)->Add(page).ok());
-  return std::move(index).value();
+// The index and what it goes by, of pages 0, 1, 2 ...
+class Words {
+ public:
+  Status Add(std::span<const int32_t> token_ids) {
+    EVERLONG_RETURN_IF_ERROR(index_->Add(pages_, token_ids));
+    statistics_.AddPage(token_ids);
+    ++pages_;
+    return OkStatus();
+  }
+  Status Remove(int32_t page, std::span<const int32_t> token_ids) {
+    EVERLONG_RETURN_IF_ERROR(index_->Remove(page, token_ids));
+    statistics_.RemovePage(token_ids);
+    return OkStatus();
+  }
+  [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
+                                                const PageFilter& filter) const {
+    return index_->Search(token_ids, k, filter);
+  }
+  [[nodiscard]] float WholeScore(std::span<const int32_t> token_ids) const { return index_->WholeScore(token_ids); }
+
+ private:
+  TokenStatistics statistics_;
+  std::unique_ptr<LexicalIndex> index_ = LexicalIndex::Create(statistics_).value();
+  int32_t pages_ = 0;
+};
+
+std::unique_ptr<Words> Build(const Pages& pages) {
+  auto index = std::make_unique<Words>();
+  for (const auto& page : pages) EXPECT_TRUE(index->Add(page).ok());
+  return index;
 }
 
 // "The bm25() function" of SQLite's FTS5 documentation, in fp64, as a positive number: k1 = 1.2, b = 0.75, IDF =
@@ -43,8 +72,8 @@ std::map<int32_t, double> Bm25(const Pages& pages, const std::set<int32_t>& ids)
   return scores;
 }
 
-void ExpectBm25(const LexicalIndex& index, const Pages& pages, const std::vector<int32_t>& query, int32_t k,
-                const PageFilter& filter) {
+void ExpectBm25(const Words& index, const Pages& pages, const std::vector<int32_t>& query, int32_t k,
+                const PageMask& filter) {
   std::map<int32_t, double> reference = Bm25(pages, {query.begin(), query.end()});
   std::erase_if(reference, [&](const auto& entry) { return !filter.Allows(entry.first); });
   std::vector<double> ranked;
@@ -84,7 +113,7 @@ TEST(LexicalIndex, WholeScoreIsThatOfAPageWithEveryIdOnce) {
   }
   const auto index = Build(pages);
   const std::vector<int32_t> query{8, 7, 6, 5, 4, 3, 2, 1, 1};
-  const auto hits = index->Search(query, 1, PageFilter(40, true));
+  const auto hits = index->Search(query, 1, PageMask(40, true));
   ASSERT_TRUE(hits.ok());
   ASSERT_EQ(hits->at(0).page, 0);
   EXPECT_NEAR(index->WholeScore(query), hits->at(0).score, 1e-4);
@@ -102,7 +131,7 @@ TEST(LexicalIndex, WholeScoreLeavesOutWhatSearchLeavesOut) {
   pages.push_back({1, 2, 99});
   const auto index = Build(pages);
   const std::vector<int32_t> query{1, 2, 99};
-  const auto hits = index->Search(query, 1, PageFilter(20'001, true));
+  const auto hits = index->Search(query, 1, PageMask(20'001, true));
   ASSERT_TRUE(hits.ok());
   ASSERT_EQ(hits->at(0).page, 20'000);
   EXPECT_NEAR(index->WholeScore(query), hits->at(0).score, 1e-3);
@@ -114,8 +143,8 @@ TEST(LexicalIndex, RanksByBm25) {
     const Pages pages = RandomPages(count, static_cast<uint32_t>(count));
     const auto index = Build(pages);
     std::mt19937 random(5);
-    PageFilter every(count, true);
-    PageFilter some(count, true);
+    PageMask every(count, true);
+    PageMask some(count, true);
     for (int32_t page = 0; page < count; page += 3) some.Set(page, false);
     for (const size_t length : {1U, 3U, 20U}) {
       std::vector<int32_t> query(length);
@@ -135,13 +164,13 @@ TEST(LexicalIndex, AnswersBetweenAdds) {
   for (const auto& page : RandomPages(40, 3)) {
     pages.push_back(page);
     ASSERT_TRUE(index->Add(page).ok());
-    ExpectBm25(*index, pages, {0, 1, 2, 30}, 10, PageFilter(40, true));
+    ExpectBm25(*index, pages, {0, 1, 2, 30}, 10, PageMask(40, true));
   }
 }
 
 TEST(LexicalIndex, TiesGoToTheOlderPage) {
   const auto index = Build({{9, 9}, {1, 2}, {3, 4}, {2, 1}, {7, 1}, {1, 8}});
-  const auto hits = index->Search(std::vector<int32_t>{1}, 3, PageFilter(6, true));
+  const auto hits = index->Search(std::vector<int32_t>{1}, 3, PageMask(6, true));
   ASSERT_EQ(hits->size(), 3U);
   EXPECT_EQ((*hits)[0].page, 1);
   EXPECT_EQ((*hits)[1].page, 3);
@@ -153,39 +182,38 @@ TEST(LexicalIndex, FilterIsAppliedBeforeK) {
   pages.push_back({1, 2, 2, 3});  // ... but not allowed
   pages.push_back({5, 5, 5, 5});
   const auto index = Build(pages);
-  PageFilter filter(52, false);
+  PageMask filter(52, false);
   filter.Set(50, true);
   filter.Set(51, true);
   const auto hits = index->Search(std::vector<int32_t>{1}, 1, filter);
   ASSERT_EQ(hits->size(), 1U);
   EXPECT_EQ(hits->front().page, 50);
-  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageFilter(52, false))->empty());
-  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageFilter())->empty());
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageMask(52, false))->empty());
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{1}, 1, PageMask())->empty());
 }
 
 TEST(LexicalIndex, NoKnownIdNoHits) {
   const auto index = Build({{1, 2}, {3}});
-  EXPECT_TRUE(index->Search(std::vector<int32_t>{4, 12, 33}, 5, PageFilter(2, true))->empty());
-  EXPECT_TRUE(index->Search({}, 5, PageFilter(2, true))->empty());
-  EXPECT_TRUE(Build({})->Search(std::vector<int32_t>{1}, 5, PageFilter())->empty());
+  EXPECT_TRUE(index->Search(std::vector<int32_t>{4, 12, 33}, 5, PageMask(2, true))->empty());
+  EXPECT_TRUE(index->Search({}, 5, PageMask(2, true))->empty());
+  EXPECT_TRUE(Build({})->Search(std::vector<int32_t>{1}, 5, PageMask())->empty());
 }
 
 TEST(LexicalIndex, RefusesBadArguments) {
   const auto index = Build({{1, 2}});
   const std::vector<int32_t> negative{1, -2};
-  EXPECT_EQ(index->Search(std::vector<int32_t>{1}, 0, PageFilter(1, true)).status().code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(negative, 1, PageFilter(1, true)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(std::vector<int32_t>{1}, 0, PageMask(1, true)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index->Search(negative, 1, PageMask(1, true)).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(index->Add(negative).code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(index->Add(std::vector<int32_t>{3}).ok());
-  EXPECT_EQ(index->Search(std::vector<int32_t>{3}, 1, PageFilter(9, true))->front().page, 1);  // no ordinal was given
+  EXPECT_EQ(index->Search(std::vector<int32_t>{3}, 1, PageMask(9, true))->front().page, 1);  // no ordinal was given
 }
 
 TEST(LexicalIndex, LeavesOutCommonIdsOfALargeArchive) {
   Pages pages(13'000, {1, 7});
   for (const size_t page : {100U, 5'000U, 12'999U}) pages[page].push_back(2);
   const auto index = Build(pages);
-  const PageFilter every(13'000, true);
+  const PageMask every(13'000, true);
   const auto rare = index->Search(std::vector<int32_t>{1, 2, 7}, 10, every);
   ASSERT_EQ(rare->size(), 3U);
   EXPECT_EQ((*rare)[0].page, 100);
@@ -200,7 +228,7 @@ TEST(LexicalIndex, TakesLongQuestions) {
   const auto index = Build(pages);
   std::vector<int32_t> query(5'000);
   for (size_t i = 0; i < query.size(); ++i) query[i] = static_cast<int32_t>(i);
-  const auto hits = index->Search(query, 1'000, PageFilter(300, true));
+  const auto hits = index->Search(query, 1'000, PageMask(300, true));
   ASSERT_TRUE(hits.ok());
   EXPECT_GE(hits->size(), 60U);
 }
@@ -212,7 +240,7 @@ TEST(LexicalIndex, SearchesRunBesideEachOther) {
   for (int32_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&, thread] {
       for (int32_t id = 0; id < 20; ++id) {
-        ExpectBm25(*index, pages, {id, id * 3 + thread}, 10, PageFilter(200, true));
+        ExpectBm25(*index, pages, {id, id * 3 + thread}, 10, PageMask(200, true));
       }
     });
   }
@@ -240,8 +268,8 @@ TEST(LexicalIndex, ARemovedPageLeavesNoTrace) {
   const auto reference = Build(kept);
   for (int32_t id = 0; id < 60; ++id) {
     const std::vector<int32_t> query = {id, (id * 7) % 60};
-    const auto found = index->Search(query, 40, PageFilter(40, true));
-    const auto expected = reference->Search(query, 40, PageFilter(36, true));
+    const auto found = index->Search(query, 40, PageMask(40, true));
+    const auto expected = reference->Search(query, 40, PageMask(36, true));
     ASSERT_EQ(found->size(), expected->size());
     for (size_t i = 0; i < found->size(); ++i) {
       EXPECT_EQ((*found)[i].page, ordinals[static_cast<size_t>((*expected)[i].page)]);
@@ -249,7 +277,7 @@ TEST(LexicalIndex, ARemovedPageLeavesNoTrace) {
     }
   }
   ASSERT_TRUE(index->Add(pages[0]).ok());
-  EXPECT_EQ(index->Search(pages[0], 1, PageFilter(41, true))->front().page, 40);
+  EXPECT_EQ(index->Search(pages[0], 1, PageMask(41, true))->front().page, 40);
 }
 
 }  // namespace

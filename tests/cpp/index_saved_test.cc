@@ -128,7 +128,7 @@ TEST_F(SavedIndexTest, HeadsOfKeysThatAreNoNumbersAreCorrupt) {
     const auto load = [&](size_t at, auto number) {
       EXPECT_TRUE(made.Build(options).Save(file_, std::vector<int32_t>{0}).ok());
       if (at != 0) Put(line + at, number);
-      return HeadsIndex::Load(file_, made.heads, kDim, std::vector<uint8_t>{1}, options).status().code();
+      return HeadsIndex::Load(file_, made.heads, kDim, std::vector<int32_t>{0}, options).status().code();
     };
     EXPECT_EQ(load(0, 0), StatusCode::kOk);
     EXPECT_EQ(load(kLongest, std::numeric_limits<double>::infinity()), StatusCode::kCorrupt);
@@ -158,7 +158,7 @@ TEST_F(SavedIndexTest, HeadsOfLongerKeysThanTheFileSaysAnswerByOneLevel) {
   Put(17 + 16 + 12, 1.0);
   HeadsOptions options;
   options.coarse_from = 100;
-  auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, std::vector<uint8_t>(200, 1), options);
+  auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_TRUE(loaded->Search(made.q, made.weights, 10, made.filter).ok());
   EXPECT_TRUE(loaded->Add(made.pages[0], 4, 0).ok());
@@ -175,7 +175,7 @@ TEST_F(SavedIndexTest, HeadsOfTwoLevelsAnswerAsTheyDid) {
   ASSERT_TRUE(index.Save(file_, every).ok());
   HeadsOptions options;
   options.coarse_from = 100;
-  const auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, std::vector<uint8_t>(1000, 1), options);
+  const auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   const auto before = index.Search(made.q, made.weights, 1000, made.filter).value();
   const auto after = loaded->Search(made.q, made.weights, 1000, made.filter).value();

@@ -16,9 +16,12 @@ class StoreCorruption : public StoreFolderTest {
     const auto store = Create();
     for (uint64_t i = 0; i < 6; ++i) {
       blocks_.emplace_back(i, 20 + 10 * static_cast<int64_t>(i));
-      ASSERT_OK(AppendTo(*store, blocks_.back().Draft()).status());
+      ASSERT_OK(AppendAll(*store, blocks_.back()).status());
     }
     ASSERT_OK(store->Forget(std::vector<int64_t>{kForgotten}));
+    graph_ = store->ReadGraph().value();
+    ASSERT_EQ(graph_.nodes.size(), 6U);
+    ASSERT_EQ(graph_.edges.size(), 5U);
   }
 
   static constexpr int64_t kForgotten = 4;
@@ -73,12 +76,43 @@ class StoreCorruption : public StoreFolderTest {
     }
   }
 
+  // Tensors and graph, as written or as an error that names the file that they lie in.
+  void ReadExtras(const MemoryStore& store) {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      const auto id = static_cast<int64_t>(i + 1);
+      if (id == kForgotten) continue;
+      const std::vector<TensorView> expected = blocks_[i].Tensors();
+      const Result<std::vector<TensorInfo>> infos = store.Tensors(id);
+      if (infos.ok()) {
+        EXPECT_EQ(infos->size(), expected.size());
+      } else {
+        ExpectCorrupt(infos.status(), catalog());
+      }
+      for (const TensorView& tensor : expected) {
+        const Result<Tensor> read = store.ReadTensor(id, tensor.name);
+        if (read.ok()) {
+          EXPECT_EQ(read->shape, tensor.shape);
+          EXPECT_TRUE(std::ranges::equal(read->bytes, tensor.bytes)) << "wrong bytes in a tensor of block " << id;
+        } else {
+          EXPECT_EQ(read.status().code(), StatusCode::kCorrupt) << read.status().ToString();
+        }
+      }
+    }
+    const Result<Graph> graph = store.ReadGraph();
+    if (graph.ok()) {
+      EXPECT_EQ(*graph, graph_);
+    } else {
+      ExpectCorrupt(graph.status(), catalog());
+    }
+  }
+
   static void ExpectCorrupt(const Status& status, const std::filesystem::path& file) {
     EXPECT_EQ(status.code(), StatusCode::kCorrupt) << status.ToString();
     EXPECT_NE(status.message().find(file.string()), std::string::npos) << status.ToString();
   }
 
   std::vector<TestBlock> blocks_;
+  Graph graph_;
 };
 
 TEST_F(StoreCorruption, FlippedBitsOfASegment) {
@@ -90,6 +124,7 @@ TEST_F(StoreCorruption, FlippedBitsOfASegment) {
     const size_t bit = random() % bits;
     FlipBit(segment(), bit);
     const int whole = ReadWhatIsWhole(*store, segment());
+    ReadExtras(*store);
     EXPECT_GE(whole, 4) << "one bit touches one block";
     hit += whole == 4 ? 1 : 0;
     FlipBit(segment(), bit);
@@ -119,8 +154,9 @@ TEST_F(StoreCorruption, AFlippedBitNamesBlockPageAndPart) {
 
 TEST_F(StoreCorruption, TruncatedSegment) {
   const std::string good = ReadFile(segment());
-  // The last record ends with padding that no read needs.
-  const size_t needed = good.size() - 4096 + static_cast<size_t>(blocks_.back().page_bytes.back());
+  // The last record of kv ends with padding that no read needs, and has one of tensors behind it.
+  const size_t tensors = size_t{2} * 4096;
+  const size_t needed = good.size() - tensors - 4096 + static_cast<size_t>(blocks_.back().page_bytes.back());
   std::mt19937_64 random = Repeatable(2);
   for (int i = 0; i < kTruncations; ++i) {
     const size_t length = random() % good.size();
@@ -164,6 +200,7 @@ TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
     const auto store = MemoryStore::Open(folder_, true);
     if (store.ok()) {
       ReadCatalog(**store);
+      ReadExtras(**store);
       ReadWhatIsWhole(**store, catalog());
     } else {
       ++refused;
@@ -174,6 +211,8 @@ TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
   }
   EXPECT_GT(refused, 0);
   ReadCatalog(*Open(true));
+  ReadExtras(*Open(true));
+  for (const int64_t id : {1, 2, 3, 5, 6}) ExpectExtras(*Open(true), blocks_[static_cast<size_t>(id - 1)], id);
   EXPECT_EQ(ReadWhatIsWhole(*Open(true), segment()), 5);
 }
 
@@ -181,6 +220,7 @@ TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
 TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
   const std::string good = ReadFile(catalog());
   const auto open_after = [&](const char* sql) {
+    for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(catalog().string() + suffix);
     WriteFile(catalog(), good);
     sqlite3* connection = nullptr;
     EXPECT_EQ(sqlite3_open(catalog().c_str(), &connection), SQLITE_OK);
@@ -193,7 +233,7 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
   ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
   ExpectCorrupt(open_after("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
   ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 9223372036854775807").status(), catalog());
-  EXPECT_EQ(open_after("PRAGMA user_version = 2; UPDATE sqlite_sequence SET seq = 6").status().code(),
+  EXPECT_EQ(open_after("PRAGMA user_version = 3; UPDATE sqlite_sequence SET seq = 6").status().code(),
             StatusCode::kNewerFormat);
 
   for (const char* sql :
@@ -215,6 +255,53 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
     ASSERT_OK(store.status());
     ExpectCorrupt(ReadBlock(**store, blocks_[0], 1, out), catalog());
     EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 4) << sql;
+  }
+  for (const char* sql :
+       {"DELETE FROM tensors WHERE block = 1 AND name = 'none'", "DELETE FROM pages WHERE block = 1 AND kind = 5",
+        "UPDATE tensors SET data_offset = data_offset + 1 WHERE block = 1 AND name = 'ids'",
+        "UPDATE tensors SET data_bytes = -1 WHERE block = 1 AND name = 'ids'",
+        "UPDATE tensors SET shape = x'01' WHERE block = 1 AND name = 'ids'",
+        "UPDATE tensors SET block = 7 WHERE block = 1 AND name = 'ids'",
+        "UPDATE pages SET record_offset = 0 WHERE block = 1 AND kind = 5"}) {
+    const auto store = open_after(sql);
+    ASSERT_OK(store.status());
+    ExpectCorrupt((*store)->ReadTensor(1, "ids").status(), catalog());
+    EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 5) << sql;
+    const Result<VerifyReport> report = (*store)->Verify(false);
+    ASSERT_OK(report.status());
+    EXPECT_FALSE(report->damage.empty()) << sql;
+    const auto opened = MemoryStore::Open(folder_, false);
+    ASSERT_OK(opened.status());
+    MemoryStore* const repaired = opened->get();
+    const Result<VerifyReport> repair = repaired->Verify(true);
+    ASSERT_OK(repair.status()) << sql;
+    const std::vector<Damage> left = repaired->Verify(false)->damage;
+    for (const Damage& damage : left) ADD_FAILURE() << sql << ": " << damage.what;
+    EXPECT_TRUE(repaired->Tensors(1)->empty()) << sql;
+    ExpectExtras(*repaired, blocks_[1], 2);
+  }
+  for (const char* sql : {"UPDATE nodes SET count = 4 WHERE id = 34359738368",
+                          "UPDATE nodes SET vector = x'00' WHERE id = 1", "UPDATE nodes SET id = 9 WHERE id = 1",
+                          "INSERT INTO nodes SELECT 4, kind, level, count, square_sum, created_at, updated_at, crc, "
+                          "vector, linear_sum FROM nodes WHERE id = 1",
+                          "DELETE FROM nodes WHERE id = 2", "UPDATE edges SET weight = 2 WHERE source = 1",
+                          "UPDATE edges SET target = 2 WHERE source = 1"}) {
+    const auto store = open_after(sql);
+    ASSERT_OK(store.status());
+    ExpectCorrupt((*store)->ReadGraph().status(), catalog());
+    const Result<VerifyReport> report = (*store)->Verify(false);
+    ASSERT_OK(report.status());
+    EXPECT_FALSE(report->damage.empty()) << sql;
+    const auto opened = MemoryStore::Open(folder_, false);
+    ASSERT_OK(opened.status());
+    MemoryStore* const repaired = opened->get();
+    const Result<VerifyReport> repair = repaired->Verify(true);
+    ASSERT_OK(repair.status()) << sql;
+    EXPECT_TRUE(repair->dropped.empty()) << sql;  // blocks are none the worse
+    const std::vector<Damage> left = repaired->Verify(false)->damage;
+    for (const Damage& damage : left) ADD_FAILURE() << sql << ": " << damage.what;
+    EXPECT_OK(repaired->ReadGraph().status());
+    EXPECT_EQ(ReadWhatIsWhole(*repaired, catalog()), 5) << sql;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -26,6 +27,44 @@ TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 2 + (id * 29)
 
 bool Forgets(int64_t id) { return id % 5 == 0; }
 
+// Its node, a topic that has all nodes in its count, and what ties it to the block before it.
+GraphChange ChangeOf(int64_t id) {
+  const int64_t topic = kLargestBlockId + 1;
+  GraphChange change;
+  change.put_nodes = {{.id = kThisBlock, .vector = {static_cast<float>(id)}},
+                      {.id = topic, .kind = NodeKind::kTopic, .level = 1, .count = id}};
+  change.put_edges = {{kThisBlock, topic, EdgeKind::kBelongsTo, 1, 0}};
+  if (id > 1) change.put_edges.push_back({id - 1, kThisBlock, EdgeKind::kNext, 1, 0});
+  return change;
+}
+
+// Blocks and graph are those of one commit.
+void ExpectGraphOf(const MemoryStore& store, const std::set<int64_t>& blocks) {
+  const Result<Graph> graph = store.ReadGraph();
+  ASSERT_OK(graph.status());
+  std::set<int64_t> nodes;
+  for (const GraphNode& node : graph->nodes) {
+    if (node.kind == NodeKind::kBlock) {
+      nodes.insert(node.id);
+      EXPECT_EQ(node.vector, std::vector<float>{static_cast<float>(node.id)});
+    } else {
+      EXPECT_EQ(node.count, *blocks.rbegin());
+    }
+  }
+  EXPECT_EQ(nodes, blocks);
+  size_t edges = blocks.size();
+  for (const int64_t id : blocks) edges += blocks.contains(id - 1) ? 1 : 0;
+  EXPECT_EQ(graph->edges.size(), edges);
+  for (const int64_t id : blocks) {
+    if (id + 8 < *blocks.rbegin()) continue;
+    const Result<Tensor> tensor = store.ReadTensor(id, "drafted");
+    ASSERT_OK(tensor.status());
+    const std::vector<int32_t> ids = BlockOf(id).token_ids;
+    const auto bytes = std::as_bytes(std::span(ids));
+    EXPECT_TRUE(std::ranges::equal(tensor->bytes, bytes)) << id;
+  }
+}
+
 // Appends for ever; forgets every fifth block; changes the manifest, adds tensors and compacts now and then.
 [[noreturn]] void WriteUntilKilled(const std::filesystem::path& folder, int pipe) {
   const auto store = MemoryStore::Open(folder, false, kSmallSegments);
@@ -37,7 +76,14 @@ bool Forgets(int64_t id) { return id % 5 == 0; }
     if (::write(pipe, &news, sizeof news) != sizeof news) ::_exit(3);
   };
   for (;; ++next) {
-    const Result<int64_t> id = AppendTo(**store, BlockOf(next).Draft());
+    const std::vector<int32_t> ids = BlockOf(next).token_ids;
+    const TensorView drafted{"drafted", "I32", {std::ssize(ids)}, std::as_bytes(std::span(ids))};
+    const TensorView tensor{"ids", "I32", {std::ssize(ids)}, std::as_bytes(std::span(ids))};
+    const TestBlock block = BlockOf(next);
+    BlockDraft draft = block.Draft();
+    draft.tensors = {&drafted, 1};
+    draft.graph = ChangeOf(next);
+    const Result<int64_t> id = AppendTo(**store, draft);
     if (!id.ok()) ::_exit(4);
     if (*id != next) ::_exit(5);
     tell({next, false});
@@ -46,9 +92,7 @@ bool Forgets(int64_t id) { return id % 5 == 0; }
       if (!(*store)->Forget(std::vector<int64_t>{next - 1}).ok()) ::_exit(6);
       tell({next - 1, true});
     }
-    const std::vector<int32_t> ids = BlockOf(next).token_ids;
-    const TensorView tensor{"ids", "I32", {std::ssize(ids)}, std::as_bytes(std::span(ids))};
-    if (next % 4 == 0 && !(*store)->PutTensors(next, PayloadKind::kText, {&tensor, 1}).ok()) ::_exit(8);
+    if (next % 4 == 0 && !(*store)->PutTensors(next, {&tensor, 1}).ok()) ::_exit(8);
     if (next % 6 == 0 && !(*store)->Compact().ok()) ::_exit(9);
     if (next % 7 == 0 && !(*store)->SetAttribute("last", std::to_string(next)).ok()) ::_exit(7);
   }
@@ -105,6 +149,7 @@ TEST_F(StoreCrash, EveryAcknowledgedBlockSurvivesSigkill) {
     for (const int64_t id : present) {
       if (round + 1 == kRounds || id + 8 > *present.rbegin()) ExpectStored(*store, BlockOf(id), id);
     }
+    if (!present.empty()) ExpectGraphOf(*store, present);
     const Manifest manifest = store->manifest();
     EXPECT_EQ(manifest.fingerprint, TestManifest().fingerprint);
   }

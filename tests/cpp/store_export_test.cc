@@ -23,14 +23,39 @@ class StoreExport : public StoreFolderTest {
       ASSERT_OK(AppendTo(*store_, blocks_.back().Draft()).status());
     }
     const TensorView tensors[] = {{"keys", "F32", {4, 6}, keys_}, {"codes", "F8_E4M3", {0}, {}}};
-    ASSERT_OK(store_->PutTensors(2, PayloadKind::kDetail, tensors));
+    ASSERT_OK(store_->PutTensors(2, tensors));
     BlockDraft bare = blocks_[0].Draft();  // no kv
     bare.payload = {};
     bare.page_bytes = {};
     ASSERT_EQ(AppendTo(*store_, bare).value(), 5);
     ASSERT_OK(AppendTo(*store_, blocks_[0].Draft()).status());
+    GraphChange change;
+    change.put_nodes = TheGraph().nodes;
+    change.put_edges = TheGraph().edges;
+    change.put_nodes.push_back({.id = 6});
+    change.put_edges.push_back({.from = 6, .to = 1});
+    ASSERT_OK(store_->ChangeGraph(change));
     ASSERT_OK(store_->Forget(std::vector<int64_t>{3, 6}));
     ASSERT_OK(store_->PutFile("frame", keys_));
+  }
+
+  // Without what the forgotten block had in it.
+  static Graph TheGraph() {
+    const int64_t topic = kLargestBlockId + 1;
+    Graph graph;
+    graph.nodes = {{.id = 1, .vector = {1.5F, -0.0F}},
+                   {.id = 2, .vector = {0.5F, 3}},
+                   {.id = topic,
+                    .kind = NodeKind::kTopic,
+                    .level = 1,
+                    .count = 2,
+                    .linear_sum = {2.0, 3.0},
+                    .square_sum = 11.5,
+                    .created_at = 17.25,
+                    .updated_at = 18}};
+    graph.edges = {
+        {1, 2, EdgeKind::kNext, 1, 17}, {1, topic, EdgeKind::kBelongsTo, 0.5, 17}, {2, 1, EdgeKind::kPrevious, 1, 17}};
+    return graph;
   }
 
   void ExpectSame(MemoryStore& memory) {
@@ -38,13 +63,15 @@ class StoreExport : public StoreFolderTest {
     for (const int64_t id : {1, 2, 4}) ExpectStored(memory, blocks_[static_cast<size_t>(id - 1)], id);
     EXPECT_EQ(memory.Block(5)->pages, 0);
     EXPECT_EQ(memory.TokenIds(5).value(), blocks_[0].token_ids);
-    const std::vector<Tensor> tensors = memory.Tensors(2, PayloadKind::kDetail).value();
+    const std::vector<TensorInfo> tensors = memory.Tensors(2).value();
     ASSERT_EQ(tensors.size(), 2U);
     EXPECT_EQ(tensors[0].name, "codes");
     EXPECT_EQ(tensors[1].name, "keys");
     EXPECT_EQ(tensors[1].dtype, "F32");
     EXPECT_EQ(tensors[1].shape, (std::vector<int64_t>{4, 6}));
-    EXPECT_EQ(tensors[1].bytes, keys_);
+    EXPECT_EQ(memory.ReadTensor(2, "keys")->bytes, keys_);
+    EXPECT_TRUE(memory.ReadTensor(2, "codes")->bytes.empty());
+    EXPECT_EQ(memory.ReadGraph().value(), TheGraph());
     EXPECT_EQ(memory.manifest().fingerprint, TestManifest().fingerprint);
     EXPECT_EQ(memory.File("frame").value(), keys_);
     EXPECT_TRUE(memory.Verify(false)->damage.empty());
@@ -181,11 +208,11 @@ TEST_F(StoreExport, TensorsAreReplacedAndTheirOldBytesGo) {
   const std::vector<std::byte> second = RandomBytes(3, 100);
   const TensorView old{"x", "U8", {100}, first};
   const TensorView now{"x", "I32", {5, 5}, second};
-  ASSERT_OK(store_->PutTensors(1, PayloadKind::kIndex, {&old, 1}));
-  EXPECT_EQ(store_->Tensors(1, PayloadKind::kIndex).value()[0].bytes, first);
-  ASSERT_OK(store_->PutTensors(1, PayloadKind::kIndex, {&now, 1}));
-  EXPECT_EQ(store_->Tensors(1, PayloadKind::kIndex).value()[0].bytes, second);
-  EXPECT_EQ(store_->Tensors(1, PayloadKind::kDetail).status().code(), StatusCode::kNotFound);
+  ASSERT_OK(store_->PutTensors(1, {&old, 1}));
+  EXPECT_EQ(store_->ReadTensor(1, "x")->bytes, first);
+  ASSERT_OK(store_->PutTensors(1, {&now, 1}));
+  EXPECT_EQ(store_->ReadTensor(1, "x")->bytes, second);
+  EXPECT_EQ(store_->ReadTensor(1, "y").status().code(), StatusCode::kNotFound);
   const auto on_disk = [&](const std::vector<std::byte>& bytes) {
     const std::string segment = ReadFile(folder_ / "segments" / "000001.kvseg");
     return segment.find({reinterpret_cast<const char*>(bytes.data()), bytes.size()}) != std::string::npos;
@@ -195,13 +222,11 @@ TEST_F(StoreExport, TensorsAreReplacedAndTheirOldBytesGo) {
   EXPECT_FALSE(on_disk(first));
   EXPECT_TRUE(on_disk(second));
   store_.reset();
-  EXPECT_EQ(Open(true)->Tensors(1, PayloadKind::kIndex).value()[0].shape, (std::vector<int64_t>{5, 5}));
+  EXPECT_EQ(Open(true)->Tensors(1).value()[0].shape, (std::vector<int64_t>{5, 5}));
 }
 
 TEST_F(StoreExport, RefusesTensorsThatAreNone) {
-  const auto code = [&](const TensorView& tensor) {
-    return store_->PutTensors(1, PayloadKind::kDetail, {&tensor, 1}).code();
-  };
+  const auto code = [&](const TensorView& tensor) { return store_->PutTensors(1, {&tensor, 1}).code(); };
   const std::vector<std::byte> bytes(8);
   EXPECT_EQ(code({"x", "F32", {2}, bytes}), StatusCode::kOk);
   EXPECT_EQ(code({"x", "F32", {3}, bytes}), StatusCode::kInvalidArgument);
@@ -210,8 +235,25 @@ TEST_F(StoreExport, RefusesTensorsThatAreNone) {
   EXPECT_EQ(code({"x", "F64", {INT64_MAX, INT64_MAX}, bytes}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({"__metadata__", "U8", {8}, bytes}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({"\xC3\x28", "U8", {8}, bytes}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(store_->PutTensors(1, PayloadKind::kKv, {}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(store_->PutTensors(3, PayloadKind::kText, {}).code(), StatusCode::kNotFound);  // forgotten
+  EXPECT_EQ(code({"", "U8", {8}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({std::string(kMaxTensorName, 'x'), "U8", {8}, bytes}), StatusCode::kOk);
+  EXPECT_EQ(code({std::string(kMaxTensorName + 1, 'x'), "U8", {8}, bytes}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"x", "U8", std::vector<int64_t>(kMaxTensorDimensions + 1, 1), std::span(bytes).first(1)}),
+            StatusCode::kInvalidArgument);
+  const std::vector<std::byte> many(kMaxBlockTensorBytes + 1);
+  EXPECT_EQ(code({"x", "U8", {kMaxBlockTensorBytes + 1}, many}), StatusCode::kInvalidArgument);
+  std::vector<TensorView> crowd;
+  for (int64_t i = 0; i <= kMaxBlockTensors; ++i) crowd.push_back({"t" + std::to_string(i), "U8", {0}, {}});
+  EXPECT_EQ(store_->PutTensors(1, crowd).code(), StatusCode::kInvalidArgument);
+  crowd.pop_back();  // with those that are there already there are too many still
+  EXPECT_EQ(store_->PutTensors(1, crowd).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->PutTensors(2, std::span(crowd).first(9)).code(), StatusCode::kOk);
+  const TensorView twice[] = {{"x", "U8", {8}, bytes}, {"x", "U8", {8}, bytes}};
+  EXPECT_EQ(store_->PutTensors(1, twice).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->PutTensors(3, {}).code(), StatusCode::kNotFound);  // forgotten
+  BlockDraft draft = blocks_[0].Draft();
+  draft.tensors = twice;
+  EXPECT_EQ(store_->Submit(draft).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(StoreTensor, AnyBytesAreTensorsOrRefused) {

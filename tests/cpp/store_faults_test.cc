@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "store_fixture.h"
+#include "store_old_memories.h"
 
 namespace {
 
@@ -234,7 +234,7 @@ TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 20 + 7 * (id 
 // What the child tells through the pipe after a call has succeeded.
 struct News {
   int64_t block = 0;
-  enum : int64_t { kStored, kForgetting, kForgotten, kTensors, kAttribute, kFile } what = kStored;
+  enum : int64_t { kStored, kForgetting, kForgotten, kTensors, kGraph, kAttribute, kFile } what = kStored;
 };
 
 class StoreFaults : public StoreFolderTest {
@@ -242,7 +242,7 @@ class StoreFaults : public StoreFolderTest {
   // Two blocks to begin with. A block is known again by its span: it begins at 100 times its name.
   void SetUp() override {
     const auto store = Create(kSmallSegments);
-    for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(AppendTo(*store, BlockOf(id).Draft()).status());
+    for (int64_t id = 1; id <= 2; ++id) ASSERT_OK(AppendAll(*store, BlockOf(id)).status());
     ASSERT_OK(store->PutFile("frame", kOldFile));
     std::filesystem::rename(folder_, template_);
   }
@@ -256,14 +256,16 @@ class StoreFaults : public StoreFolderTest {
     if (!opened.ok()) return;
     MemoryStore& store = **opened;
     for (int64_t name = 3; name <= 4; ++name) {
-      const auto id = AppendTo(store, BlockOf(name).Draft());
+      const auto id = AppendAll(store, BlockOf(name));
       if (id.ok()) tell({name, News::kStored});
     }
     // One block alone, and behind it a group that does not fit into what is left of its segment.
     std::map<int64_t, int64_t> submitted;  // id -> name
     g_disk->holds = true;
     for (int64_t name = 5; name <= 8; ++name) {
-      const auto id = store.Submit(BlockOf(name).Draft());
+      const TestBlock block = BlockOf(name);
+      std::vector<TensorView> tensors;
+      const auto id = store.Submit(block.FullDraft(tensors));
       if (id.ok()) submitted.emplace(*id, name);
       if (name == 5) g_disk->held.acquire();
     }
@@ -275,17 +277,23 @@ class StoreFaults : public StoreFolderTest {
     for (const auto& [id, name] : submitted) tell({name, News::kStored});
     const std::vector<std::byte> vector(32, std::byte{3});
     const TensorView tensor{"v", "U8", {32}, vector};
-    if (store.PutTensors(1, PayloadKind::kIndex, {&tensor, 1}).ok()) tell({1, News::kTensors});
+    GraphChange change;
+    change.put_nodes = {{.id = kTestTopic + 1, .kind = NodeKind::kEntity}};
+    change.put_edges = {{1, kTestTopic + 1, EdgeKind::kBelongsTo, 1, 0}};
+    if (store.ChangeGraph(change).ok()) tell({1, News::kGraph});
+    if (store.PutTensors(1, {&tensor, 1}).ok()) tell({1, News::kTensors});
     tell({2, News::kForgetting});
     if (store.Forget(std::vector<int64_t>{2}).ok()) tell({2, News::kForgotten});
     if (store.SetAttribute("said", "yes").ok()) tell({0, News::kAttribute});
     if (store.PutFile("frame", kNewFile).ok()) tell({0, News::kFile});
     static_cast<void>(store.Compact().status());
-    if (AppendTo(store, BlockOf(9).Draft()).ok()) tell({9, News::kStored});
+    if (AppendAll(store, BlockOf(9)).ok()) tell({9, News::kStored});
   }
 
-  // One process that meets `fault` at call number `at`. Returns how many calls it made, or `at` when it was the last.
-  long Run(Fault fault, long at) {
+  // One process that meets `fault` at call number `at` while it does `work` with a copy of the template. Returns how
+  // many calls it made, or one more than `at` when it was the last.
+  template <class Work, class Check>
+  long Run(Fault fault, long at, const Work& work, const Check& check) {
     std::filesystem::remove_all(folder_);
     std::filesystem::copy(template_, folder_, std::filesystem::copy_options::recursive);
     int news[2];
@@ -299,7 +307,7 @@ class StoreFaults : public StoreFolderTest {
       disk.fault = fault;
       disk.at = at;
       g_disk = &disk;
-      Work(folder_, news[1]);
+      work(folder_, news[1]);
       if (fault == Fault::kFailThenPowerLoss && at >= 0) LosePower();
       g_disk = nullptr;
       if (::write(count[1], &disk.calls, sizeof disk.calls) != sizeof disk.calls) ::_exit(7);
@@ -317,7 +325,7 @@ class StoreFaults : public StoreFolderTest {
     for (News heard; ::read(news[0], &heard, sizeof heard) == sizeof heard;) told.push_back(heard);
     ::close(news[0]);
     ::close(count[0]);
-    Check(told);
+    check(told);
     return calls;
   }
 
@@ -333,7 +341,16 @@ class StoreFaults : public StoreFolderTest {
       const int64_t name = info.span.begin / 100;
       EXPECT_TRUE(ids.emplace(name, info.id).second) << "block " << name << " is there twice";
       ExpectStored(*store, BlockOf(name), info.id);
+      if (name != 1) ExpectExtras(*store, BlockOf(name), info.id);  // in the same commit
     }
+    const Graph graph = store->ReadGraph().value();
+    std::set<int64_t> nodes;
+    for (const GraphNode& node : graph.nodes) {
+      if (node.kind == NodeKind::kBlock) nodes.insert(node.id);
+    }
+    EXPECT_EQ(nodes.size(), infos.size());
+    for (const BlockInfo& info : infos) EXPECT_TRUE(nodes.contains(info.id)) << info.id;
+    EXPECT_EQ(store->ReadTensor(1, "detail")->shape, (std::vector<int64_t>{3, 7}));
     const Result<std::vector<std::byte>> file = store->File("frame");
     ASSERT_OK(file.status());
     EXPECT_TRUE(*file == kOldFile || *file == kNewFile) << file->size() << " bytes of a file";
@@ -347,7 +364,9 @@ class StoreFaults : public StoreFolderTest {
       if (news.what == News::kForgotten) {
         EXPECT_FALSE(ids.contains(news.block)) << "block " << news.block << " came back";
       } else if (news.what == News::kTensors) {
-        EXPECT_OK(store->Tensors(1, PayloadKind::kIndex).status());
+        EXPECT_OK(store->ReadTensor(1, "v").status());
+      } else if (news.what == News::kGraph) {
+        EXPECT_EQ(store->EdgesOf(kTestTopic + 1)->size(), 1U);
       } else if (news.what == News::kAttribute) {
         EXPECT_EQ(store->manifest().attributes.at("said"), "yes");
       } else if (news.what == News::kFile) {
@@ -358,13 +377,18 @@ class StoreFaults : public StoreFolderTest {
   }
 
   void RunAll(Fault fault, int usual_points = 25) {
-    const long calls = Run(Fault::kNone, -1);
-    ASSERT_GT(calls, 40) << "nothing passes through the failing disk";
+    RunAll(fault, usual_points, 40, &Work, [this](const std::vector<News>& told) { Check(told); });
+  }
+
+  template <class Work, class Check>
+  void RunAll(Fault fault, int usual_points, long least_calls, const Work& work, const Check& check) {
+    const long calls = Run(Fault::kNone, -1, work, check);
+    ASSERT_GT(calls, least_calls) << "nothing passes through the failing disk";
     const long points = CampaignSize("FAULTS", usual_points);
     const long stride = std::max<long>(1, calls / points);
     for (long at = static_cast<long>(std::random_device{}()) % stride; at < calls && !HasFailure(); at += stride) {
       SCOPED_TRACE("call " + std::to_string(at) + " of " + std::to_string(calls));
-      Run(fault, at);
+      Run(fault, at, work, check);
     }
   }
 
@@ -378,6 +402,39 @@ TEST_F(StoreFaults, TheProcessDiesInAWrite) { RunAll(Fault::kTearAndDie); }
 TEST_F(StoreFaults, ThePowerGoes) { RunAll(Fault::kPowerLoss); }
 // Every call, for only a few of them are the fsync in the middle of a group.
 TEST_F(StoreFaults, ACallFailsAndThePowerGoesLater) { RunAll(Fault::kFailThenPowerLoss, 1000); }
+
+// The first writer of an old memory meets each fault at each of its calls. Then a reader opens it, and a writer.
+class StoreMigrationFaults : public StoreFaults, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override { UnpackOld(GetParam(), template_); }
+
+  void MigrateWith(Fault fault) {
+    const auto migrate = [](const std::filesystem::path& folder, int) {
+      static_cast<void>(MemoryStore::Open(folder, false).status());
+    };
+    const auto check = [this](const std::vector<News>&) {
+      for (const bool read_only : {true, false}) {
+        const auto store = Open(read_only);
+        ASSERT_NE(store, nullptr);
+        ExpectAnswers(*store, GetParam());
+        const Result<VerifyReport> report = store->Verify(false);
+        ASSERT_OK(report.status());
+        for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+      }
+      EXPECT_EQ(ReadManifest(folder_)->format_version, kFormatVersion);
+    };
+    RunAll(fault, 1000, 6, migrate, check);
+  }
+};
+
+TEST_P(StoreMigrationFaults, ACallFails) { MigrateWith(Fault::kFail); }
+TEST_P(StoreMigrationFaults, AWriteIsTorn) { MigrateWith(Fault::kTear); }
+TEST_P(StoreMigrationFaults, TheProcessDies) { MigrateWith(Fault::kDie); }
+TEST_P(StoreMigrationFaults, TheProcessDiesInAWrite) { MigrateWith(Fault::kTearAndDie); }
+TEST_P(StoreMigrationFaults, ThePowerGoes) { MigrateWith(Fault::kPowerLoss); }
+TEST_P(StoreMigrationFaults, ACallFailsAndThePowerGoesLater) { MigrateWith(Fault::kFailThenPowerLoss); }
+
+INSTANTIATE_TEST_SUITE_P(Memories, StoreMigrationFaults, testing::ValuesIn(kOldMemories));
 
 // Or a crash takes a folder away whose memory has acknowledged blocks.
 TEST_F(StoreFaults, EveryNewFolderIsDurableInTheOneAboveIt) {

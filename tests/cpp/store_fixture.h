@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -50,6 +51,8 @@ inline int CampaignSize(const std::string& name, int usual) {
 // The same numbers in every run, so that a failure can be had again.
 inline std::mt19937_64 Repeatable(uint64_t seed) { return std::mt19937_64(seed); }
 
+inline constexpr int64_t kTestTopic = kLargestBlockId + 1;
+
 // A block of `tokens` that begins at token `begin`; equal arguments give equal bytes.
 struct TestBlock {
   TestBlock(uint64_t seed, int64_t tokens, int64_t begin = 0) {
@@ -86,6 +89,29 @@ struct TestBlock {
     return {begin, begin + parts * part_bytes};
   }
   [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(page_bytes.size()); }
+
+  // By name.
+  [[nodiscard]] std::vector<TensorView> Tensors() const {
+    return {{"detail", "BF16", {3, 7}, std::span(payload).first(42)},
+            {"ids", "I32", {std::ssize(token_ids)}, std::as_bytes(std::span(token_ids))},
+            {"none", "F8_E4M3", {4, 0}, {}}};
+  }
+  // With what a block has beside its kv: tensors, and a node of the graph that hangs on a topic.
+  // `tensors` is where the views lie.
+  [[nodiscard]] BlockDraft FullDraft(std::vector<TensorView>& tensors) const {
+    BlockDraft draft = Draft();
+    tensors = Tensors();
+    draft.tensors = tensors;
+    draft.graph.put_nodes = {{.id = kThisBlock, .vector = {static_cast<float>(token_ids[0]), 0.5F}, .created_at = 7},
+                             {.id = kTestTopic,
+                              .kind = NodeKind::kTopic,
+                              .level = 1,
+                              .count = 3,
+                              .linear_sum = {0.1, 0.2},
+                              .square_sum = 0.3}};
+    draft.graph.put_edges = {{kThisBlock, kTestTopic, EdgeKind::kBelongsTo, 0.25, 8}};
+    return draft;
+  }
 
   TokenSpan span;
   std::vector<int32_t> token_ids;
@@ -145,6 +171,38 @@ inline void ExpectStored(const MemoryStore& store, const TestBlock& block, int64
   std::vector<std::byte> bytes;
   ASSERT_OK(ReadBlock(store, block, id, bytes));
   EXPECT_TRUE(bytes == block.payload) << "payload of block " << id;
+}
+
+// Durable on return.
+inline Result<int64_t> AppendAll(MemoryStore& store, const TestBlock& block) {
+  std::vector<TensorView> tensors;
+  return AppendTo(store, block.FullDraft(tensors));
+}
+
+// The block's tensors are those of FullDraft, and the graph has its node.
+inline void ExpectExtras(const MemoryStore& store, const TestBlock& block, int64_t id) {
+  const std::vector<TensorView> expected = block.Tensors();
+  const Result<std::vector<TensorInfo>> infos = store.Tensors(id);
+  ASSERT_OK(infos.status());
+  ASSERT_EQ(infos->size(), expected.size()) << "tensors of block " << id;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const TensorView& tensor = expected[i];
+    EXPECT_EQ((*infos)[i], (TensorInfo{tensor.name, tensor.dtype, tensor.shape, std::ssize(tensor.bytes)}));
+    const Result<Tensor> read = store.ReadTensor(id, tensor.name);
+    ASSERT_OK(read.status());
+    EXPECT_EQ(read->dtype, tensor.dtype);
+    EXPECT_EQ(read->shape, tensor.shape);
+    EXPECT_TRUE(std::ranges::equal(read->bytes, tensor.bytes)) << "tensor " << tensor.name << " of block " << id;
+  }
+  std::vector<TensorView> tensors;
+  GraphChange change = block.FullDraft(tensors).graph;
+  change.put_nodes[0].id = id;
+  const Result<GraphNode> node = store.Node(id);
+  ASSERT_OK(node.status());
+  EXPECT_EQ(*node, change.put_nodes[0]);
+  EXPECT_EQ(store.Node(kTestTopic).value(), change.put_nodes[1]);
+  change.put_edges[0].from = id;
+  EXPECT_EQ(store.EdgesOf(id).value(), change.put_edges);
 }
 
 // A folder name of its own for every test, removed with all that is in it.

@@ -105,7 +105,7 @@ TEST_F(StoreFormat, TheCatalogIsReadWithPlainSql) {
     return std::string(data == nullptr ? "" : data, static_cast<size_t>(sqlite3_column_bytes(row, column)));
   };
   rows("PRAGMA application_id", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 0x45564C47); });
-  rows("PRAGMA user_version", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 1); });
+  rows("PRAGMA user_version", [&](sqlite3_stmt* row) { EXPECT_EQ(integer(row, 0), 2); });
   rows("PRAGMA journal_mode", [&](sqlite3_stmt* row) { EXPECT_EQ(bytes(row, 0), "wal"); });
 
   int count = 0;
@@ -167,6 +167,105 @@ TEST_F(StoreFormat, TheCatalogIsReadWithPlainSql) {
                                         integer(row, 4), integer(row, 5), integer(row, 6), crcs}))});
       });
   EXPECT_EQ(count, 2 + 3 + 5);
+  sqlite3_close(connection);
+}
+
+TEST_F(StoreFormat, TensorsAndGraphAreReadWithPlainSql) {
+  {
+    const auto store = Open();
+    ASSERT_EQ(AppendAll(*store, blocks_[0]).value(), 4);
+  }
+  sqlite3* connection = nullptr;
+  ASSERT_EQ(sqlite3_open_v2((folder_ / "catalog.sqlite").c_str(), &connection, SQLITE_OPEN_READONLY, nullptr),
+            SQLITE_OK);
+  const auto rows = [connection](const char* sql, const auto& each) {
+    sqlite3_stmt* statement = nullptr;
+    ASSERT_EQ(sqlite3_prepare_v2(connection, sql, -1, &statement, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
+    while (sqlite3_step(statement) == SQLITE_ROW) each(statement);
+    sqlite3_finalize(statement);
+  };
+  const auto integer = [](sqlite3_stmt* row, int column) -> int64_t { return sqlite3_column_int64(row, column); };
+  const auto bytes = [](sqlite3_stmt* row, int column) {
+    const auto* data = static_cast<const char*>(sqlite3_column_blob(row, column));
+    return std::string(data == nullptr ? "" : data, static_cast<size_t>(sqlite3_column_bytes(row, column)));
+  };
+  // The record: one part, a safetensors file.
+  const std::string segment = ReadFile(folder_ / "segments" / "000001.kvseg");
+  std::string part;
+  rows("SELECT record_offset, part_bytes, page FROM pages WHERE block = 4 AND kind = 5", [&](sqlite3_stmt* row) {
+    const auto at = static_cast<size_t>(integer(row, 0));
+    part = segment.substr(at + 4096, static_cast<size_t>(integer(row, 1)));
+    EXPECT_EQ(integer(row, 2), 0);
+    EXPECT_EQ(At<uint32_t>(segment, at + 12), 5U);
+    EXPECT_EQ(At<uint64_t>(segment, at + 16), 4U);
+    EXPECT_EQ(At<uint32_t>(segment, at + 28), static_cast<uint32_t>(blocks_[0].span.size()));
+    EXPECT_EQ(At<uint32_t>(segment, at + 32), 1U);
+    EXPECT_EQ(At<uint32_t>(segment, at + 52), CrcOf(part));
+  });
+  ASSERT_FALSE(part.empty());
+  const size_t data = 8 + At<uint64_t>(part, 0);
+  const std::vector<TensorView> tensors = blocks_[0].Tensors();
+  size_t count = 0;
+  rows(
+      "SELECT block, name, kind, dtype, shape, data_offset, data_bytes, data_crc, record_tensors, crc FROM tensors "
+      "ORDER BY name",
+      [&](sqlite3_stmt* row) {
+        ASSERT_LT(count, tensors.size());
+        const TensorView& tensor = tensors[count++];
+        EXPECT_EQ(integer(row, 0), 4);
+        EXPECT_EQ(bytes(row, 1), tensor.name);
+        EXPECT_EQ(bytes(row, 3), tensor.dtype);
+        const std::string shape = bytes(row, 4);
+        ASSERT_EQ(shape.size(), 8 * tensor.shape.size());
+        EXPECT_EQ(std::memcmp(shape.data(), tensor.shape.data(), shape.size()), 0);
+        ASSERT_GE(integer(row, 5), static_cast<int64_t>(data));
+        const std::string own = part.substr(static_cast<size_t>(integer(row, 5)), static_cast<size_t>(integer(row, 6)));
+        EXPECT_EQ(own, std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()));
+        EXPECT_EQ(integer(row, 7), int64_t{CrcOf(own)});
+        EXPECT_EQ(integer(row, 8), 3);
+        EXPECT_EQ(integer(row, 9),
+                  int64_t{CrcOf(Values({int64_t{4}, tensor.name, integer(row, 2), tensor.dtype, shape, integer(row, 5),
+                                        integer(row, 6), integer(row, 7), integer(row, 8)}))});
+      });
+  EXPECT_EQ(count, 3U);
+
+  count = 0;
+  rows(
+      "SELECT id, kind, level, count, square_sum, created_at, updated_at, crc, vector, linear_sum FROM nodes "
+      "ORDER BY id",
+      [&](sqlite3_stmt* row) {
+        const bool is_block = ++count == 1;
+        EXPECT_EQ(integer(row, 0), is_block ? 4 : int64_t{1} << 35);
+        EXPECT_EQ(integer(row, 1), is_block ? 1 : 2);
+        EXPECT_EQ(integer(row, 2), is_block ? 0 : 1);
+        EXPECT_EQ(integer(row, 3), is_block ? 0 : 3);
+        EXPECT_EQ(sqlite3_column_double(row, 4), is_block ? 0 : 0.3);
+        EXPECT_EQ(bytes(row, 8).size(), is_block ? 8U : 0U);
+        EXPECT_EQ(bytes(row, 9).size(), is_block ? 0U : 16U);
+        if (is_block) {
+          EXPECT_EQ(At<float>(bytes(row, 8), 4), 0.5F);
+        } else {
+          EXPECT_EQ(At<double>(bytes(row, 9), 8), 0.2);
+        }
+        EXPECT_EQ(integer(row, 7),
+                  int64_t{CrcOf(Values({integer(row, 0), integer(row, 1), integer(row, 2), integer(row, 3),
+                                        sqlite3_column_double(row, 4), sqlite3_column_double(row, 5),
+                                        sqlite3_column_double(row, 6), bytes(row, 8), bytes(row, 9)}))});
+      });
+  EXPECT_EQ(count, 2U);
+
+  count = 0;
+  rows("SELECT source, target, kind, weight, time, crc FROM edges", [&](sqlite3_stmt* row) {
+    ++count;
+    EXPECT_EQ(integer(row, 0), 4);
+    EXPECT_EQ(integer(row, 1), int64_t{1} << 35);
+    EXPECT_EQ(integer(row, 2), 3);
+    EXPECT_EQ(sqlite3_column_double(row, 3), 0.25);
+    EXPECT_EQ(sqlite3_column_double(row, 4), 8);
+    EXPECT_EQ(integer(row, 5), int64_t{CrcOf(Values({integer(row, 0), integer(row, 1), integer(row, 2),
+                                                     sqlite3_column_double(row, 3), sqlite3_column_double(row, 4)}))});
+  });
+  EXPECT_EQ(count, 1U);
   sqlite3_close(connection);
 }
 

@@ -74,7 +74,10 @@ TEST_F(StoreLife, CompactRemovesEveryByteOfWhatWasForgotten) {
     std::vector<std::byte> out;
     ASSERT_OK(ReadBlock(*reader, blocks[static_cast<size_t>(id - 1)], id, out));
   }
-  ASSERT_OK(store->PutTensors(3, PayloadKind::kText, {}));
+  const std::vector<std::byte> numbers(77, std::byte{9});
+  const TensorView tensor{"numbers", "U8", {77}, numbers};
+  ASSERT_OK(store->PutTensors(3, {&tensor, 1}));
+  ASSERT_TRUE(OnDisk(Bytes(numbers)));
   // Half of the first segment, all of the second, the active one's last.
   const std::vector<int64_t> forgotten = {2, 3, 4, 7};
   ASSERT_OK(store->Forget(forgotten));
@@ -98,6 +101,8 @@ TEST_F(StoreLife, CompactRemovesEveryByteOfWhatWasForgotten) {
       EXPECT_EQ(opened->Block(id).status().code(), StatusCode::kNotFound);
     }
   }
+  EXPECT_FALSE(OnDisk(Bytes(numbers)));
+  EXPECT_FALSE(OnDisk("numbers"));
   EXPECT_EQ(store->Stats()->dead_bytes, 0);
   EXPECT_FALSE(std::filesystem::exists(segment(2)));
   for (const int64_t id : {1, 5, 6}) {
@@ -289,8 +294,8 @@ TEST_F(StoreLife, RepairKeepsWhatIsWhole) {
     const auto store = Create();
     blocks = Fill(*store, 5);
     const TensorView tensor{"v", "U8", {64}, vector};
-    ASSERT_OK(store->PutTensors(4, PayloadKind::kIndex, {&tensor, 1}));
-    ASSERT_OK(store->PutTensors(5, PayloadKind::kIndex, {&tensor, 1}));
+    ASSERT_OK(store->PutTensors(4, {&tensor, 1}));
+    ASSERT_OK(store->PutTensors(5, {&tensor, 1}));
   }
   const std::string bytes = ReadFile(segment());
   const auto flip = [&](std::string_view what, size_t within) {
@@ -319,7 +324,8 @@ TEST_F(StoreLife, RepairKeepsWhatIsWhole) {
   EXPECT_EQ(report->dropped, (std::vector<int64_t>{2, 4}));
   EXPECT_TRUE(store->Verify(false)->damage.empty());
   for (const int64_t id : {1, 3, 5}) ExpectStored(*store, blocks[static_cast<size_t>(id - 1)], id);
-  EXPECT_EQ(store->Tensors(5, PayloadKind::kIndex).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(store->Tensors(5)->empty());
+  EXPECT_EQ(store->ReadTensor(5, "v").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(AppendTo(*store, blocks[0].Draft()).value(), 6);
 }
 

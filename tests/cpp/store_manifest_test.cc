@@ -147,7 +147,7 @@ TEST_F(StoreManifest, ChecksTypesBehindARightChecksum) {
 
 TEST_F(StoreManifest, ANewerFormatSaysSo) {
   // Only the checksum and the version are promised to keep their place.
-  const Status status = ReadChecked(", \"format_version\": 2, \"all_else\": \"new\"}");
+  const Status status = ReadChecked(", \"format_version\": 3, \"all_else\": \"new\"}");
   EXPECT_EQ(status.code(), StatusCode::kNewerFormat);
   EXPECT_NE(status.message().find(folder_.string()), std::string::npos);
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kNewerFormat);

@@ -246,15 +246,17 @@ TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
     while (!done) {
       const int64_t id = newest;
       if (id == 0) continue;
-      const Result<std::vector<Tensor>> tensors = store->Tensors(id, PayloadKind::kIndex);
+      const Result<std::vector<TensorInfo>> tensors = store->Tensors(id);
       EXPECT_TRUE(tensors.ok() || tensors.status().code() == StatusCode::kNotFound) << tensors.status().ToString();
+      const Result<Tensor> read = store->ReadTensor(id, "v");
+      EXPECT_TRUE(read.ok() || read.status().code() == StatusCode::kNotFound) << read.status().ToString();
     }
   });
   const TestBlock block(1, 4);
   const int rounds = GetParam() == Place::kRam ? 2000 : 20;
   for (int round = 0; round < rounds; ++round) {
     const int64_t id = AppendTo(*store, block.Draft()).value();
-    EXPECT_OK(store->PutTensors(id, PayloadKind::kIndex, {&tensor, 1}));
+    EXPECT_OK(store->PutTensors(id, {&tensor, 1}));
     newest = id;
     std::this_thread::yield();
     EXPECT_OK(store->Forget(std::vector<int64_t>{id}));

@@ -105,6 +105,75 @@ def test_the_stub_names_what_there_is() -> None:
 # --- Memory
 
 
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_tensors_of_a_block_come_back(in_folder: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    tensors = {
+        "bits": rng.integers(0, 2**16, (32, 24)).astype(np.uint16),  # of bfloat16
+        "bool": rng.random((5,)) < 0.5,
+        "empty": np.zeros((0, 7), np.int16),
+        "scalar": np.array(2.5),
+        **{
+            np.dtype(kind).name: (100 * rng.standard_normal((2, 3))).astype(kind)
+            for kind in (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8)
+        },
+        "уint8": rng.integers(0, 256, (1, 1, 4)).astype(np.uint8),
+    }
+    folder = str(tmp_path / "m") if in_folder else None
+    memory = _core.Memory.create(folder, manifest())
+    block = Written(rng, 0, 0, 10, "")
+    assert block.append_to(memory, tensors=tensors) == 1
+    assert Written(rng, 0, 10, 5, "").append_to(memory) == 2
+
+    def expect(memory: _core.Memory) -> None:
+        found = memory.block_tensors(1)
+        assert list(found) == sorted(tensors, key=str.encode)
+        for name, tensor in tensors.items():
+            assert found[name].dtype == tensor.dtype
+            np.testing.assert_array_equal(found[name], tensor)
+        assert memory.block_tensors(2) == {}
+        stats = memory.stats()
+        assert stats.tensor_bytes == sum(tensor.nbytes for tensor in tensors.values())
+        assert (stats.graph_nodes, stats.graph_edges) == (0, 0)
+
+    expect(memory)
+    with pytest.raises(errors.MemoryNotFoundError):
+        memory.block_tensors(3)
+    memory.export_file(str(tmp_path / "exported"))
+    expect(_core.Memory.import_file(str(tmp_path / "exported"), None))
+    memory.fork(str(tmp_path / "fork"))
+    expect(_core.Memory.open(str(tmp_path / "fork"), read_only=True))
+    if folder is not None:
+        memory.close()
+        memory = _core.Memory.open(folder)
+        expect(memory)
+    memory.forget([1])
+    with pytest.raises(errors.MemoryNotFoundError):
+        memory.block_tensors(1)
+    assert memory.stats().tensor_bytes == 0
+
+
+def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
+    rng = np.random.default_rng(3)
+    block = Written(rng, 0, 0, 10, "")
+    for name, array, error in [
+        ("x", [1, 2], TypeError),
+        ("x", np.zeros(3, np.complex64), TypeError),
+        ("x", np.zeros(3, np.uint32), TypeError),
+        ("x", np.zeros(3, ">f4"), TypeError),
+        ("x", np.zeros((3, 4), np.float32).T, ValueError),
+        ("", np.zeros(3), ValueError),
+        ("__metadata__", np.zeros(3), ValueError),
+        ("x" * 129, np.zeros(3), ValueError),
+    ]:
+        with pytest.raises(error):
+            block.append_to(memory, tensors={name: array})
+    with pytest.raises(ValueError, match="at most 256"):
+        block.append_to(memory, tensors={str(i): np.zeros(1) for i in range(257)})
+    assert memory.blocks() == []
+    assert block.append_to(memory) == 1
+
+
 def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
     written = fill(memory)
     infos = memory.blocks()

@@ -1,4 +1,4 @@
-#include "everlong/index/coarse_keys.h"
+#include "coarse_keys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -100,7 +100,7 @@ std::vector<double> Eigenvectors(std::vector<double> a, size_t n) {
 CoarseKeys::CoarseKeys(int32_t key_heads, int32_t head_dim)
     : key_heads_(key_heads), head_dim_(head_dim), tiles_(key_heads, DimsOf(head_dim)) {}
 
-void CoarseKeys::Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int32_t pages) {
+void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages) {
   EVERLONG_CHECK(!learned());
   const auto dim = static_cast<size_t>(head_dim_);
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
@@ -111,9 +111,10 @@ void CoarseKeys::Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int
     for (auto key_head = static_cast<int32_t>(first); key_head < last; ++key_head) {
       Covariance covariance(head_dim_);
       for (int32_t page = 0; page < pages; page += step) {
+        if (keys.tokens(page) == 0) continue;
         page_keys.resize(static_cast<size_t>(keys.tokens(page)) * dim);
         keys.Decode(page, key_head, page_keys);
-        covariance.Add(std::span(page_keys).subspan(static_cast<size_t>(sinks[static_cast<size_t>(page)]) * dim));
+        covariance.Add(std::span(page_keys).subspan(static_cast<size_t>(sinks[page]) * dim));
       }
       const std::vector<double> vectors = Eigenvectors(covariance.matrix(), dim);
       float* const axes = axes_.data() + static_cast<size_t>(key_head) * dim * dims;
@@ -152,7 +153,7 @@ bool CoarseKeys::Follow(const KeyTiles& keys) {
         std::vector<float>& out = projected[static_cast<size_t>(at)];
         out.resize(static_cast<size_t>(key_heads_) * tokens * dims);
         page_keys.resize(tokens * dim);
-        for (int32_t key_head = 0; key_head < key_heads_; ++key_head) {
+        for (int32_t key_head = 0; tokens > 0 && key_head < key_heads_; ++key_head) {
           keys.Decode(page, key_head, page_keys);
           for (size_t token = 0; token < tokens; ++token) {
             Project(key_head, std::span(page_keys).subspan(token * dim, dim),
@@ -162,6 +163,10 @@ bool CoarseKeys::Follow(const KeyTiles& keys) {
       }
     });
     for (int32_t at = 0; at < count; ++at) {
+      if (keys.tokens(begin + at) == 0) {
+        tiles_.AddEmpty();
+        continue;
+      }
       if (!tiles_.Add(projected[static_cast<size_t>(at)], keys.tokens(begin + at)).ok()) return false;
     }
   }

@@ -1,4 +1,4 @@
-#include "everlong/index/heads_index.h"
+#include "heads_index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,10 +44,10 @@ bool AllFinite(std::span<const float> values) {
 }
 
 // The distinct key heads of `heads` in order of first use.
-std::vector<HeadsIndex::KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
-  std::vector<HeadsIndex::KeyHead> distinct;
+std::vector<KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
+  std::vector<KeyHead> distinct;
   for (const RetrievalHead& head : heads) {
-    const HeadsIndex::KeyHead key{head.layer, head.kv_head};
+    const KeyHead key{head.layer, head.kv_head};
     if (std::ranges::find(distinct, key) == distinct.end()) distinct.push_back(key);
   }
   return distinct;
@@ -61,7 +61,7 @@ HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, Heads
       head_dim_(head_dim),
       coarse_from_(options.coarse_from),
       keys_(static_cast<int32_t>(key_heads_.size()), head_dim, options.keys),
-      coarse_(static_cast<int32_t>(key_heads_.size()), head_dim) {
+      searched_coarse_(std::make_unique<std::atomic<const CoarseKeys*>>(nullptr)) {
   for (const RetrievalHead& head : heads_) {
     const auto found = std::ranges::find(key_heads_, KeyHead{head.layer, head.kv_head});
     head_to_key_.push_back(static_cast<int32_t>(found - key_heads_.begin()));
@@ -101,13 +101,42 @@ void HeadsIndex::FollowKeys() {
 
 void HeadsIndex::FollowCoarse() {
   if (key_heads_.empty() || pages() < coarse_from_ || has_no_coarse_) return;
-  if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) return;
+  if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) {
+    GiveUpCoarse();
+    return;
+  }
+  // Searches score every page until all of this is there.
+  if (coarse_ == nullptr) coarse_ = std::make_unique<CoarseKeys>(static_cast<int32_t>(key_heads_.size()), head_dim_);
   // From the pages that were there when it first could, so that an index that is loaded answers as the open one did.
-  if (!coarse_.learned()) coarse_.Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
-  if (coarse_.Follow(keys_)) return;
-  // Only a file can say of its keys that they are shorter than they are.
+  if (!coarse_->learned()) coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
+  if (coarse_->Follow(keys_)) {
+    searched_coarse_->store(coarse_.get());
+  } else {
+    GiveUpCoarse();  // only a file can say of its keys that they are shorter than they are
+  }
+}
+
+// What searches may be using stays.
+void HeadsIndex::GiveUpCoarse() {
   has_no_coarse_ = true;
-  coarse_ = CoarseKeys(static_cast<int32_t>(key_heads_.size()), head_dim_);
+  searched_coarse_->store(nullptr);
+}
+
+void HeadsIndex::SkipTo(int32_t page) {
+  if (page <= pages()) return;
+  while (pages() < page) {
+    keys_.AddEmpty();
+    page_sinks_.push_back(0);
+  }
+  FollowKeys();
+}
+
+void HeadsIndex::Forget(int32_t page) {
+  if (page >= pages()) return;
+  if (mirror_ != nullptr) mirror_->Forget(keys_, page);
+  if (coarse_ != nullptr) coarse_->Forget(page);
+  keys_.Forget(page);
+  page_sinks_[page] = 0;
 }
 
 Status HeadsIndex::CheckQuery(std::span<const float> q, std::span<const float> weights) const {
@@ -125,8 +154,8 @@ Status HeadsIndex::CheckQuery(std::span<const float> q, std::span<const float> w
   return OkStatus();
 }
 
-Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q,
-                                                        std::span<const float> weights) const {
+Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
+                                                        const CoarseKeys* coarse) const {
   std::vector<RowBlock> blocks;
   const auto dim = static_cast<size_t>(head_dim_);
   const double scale = std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_));
@@ -156,8 +185,8 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
           return InvalidArgumentError("q of question token " + std::to_string(token) + " overflows its scores");
         }
         block.rows.Set(row, scaled);
-        if (coarse_.learned()) {
-          coarse_.Project(key_head, scaled, along_axes);
+        if (coarse != nullptr) {
+          coarse->Project(key_head, scaled, along_axes);
           block.coarse_rows.Set(row, along_axes);
         }
         block.bounds[row] = bound;
@@ -168,21 +197,30 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
   return blocks;
 }
 
-std::vector<int32_t> HeadsIndex::ScoredPages(const PageFilter& filter) const {
-  std::vector<int32_t> scored;
-  for (int32_t page = 0; page < pages(); ++page) {
-    if (filter.Allows(page) && page_sinks_[static_cast<size_t>(page)] < keys_.tokens(page)) scored.push_back(page);
+PageFilter HeadsIndex::ScoredPages(const PageFilter& filter) const {
+  PageFilter scored;
+  const int32_t count = pages();
+  for (const PageRun& run : filter.runs()) {
+    const int32_t last = std::min(run.last, count);
+    for (int32_t page = run.first; page < last;) {
+      const auto has_tokens = [&](int32_t at) { return page_sinks_[at] < keys_.tokens(at); };
+      int32_t end = page;
+      while (end < last && has_tokens(end)) ++end;
+      scored.Add({page, end});
+      page = end + 1;
+    }
   }
   return scored;
 }
 
-ScannedKeys HeadsIndex::KeysAt(Level level) const {
-  if (level == Level::kExact) return {keys_, head_dim_, level, page_sinks_};
-  return {coarse_.tiles(), CoarseKeys::DimsOf(head_dim_), level, page_sinks_};
+ScannedKeys HeadsIndex::ExactKeys() const { return {keys_, head_dim_, Level::kExact, page_sinks_}; }
+
+ScannedKeys HeadsIndex::KeysOf(const CoarseKeys& coarse) const {
+  return {coarse.tiles(), CoarseKeys::DimsOf(head_dim_), Level::kCoarse, page_sinks_};
 }
 
-std::vector<std::span<const RowBlock>> HeadsIndex::Passes(std::span<const RowBlock> blocks, size_t pages) {
-  const auto bytes_a_block = static_cast<int64_t>(pages * kBlockRows * sizeof(float));
+std::vector<std::span<const RowBlock>> HeadsIndex::Passes(std::span<const RowBlock> blocks, int32_t pages) {
+  const auto bytes_a_block = static_cast<int64_t>(static_cast<size_t>(pages) * kBlockRows * sizeof(float));
   const auto blocks_a_pass = static_cast<size_t>(std::max<int64_t>(1, kWorkspaceBytes / bytes_a_block));
   std::vector<std::span<const RowBlock>> passes;
   for (size_t first = 0; first < blocks.size(); first += blocks_a_pass) {
@@ -194,22 +232,28 @@ std::vector<std::span<const RowBlock>> HeadsIndex::Passes(std::span<const RowBlo
 Result<std::vector<float>> HeadsIndex::Mass(std::span<const float> q, std::span<const float> weights,
                                             const PageFilter& filter) const {
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights));
-  const std::vector<int32_t> scored = ScoredPages(filter);
-  if (std::optional<std::vector<float>> mass = MassOnDevice(blocks, scored)) return *std::move(mass);
-  return MassOf(blocks, scored);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights, nullptr));
+  std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
+  const PageFilter pages_scored = ScoredPages(filter);
+  const PagePositions scored(pages_scored);
+  const std::optional<std::vector<float>> on_device = MassOnDevice(blocks, scored);
+  const std::vector<float> of_scored = on_device ? *on_device : MassOf(blocks, scored);
+  scored.ForEach(0, scored.size(), [&](int32_t position, int32_t page) {
+    mass[static_cast<size_t>(page)] = of_scored[static_cast<size_t>(position)];
+  });
+  return mass;
 }
 
 std::optional<std::vector<float>> HeadsIndex::MassOnDevice(std::span<const RowBlock> blocks,
-                                                           std::span<const int32_t> scored) const {
+                                                           const PagePositions& scored) const {
   if (mirror_ == nullptr) return std::nullopt;
   return mirror_->Mass(keys_, blocks, scored, page_sinks_);
 }
 
-std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const {
-  std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
-  if (scored.empty()) return mass;
-  const ScannedKeys keys = KeysAt(Level::kExact);
+std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const {
+  std::vector<float> mass(static_cast<size_t>(scored.size()), 0.0F);
+  if (mass.empty()) return mass;
+  const ScannedKeys keys = ExactKeys();
   for (const std::span<const RowBlock> pass : Passes(blocks, scored.size())) {
     const HeadsScan scan(keys, pass, scored, ReferencesOf(keys, pass, scored));
     scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
@@ -217,13 +261,13 @@ std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, std::spa
   return mass;
 }
 
-std::vector<float> HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks,
-                                               std::span<const int32_t> scored) const {
-  const ScannedKeys coarse = KeysAt(Level::kCoarse);
+HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks, const PagePositions& scored,
+                                                  const CoarseKeys& coarse_keys) const {
+  const ScannedKeys coarse = KeysOf(coarse_keys);
   const auto passes = Passes(blocks, scored.size());
   std::vector<std::vector<float>> references;
   std::vector<std::vector<double>> totals;
-  std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
+  std::vector<float> mass(static_cast<size_t>(scored.size()), 0.0F);
   for (const std::span<const RowBlock> pass : passes) {
     references.push_back(ReferencesOf(coarse, pass, scored));
     const HeadsScan scan(coarse, pass, scored, references.back());
@@ -231,15 +275,18 @@ std::vector<float> HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks,
     totals.emplace_back(scan.totals().begin(), scan.totals().end());
   }
   std::vector<Hit> hits;
-  for (const int32_t page : scored) hits.push_back({page, mass[static_cast<size_t>(page)]});
-  KeepBestFirst(hits, std::max(scored.size() / kSurvivorShare, kFewestSurvivors),
+  hits.reserve(mass.size());
+  scored.ForEach(0, scored.size(),
+                 [&](int32_t position, int32_t page) { hits.push_back({page, mass[static_cast<size_t>(position)]}); });
+  KeepBestFirst(hits, std::max(mass.size() / kSurvivorShare, kFewestSurvivors),
                 [](const Hit& hit) { return hit.page; });
-  std::vector<int32_t> survivors;
-  for (const Hit& hit : hits) survivors.push_back(hit.page);
-  std::ranges::sort(survivors);
+  std::ranges::sort(hits, {}, &Hit::page);
+  Survivors left;
+  for (const Hit& hit : hits) left.pages.Add({hit.page, hit.page + 1});
+  const PagePositions survivors(left.pages);
 
-  std::ranges::fill(mass, 0.0F);
-  const ScannedKeys exact = KeysAt(Level::kExact);
+  left.mass.resize(hits.size(), 0.0F);
+  const ScannedKeys exact = ExactKeys();
   for (size_t at = 0; at < passes.size(); ++at) {
     // What a row's softmax has outside the survivors is known from the coarse level alone.
     std::vector<double> shares(totals[at].size());
@@ -248,27 +295,36 @@ std::vector<float> HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks,
       if (again.totals()[row] > 0) shares[row] = again.totals()[row] / totals[at][row];
     }
     const HeadsScan scan(exact, passes[at], survivors, ReferencesOf(exact, passes[at], survivors));
-    scan.AddMass(shares, mass);
+    scan.AddMass(shares, left.mass);
   }
-  return mass;
+  return left;
 }
 
 Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                             const PageFilter& filter) const {
   if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights));
-  const std::vector<int32_t> scored = ScoredPages(filter);
-  const bool coarsely =
-      coarse_.tiles().pages() == pages() && std::ssize(scored) >= coarse_from_ && scored.size() > kFewestSurvivors;
-  std::optional<std::vector<float>> on_device = MassOnDevice(blocks, scored);
-  const std::vector<float> mass = on_device  ? *std::move(on_device)
-                                  : coarsely ? MassOfSurvivors(blocks, scored)
-                                             : MassOf(blocks, scored);
-  std::vector<Hit> hits;
-  for (int32_t page = 0; page < pages(); ++page) {
-    if (mass[static_cast<size_t>(page)] > 0) hits.push_back({page, mass[static_cast<size_t>(page)]});
+  PageFilter pages = ScoredPages(filter);
+  const CoarseKeys* coarse = searched_coarse_->load();
+  if (pages.Count() < coarse_from_ || std::cmp_less_equal(pages.Count(), kFewestSurvivors) ||
+      (coarse != nullptr && pages.Range().last > coarse->tiles().pages())) {
+    coarse = nullptr;
   }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights, coarse));
+  std::vector<float> mass;
+  if (std::optional<std::vector<float>> on_device = MassOnDevice(blocks, PagePositions(pages))) {
+    mass = *std::move(on_device);
+  } else if (coarse != nullptr) {
+    Survivors survivors = MassOfSurvivors(blocks, PagePositions(pages), *coarse);
+    pages = std::move(survivors.pages);
+    mass = std::move(survivors.mass);
+  } else {
+    mass = MassOf(blocks, PagePositions(pages));
+  }
+  std::vector<Hit> hits;
+  PagePositions(pages).ForEach(0, pages.Count(), [&](int32_t position, int32_t page) {
+    if (mass[static_cast<size_t>(position)] > 0) hits.push_back({page, mass[static_cast<size_t>(position)]});
+  });
   KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
   return hits;
 }
@@ -277,21 +333,20 @@ Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32
   EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
   writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept)});
   writer.WriteAll(std::span(heads_));
-  writer.WriteAll(keys_.longest());
-  for (const int32_t page : kept)
-    writer.WriteValue(PageHeader{keys_.tokens(page), page_sinks_[static_cast<size_t>(page)]});
+  writer.WriteAll(std::span<const double>(keys_.longest()));
+  for (const int32_t page : kept) writer.WriteValue(PageHeader{keys_.tokens(page), page_sinks_[page]});
   for (const int32_t page : kept) writer.WriteAll(keys_.words(page));
   return writer.Commit();
 }
 
 Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads,
-                                    int32_t head_dim, std::span<const uint8_t> kept, HeadsOptions options) {
+                                    int32_t head_dim, std::span<const int32_t> ordinals, HeadsOptions options) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return corrupt("of other heads");
-  if (header.pages != std::ssize(kept)) return corrupt("of other pages");
+  if (header.pages != std::ssize(ordinals)) return corrupt("of other pages");
   std::vector<RetrievalHead> saved(heads.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
   if (saved != heads) return corrupt("of other heads");
@@ -301,8 +356,8 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
     return corrupt("a key is as long as no key can be");
   }
-  if (kept.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
-  std::vector<PageHeader> pages(kept.size());
+  if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
+  std::vector<PageHeader> pages(ordinals.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(pages)));
   std::vector<uint32_t> words;
   for (size_t page = 0; page < pages.size(); ++page) {
@@ -313,7 +368,12 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
     if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is no number");
-    if (kept[page] == 0) continue;
+    if (ordinals[page] < 0) continue;
+    EVERLONG_CHECK(ordinals[page] >= index.pages());
+    while (index.pages() < ordinals[page]) {
+      index.keys_.AddEmpty();
+      index.page_sinks_.push_back(0);
+    }
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);
   }
@@ -339,7 +399,7 @@ DeviceUse HeadsIndex::device_use() const {
 Status HeadsIndex::TakeDeviceFailure() const { return mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure(); }
 
 int64_t HeadsIndex::bytes() const {
-  return keys_.bytes() + coarse_.bytes() + static_cast<int64_t>(page_sinks_.capacity() * sizeof(int32_t));
+  return keys_.bytes() + page_sinks_.bytes() + (coarse_ == nullptr ? 0 : coarse_->bytes());
 }
 
 }  // namespace everlong::index

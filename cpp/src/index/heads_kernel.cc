@@ -1,10 +1,10 @@
-#include "everlong/index/heads_kernel.h"
+#include "heads_kernel.h"
 
 #include <limits>
 
 #include "everlong/base/simd_levels.h"
-#include "everlong/index/key_tiles.h"
 #include "everlong/kv/element.h"
+#include "key_tiles.h"
 
 namespace everlong::index {
 namespace {

@@ -67,6 +67,7 @@ template <class T>
 T* At(std::byte* memory) {
   return reinterpret_cast<T*>(memory);
 }
+std::byte* AsBytes(uint32_t* words) { return reinterpret_cast<std::byte*>(words); }
 
 void Put(std::span<std::byte> into, int64_t at, std::span<const std::byte> bytes) {
   std::ranges::copy(bytes, into.begin() + at);
@@ -96,6 +97,17 @@ Status HeadsMirror::TakeIn(const KeyTiles& keys) {
   while (std::ssize(pages_) < keys.pages()) {
     const auto words = std::as_bytes(keys.words(static_cast<int32_t>(pages_.size())));
     const auto bytes = std::ssize(words);
+    if (words.empty()) {
+      pages_.push_back(nullptr);
+      continue;
+    }
+    if (const auto free = free_.find(bytes); free != free_.end() && !free->second.empty()) {
+      EVERLONG_RETURN_IF_ERROR(device_->Upload(AsBytes(free->second.back()), words));
+      pages_.push_back(free->second.back());
+      free->second.pop_back();
+      coming -= bytes;
+      continue;
+    }
     if (slabs_.empty() || slabs_.back().bytes() - slab_used_ < bytes) {
       // The room for a search may go: it is made anew, in what is left.
       if (most_bytes_ - Held() < coming) workspace_.reset();
@@ -124,12 +136,26 @@ Result<HeadsMirror::Memory> HeadsMirror::Allocate(int64_t bytes) {
   return Memory(*device_, at, bytes);
 }
 
-std::optional<std::vector<float>> HeadsMirror::Mass(const KeyTiles& keys, std::span<const RowBlock> blocks,
-                                                    std::span<const int32_t> scored, std::span<const int32_t> sinks) {
-  std::vector<float> mass(static_cast<size_t>(keys.pages()), 0.0F);
-  if (scored.empty() || blocks.empty()) return mass;
+void HeadsMirror::Forget(const KeyTiles& keys, int32_t page) {
   const std::scoped_lock lock(mutex_);
-  if (given_up_) return std::nullopt;
+  if (given_up_ || pages_[static_cast<size_t>(page)] == nullptr) return;
+  uint32_t* const words = std::exchange(pages_[static_cast<size_t>(page)], nullptr);
+  const std::vector<std::byte> zeros(keys.words(page).size_bytes());
+  if (Status zeroed = device_->Upload(AsBytes(words), zeros); !zeroed.ok()) {
+    failure_ = std::move(zeroed);
+    GiveUp();
+    return;
+  }
+  free_[std::ssize(zeros)].push_back(words);
+}
+
+std::optional<std::vector<float>> HeadsMirror::Mass(const KeyTiles& keys, std::span<const RowBlock> blocks,
+                                                    const PagePositions& scored, const StableVector<int32_t>& sinks) {
+  std::vector<float> mass(static_cast<size_t>(scored.size()), 0.0F);
+  if (scored.size() == 0 || blocks.empty()) return mass;
+  const std::scoped_lock lock(mutex_);
+  // A page that is being added may not be here yet.
+  if (given_up_ || scored[scored.size() - 1] >= std::ssize(pages_)) return std::nullopt;
   if (Status added = AddMass(keys, blocks, scored, sinks, mass); !added.ok()) {
     failure_ = std::move(added);
     return std::nullopt;
@@ -138,38 +164,35 @@ std::optional<std::vector<float>> HeadsMirror::Mass(const KeyTiles& keys, std::s
   return mass;
 }
 
-Status HeadsMirror::AddMass(const KeyTiles& keys, std::span<const RowBlock> blocks, std::span<const int32_t> scored,
-                            std::span<const int32_t> sinks, std::span<float> mass) {
-  EVERLONG_CHECK(std::ssize(pages_) == keys.pages());
+Status HeadsMirror::AddMass(const KeyTiles& keys, std::span<const RowBlock> blocks, const PagePositions& scored,
+                            const StableVector<int32_t>& sinks, std::span<float> mass) {
   const int32_t dim = keys.layout().head_dim;
   const int64_t room = most_bytes_ - Held() + (workspace_ ? workspace_->bytes() : 0);
-  const int64_t at_once = BlocksAPass(std::ssize(scored), std::ssize(blocks), dim, room);
+  const int64_t at_once = BlocksAPass(scored.size(), std::ssize(blocks), dim, room);
   if (at_once == 0) {
     return CapacityError("a search of " + std::to_string(scored.size()) + " pages needs " +
-                         std::to_string(JobPlaces(std::ssize(scored), 1, dim).bytes()) +
-                         " bytes beside the keys, and " + std::to_string(room) + " are left of " +
-                         std::to_string(most_bytes_));
+                         std::to_string(JobPlaces(scored.size(), 1, dim).bytes()) + " bytes beside the keys, and " +
+                         std::to_string(room) + " are left of " + std::to_string(most_bytes_));
   }
-  if (const int64_t bytes = JobPlaces(std::ssize(scored), at_once, dim).bytes();
+  if (const int64_t bytes = JobPlaces(scored.size(), at_once, dim).bytes();
       !workspace_ || workspace_->bytes() < bytes) {
     workspace_.reset();
     EVERLONG_ASSIGN_OR_RETURN(workspace_, Allocate(bytes));
   }
   std::vector<HeadsPage> pages;
-  pages.reserve(scored.size());
-  for (const int32_t page : scored) {
-    pages.push_back({pages_[static_cast<size_t>(page)], keys.tokens(page), sinks[static_cast<size_t>(page)]});
-  }
+  pages.reserve(mass.size());
+  scored.ForEach(0, scored.size(), [&](int32_t /*position*/, int32_t page) {
+    pages.push_back({pages_[static_cast<size_t>(page)], keys.tokens(page), sinks[page]});
+  });
   for (; !blocks.empty(); blocks = blocks.subspan(std::min(blocks.size(), static_cast<size_t>(at_once)))) {
     const auto pass = blocks.first(std::min(blocks.size(), static_cast<size_t>(at_once)));
-    EVERLONG_RETURN_IF_ERROR(AddMassOfPass(keys, pass, pages, scored, mass));
+    EVERLONG_RETURN_IF_ERROR(AddMassOfPass(keys, pass, pages, mass));
   }
   return OkStatus();
 }
 
 Status HeadsMirror::AddMassOfPass(const KeyTiles& keys, std::span<const RowBlock> pass,
-                                  std::span<const HeadsPage> pages, std::span<const int32_t> scored,
-                                  std::span<float> mass) {
+                                  std::span<const HeadsPage> pages, std::span<float> mass) {
   const JobPlaces places(std::ssize(pages), std::ssize(pass), keys.layout().head_dim);
   std::vector<std::byte> filled_in(static_cast<size_t>(places.filled_in));
   Put(filled_in, places.pages, std::as_bytes(pages));
@@ -198,7 +221,7 @@ Status HeadsMirror::AddMassOfPass(const KeyTiles& keys, std::span<const RowBlock
   job.mass = At<float>(workspace_->at(places.mass));
   std::vector<float> of_pass(pages.size());
   EVERLONG_RETURN_IF_ERROR(device_->Scan(job, of_pass));
-  for (size_t at = 0; at < scored.size(); ++at) mass[static_cast<size_t>(scored[at])] += of_pass[at];
+  for (size_t at = 0; at < of_pass.size(); ++at) mass[at] += of_pass[at];
   return OkStatus();
 }
 
@@ -207,6 +230,7 @@ void HeadsMirror::GiveUp() {
   workspace_.reset();
   slabs_.clear();
   pages_.clear();
+  free_.clear();
 }
 
 int64_t HeadsMirror::Held() const {

@@ -3,16 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/heads_device.h"
-#include "everlong/index/key_tiles.h"
+#include "everlong/index/page_filter.h"
 #include "heads_scan.h"
+#include "key_tiles.h"
 
 namespace everlong::index {
 
@@ -27,11 +30,13 @@ class HeadsMirror {
 
   // Takes in the pages of `keys` that are not here yet.
   void Follow(const KeyTiles& keys);
+  // A page of `keys`, which has it still, is zeros from now on; its room is for other pages.
+  void Forget(const KeyTiles& keys, int32_t page);
 
-  // HeadsIndex::Mass of `scored` pages of `keys`, all of them here: [pages of keys]; none when it is for the host to
-  // scan. sinks [pages of keys].
+  // The mass of `scored` pages of `keys`, as HeadsIndex::Mass has it: [scored]; none when it is for the host to scan.
+  // sinks [pages of keys].
   [[nodiscard]] std::optional<std::vector<float>> Mass(const KeyTiles& keys, std::span<const RowBlock> blocks,
-                                                       std::span<const int32_t> scored, std::span<const int32_t> sinks);
+                                                       const PagePositions& scored, const StableVector<int32_t>& sinks);
 
   [[nodiscard]] const std::shared_ptr<HeadsDevice>& device() const { return device_; }
   [[nodiscard]] int64_t most_bytes() const { return most_bytes_; }
@@ -61,18 +66,19 @@ class HeadsMirror {
   [[nodiscard]] int64_t Held() const;
   Result<Memory> Allocate(int64_t bytes);
   Status TakeIn(const KeyTiles& keys);
-  Status AddMass(const KeyTiles& keys, std::span<const RowBlock> blocks, std::span<const int32_t> scored,
-                 std::span<const int32_t> sinks, std::span<float> mass);
+  Status AddMass(const KeyTiles& keys, std::span<const RowBlock> blocks, const PagePositions& scored,
+                 const StableVector<int32_t>& sinks, std::span<float> mass);
   Status AddMassOfPass(const KeyTiles& keys, std::span<const RowBlock> pass, std::span<const HeadsPage> pages,
-                       std::span<const int32_t> scored, std::span<float> mass);
+                       std::span<float> mass);
   void GiveUp();
 
   const std::shared_ptr<HeadsDevice> device_;
   const int64_t most_bytes_;
   mutable std::mutex mutex_;
   std::vector<Memory> slabs_;
-  int64_t slab_used_ = 0;               // of the last slab
-  std::vector<const uint32_t*> pages_;  // where each begins
+  int64_t slab_used_ = 0;                           // of the last slab
+  std::vector<uint32_t*> pages_;                    // where each begins; nullptr for an empty one
+  std::map<int64_t, std::vector<uint32_t*>> free_;  // by bytes: what forgotten pages took
   std::optional<Memory> workspace_;
   bool given_up_ = false;
   int64_t scans_ = 0;

@@ -12,7 +12,13 @@ namespace {
 
 // Pages are scored and their statistics combined in chunks of this many, whatever the number of threads: the order of
 // every floating-point sum is then fixed.
-constexpr int64_t kChunkPages = 64;
+constexpr int32_t kChunkPages = 64;
+int64_t ChunksOf(int32_t pages) { return (int64_t{pages} + kChunkPages - 1) / kChunkPages; }
+// Positions of a chunk's pages, of `count` in all.
+PageRun ChunkAt(int64_t chunk, int32_t count) {
+  const auto first = static_cast<int32_t>(chunk * kChunkPages);
+  return {first, std::min(first + std::min(kChunkPages, count - first), count)};
+}
 // So far above its reference a score may lie: 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
 
@@ -29,7 +35,7 @@ class PageReader {
       if (page != page_ || key_head != key_head_) Expand(page, key_head);
       words = expanded_.data();
     }
-    return {words, PairsOf(keys_.dim), keys_.sinks[static_cast<size_t>(page)], tiles.tokens(page)};
+    return {words, PairsOf(keys_.dim), keys_.sinks[page], tiles.tokens(page)};
   }
 
  private:
@@ -55,26 +61,26 @@ const QueryRows& RowsOf(const ScannedKeys& keys, const RowBlock& block) {
   return keys.level == Level::kExact ? block.rows : block.coarse_rows;
 }
 
-// Every row's largest score over `pages`.
-std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages) {
+// Every row's largest score over the first `count` pages.
+std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
+                          int32_t count) {
   const HeadsKernel& kernel = BestHeadsKernel();
   const size_t rows = blocks.size() * kBlockRows;
-  const auto count = std::ssize(pages);
-  const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
+  const int64_t chunks = ChunksOf(count);
   std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
     PageReader reader(keys);
     float maxima[kBlockRows];
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
-      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
+      const auto [first, last] = ChunkAt(chunk, count);
+      pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) {
         for (size_t block = 0; block < blocks.size(); ++block) {
-          kernel.page_maxima(reader.Read(pages[static_cast<size_t>(at)], blocks[block].key_head),
-                             RowsOf(keys, blocks[block]), maxima);
+          kernel.page_maxima(reader.Read(page, blocks[block].key_head), RowsOf(keys, blocks[block]), maxima);
           float* const out = of_chunk + block * kBlockRows;
           for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
         }
-      }
+      });
     }
   });
   std::vector<float> largest(of_chunks.begin(), of_chunks.begin() + static_cast<std::ptrdiff_t>(rows));
@@ -84,42 +90,41 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
 
 }  // namespace
 
-std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks,
-                                std::span<const int32_t> pages) {
+std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages) {
   // A score that there is: the largest is no smaller, so it is not lost, and by its bound seldom too far above.
-  std::vector<float> references = Maxima(keys, blocks, pages.first(std::min<size_t>(pages.size(), kChunkPages)));
+  std::vector<float> references = Maxima(keys, blocks, pages, std::min(pages.size(), kChunkPages));
   for (size_t block = 0; block < blocks.size(); ++block) {
     for (size_t row = 0; row < kBlockRows; ++row) {
       if (blocks[block].bounds[row] - references[block * kBlockRows + row] > kMostAbove) {
-        return Maxima(keys, blocks, pages);
+        return Maxima(keys, blocks, pages, pages.size());
       }
     }
   }
   return references;
 }
 
-HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages,
+HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
                      std::span<const float> references)
-    : blocks_(blocks), pages_(pages) {
+    : blocks_(blocks), pages_(pages.size()) {
   const HeadsKernel& kernel = BestHeadsKernel();
   const auto score = keys.level == Level::kExact ? kernel.page_sums : kernel.page_peaks;
-  const auto count = std::ssize(pages);
-  const int64_t chunks = (count + kChunkPages - 1) / kChunkPages;
+  const int64_t chunks = ChunksOf(pages_);
   const size_t rows = blocks.size() * kBlockRows;
-  sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count) * rows);
+  sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(pages_) * rows);
   std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
     PageReader reader(keys);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
-      for (int64_t at = chunk * kChunkPages; at < std::min((chunk + 1) * kChunkPages, count); ++at) {
-        float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
+      const auto [first, last] = ChunkAt(chunk, pages_);
+      pages.ForEach(first, last, [&](int32_t position, int32_t page) {
+        float* const of_page = sums_.get() + static_cast<size_t>(position) * rows;
         for (size_t block = 0; block < blocks.size(); ++block) {
-          score(reader.Read(pages[static_cast<size_t>(at)], blocks[block].key_head), RowsOf(keys, blocks[block]),
+          score(reader.Read(page, blocks[block].key_head), RowsOf(keys, blocks[block]),
                 references.data() + block * kBlockRows, of_page + block * kBlockRows);
         }
         for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];
-      }
+      });
     }
   });
   totals_.resize(rows);
@@ -133,7 +138,7 @@ void HeadsScan::AddMass(std::span<const double> shares, std::span<float> mass) c
     const double weight = blocks_[row / kBlockRows].weights[row % kBlockRows] * shares[row];
     factors[row] = weight == 0 ? 0.0F : static_cast<float>(weight / totals_[row]);
   }
-  ParallelFor(0, std::ssize(pages_), kChunkPages, [&](int64_t first, int64_t last) {
+  ParallelFor(0, pages_, kChunkPages, [&](int64_t first, int64_t last) {
     for (int64_t at = first; at < last; ++at) {
       const float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
       // As many sums as there are rows in a block, so that they are vectors.
@@ -141,8 +146,7 @@ void HeadsScan::AddMass(std::span<const double> shares, std::span<float> mass) c
       for (size_t block = 0; block < rows; block += kBlockRows) {
         for (size_t row = 0; row < kBlockRows; ++row) of_rows[row] += of_page[block + row] * factors[block + row];
       }
-      mass[static_cast<size_t>(pages_[static_cast<size_t>(at)])] +=
-          std::accumulate(of_rows, of_rows + kBlockRows, 0.0F);
+      mass[static_cast<size_t>(at)] += std::accumulate(of_rows, of_rows + kBlockRows, 0.0F);
     }
   });
 }

@@ -6,8 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "everlong/index/heads_kernel.h"
-#include "everlong/index/key_tiles.h"
+#include "everlong/base/stable_vector.h"
+#include "everlong/index/page_filter.h"
+#include "heads_kernel.h"
+#include "key_tiles.h"
 
 namespace everlong::index {
 
@@ -30,28 +32,27 @@ struct ScannedKeys {
   const KeyTiles& tiles;
   int32_t dim = 0;
   Level level = Level::kExact;
-  std::span<const int32_t> sinks;  // [pages]
+  const StableVector<int32_t>& sinks;  // [pages]
 };
 
 // What is taken from every row's scores before 2 is raised to them, so that no sum overflows and the largest counts:
 // [blocks * kBlockRows].
-std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks,
-                                std::span<const int32_t> pages);
+std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages);
 
 // Sums relative to `references`; their order does not depend on the number of threads.
 class HeadsScan {
  public:
-  HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, std::span<const int32_t> pages,
+  HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
             std::span<const float> references);
 
   // Over the pages, of every row: [blocks * kBlockRows].
   [[nodiscard]] std::span<const double> totals() const { return totals_; }
-  // Adds to `mass` [pages of the index] every row's weight by a page's part in shares[row] of its softmax.
+  // Adds to `mass` [pages] every row's weight by a page's part in shares[row] of its softmax.
   void AddMass(std::span<const double> shares, std::span<float> mass) const;
 
  private:
   std::span<const RowBlock> blocks_;
-  std::span<const int32_t> pages_;
+  int32_t pages_;
   std::unique_ptr<float[]> sums_;  // [pages][rows]
   std::vector<double> totals_;
 };

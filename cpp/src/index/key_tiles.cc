@@ -1,4 +1,4 @@
-#include "everlong/index/key_tiles.h"
+#include "key_tiles.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "everlong/index/heads.h"
 #include "key_codes.h"
 
 namespace everlong::index {
@@ -62,11 +63,16 @@ std::string_view NameOf(KeyStorage storage) {
 }
 
 KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
-    : key_heads_(key_heads), layout_{storage, head_dim}, longest_(static_cast<size_t>(key_heads), 0.0) {
+    : key_heads_(key_heads), layout_{storage, head_dim}, longest_(static_cast<size_t>(key_heads)) {
   EVERLONG_CHECK(key_heads >= 0 && head_dim > 0);
 }
 
 uint32_t* KeyTiles::Reserve(size_t words) {
+  if (const auto free = free_.find(words); free != free_.end() && !free->second.empty()) {
+    uint32_t* const again = free->second.back();
+    free->second.pop_back();
+    return again;
+  }
   if (slab_words_ - slab_used_ < words) {
     const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
     std::unique_ptr<uint32_t[], FreeSlab> slab(new (std::align_val_t{kCacheLine}) uint32_t[slab_words]);
@@ -90,7 +96,7 @@ Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
   std::fill_n(words, PageWords(tokens), 0U);
   for (size_t head = 0; head < longest_.size(); ++head) {
     const double longest = Encode(keys.subspan(head * head_size, head_size), words + head * HeadWords(tokens));
-    longest_[head] = std::max(longest_[head], longest);
+    longest_[head] = std::max(longest_[head].load(), longest);
   }
   pages_.push_back({words, tokens});
   return OkStatus();
@@ -142,8 +148,19 @@ void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {
   pages_.push_back({page, tokens});
 }
 
+void KeyTiles::Forget(int32_t page) {
+  Page& gone = pages_[page];
+  if (gone.words != nullptr) {
+    const size_t words = PageWords(gone.tokens);
+    std::fill_n(gone.words, words, 0U);
+    free_[words].push_back(gone.words);
+  }
+  gone = {};
+}
+
 std::span<const uint32_t> KeyTiles::words(int32_t page) const {
-  return {pages_[static_cast<size_t>(page)].words, PageWords(tokens(page))};
+  const auto [words, tokens] = pages_[page];
+  return {words, tokens == 0 ? 0 : PageWords(tokens)};
 }
 
 void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) const {
@@ -163,8 +180,6 @@ void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) cons
   }
 }
 
-int64_t KeyTiles::bytes() const {
-  return static_cast<int64_t>(total_words_ * sizeof(uint32_t) + pages_.capacity() * sizeof(Page));
-}
+int64_t KeyTiles::bytes() const { return static_cast<int64_t>(total_words_ * sizeof(uint32_t)) + pages_.bytes(); }
 
 }  // namespace everlong::index

@@ -1,4 +1,4 @@
-#include "everlong/index/lexical_index.h"
+#include "lexical_index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "best_first.h"
+#include "everlong/base/fair_shared_mutex.h"
 #include "everlong/base/sqlite.h"
 #include "everlong/index/token_statistics.h"
 
@@ -46,21 +47,15 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
 
 class Fts5Index final : public LexicalIndex {
  public:
-  explicit Fts5Index(Database database) : database_(std::move(database)) {}
+  Fts5Index(Database database, const TokenStatistics& statistics)
+      : database_(std::move(database)), statistics_(statistics) {}
 
-  Status Add(std::span<const int32_t> token_ids) override {
+  Status Add(int32_t page, std::span<const int32_t> token_ids) override {
     EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    EVERLONG_RETURN_IF_ERROR(Run(kInsert, pages_, token_ids));
-    statistics_.AddPage(token_ids);
-    ++pages_;
-    return OkStatus();
+    return Run(kInsert, page, token_ids);
   }
 
-  Status Remove(int32_t page, std::span<const int32_t> token_ids) override {
-    EVERLONG_RETURN_IF_ERROR(Run(kRemove, page, token_ids));
-    statistics_.RemovePage(token_ids);
-    return OkStatus();
-  }
+  Status Remove(int32_t page, std::span<const int32_t> token_ids) override { return Run(kRemove, page, token_ids); }
 
   Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
                                   const PageFilter& filter) const override {
@@ -71,7 +66,7 @@ class Fts5Index final : public LexicalIndex {
     std::vector<Hit> hits;
     if (ids.empty() || first == last) return hits;
     // One connection: searches beside each other take turns.
-    const std::scoped_lock lock(mutex_);
+    const std::unique_lock lock(mutex_);
     EVERLONG_ASSIGN_OR_RETURN(Query match, database_.Prepare(kMatch));
     // Rows outside the filter's range are not even scored.
     match.Bind(Words(ids, " OR ")).Bind(int64_t{first}).Bind(int64_t{last} - 1);
@@ -92,34 +87,38 @@ class Fts5Index final : public LexicalIndex {
     std::set<int32_t> ids(looked_for.begin(), looked_for.end());
     std::ranges::copy_if(token_ids, std::inserter(ids, ids.end()),
                          [this](int32_t id) { return statistics_.DocumentFrequency(id) == 0; });
+    const std::vector<int32_t> distinct(ids.begin(), ids.end());
+    const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(distinct);
     double sum = 0;
-    for (const int32_t id : ids) {
+    for (const int64_t frequency : frequencies.of_ids) {
       // FTS5's inverse document frequency, which it keeps above 0.
-      const auto with = static_cast<double>(statistics_.DocumentFrequency(id));
-      const auto without = static_cast<double>(statistics_.pages()) - with;
+      const auto with = static_cast<double>(frequency);
+      const auto without = static_cast<double>(frequencies.pages) - with;
       sum += std::max(std::log((without + 0.5) / (with + 0.5)), 1e-6);
     }
     return static_cast<float>(sum);
   }
 
   int64_t bytes() const override {
-    const std::scoped_lock lock(mutex_);
-    return database_.CachedBytes() + statistics_.bytes();
+    const std::unique_lock lock(mutex_);
+    return database_.CachedBytes();
   }
 
  private:
   // Runs a statement of two parameters: ordinal and words.
   Status Run(std::string_view sql, int32_t page, std::span<const int32_t> token_ids) {
+    const std::string words = Words(token_ids, " ");
+    const std::unique_lock lock(mutex_);
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
-    return query.Bind(int64_t{page}).Bind(Words(token_ids, " ")).Run();
+    return query.Bind(int64_t{page}).Bind(words).Run();
   }
 
   // The distinct ids that occur, rarest first, as many as one search may cost; at least one if any occurs.
   std::vector<int32_t> RarestIds(std::span<const int32_t> token_ids) const {
     std::vector<std::pair<int64_t, int32_t>> by_frequency;
-    for (const int32_t id : token_ids) {
-      const int64_t frequency = statistics_.DocumentFrequency(id);
-      if (frequency > 0) by_frequency.emplace_back(frequency, id);
+    const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(token_ids);
+    for (size_t at = 0; at < token_ids.size(); ++at) {
+      if (frequencies.of_ids[at] > 0) by_frequency.emplace_back(frequencies.of_ids[at], token_ids[at]);
     }
     std::ranges::sort(by_frequency);
     by_frequency.erase(std::unique(by_frequency.begin(), by_frequency.end()), by_frequency.end());
@@ -133,15 +132,15 @@ class Fts5Index final : public LexicalIndex {
     return ids;
   }
 
-  mutable std::mutex mutex_;  // of the connection, for what may run beside a search
+  // Of the connection. Fair: an adder that asks for it again at once stands behind a search that waits.
+  mutable FairSharedMutex mutex_;
   mutable Database database_;
-  TokenStatistics statistics_;
-  int32_t pages_ = 0;
+  const TokenStatistics& statistics_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create() {
+Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create(const TokenStatistics& statistics) {
   EVERLONG_ASSIGN_OR_RETURN(Database database,
                             Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "words of pages"));
   // Contentless: only the index is kept. bm25() needs detail=full; with less it is 0 on a contentless table. One
@@ -151,7 +150,7 @@ Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create() {
       "CREATE VIRTUAL TABLE pages USING fts5(ids, content='', tokenize='ascii');"
       "BEGIN";
   EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
-  return std::unique_ptr<LexicalIndex>(std::make_unique<Fts5Index>(std::move(database)));
+  return std::unique_ptr<LexicalIndex>(std::make_unique<Fts5Index>(std::move(database), statistics));
 }
 
 }  // namespace everlong::index

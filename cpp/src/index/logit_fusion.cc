@@ -1,39 +1,17 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <unordered_map>
 
 #include "best_first.h"
 #include "everlong/index/fusion.h"
-#include "everlong/index/index_part.h"
 
 namespace everlong::index {
 namespace {
 
-// The weights of a conditional logit, fitted by benchmarks/fit_fusion.py to all three parts and to every two of them at
-// once: over the 64 best pages of each, for the 324 questions of the development set (211 paraphrases, 113 drawn facts;
-// everlong.eval.development, benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and MiniLM.
-std::optional<double> WeightOf(IndexPart part) {
-  switch (part) {
-    case IndexPart::kHeads:
-      return 27.3;
-    case IndexPart::kLexical:
-      return 6.74;
-    case IndexPart::kEmbedding:
-      return 38.3;
-    case IndexPart::kMeanPool:
-    case IndexPart::kHnsw:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-// The parts that find what is asked for in its own words.
-constexpr IndexParts kInSoManyWords = {IndexPart::kHeads, IndexPart::kLexical};
-
-// What the best page must have of the evidence of these parts, for each of them, so that they are heard beside the
-// encoder: of greatest likelihood on the same questions, behind 131,086 tokens and behind a million. In a longer
-// archive the softmax of the heads is thinner everywhere. What holds for fewer pages was not measured.
+// What the best page must have of the evidence of the parts that find what is asked for in its own words, for each of
+// them, so that they are heard beside the encoder: of greatest likelihood on the same questions, behind 131,086 tokens
+// and behind a million. In a longer archive the softmax of the heads is thinner everywhere. What holds for fewer pages
+// was not measured.
 double LeastEvidence(int32_t pages) {
   constexpr double kLeast = 1.9;
   constexpr double kFewestPages = 3'600;
@@ -47,14 +25,12 @@ double RootOfShare(float score, float whole) {
   return whole > 0 ? std::sqrt(std::max(0.0, score / static_cast<double>(whole))) : 0;
 }
 
-double Evidence(const Ranking& ranking, size_t rank) {
-  const std::optional<double> weight = WeightOf(ranking.part);
-  if (!weight.has_value()) return 1 / (kRankConstant + static_cast<double>(rank));
-  return *weight * std::max(0.0, RootOfShare(ranking.hits[rank - 1].score, ranking.whole) -
-                                     RootOfShare(ranking.unnamed, ranking.whole));
-}
-
 }  // namespace
+
+double Voice::Evidence(float score, size_t rank, float whole, float unnamed) const {
+  if (!weight.has_value()) return 1 / (kRankConstant + static_cast<double>(rank));
+  return *weight * std::max(0.0, RootOfShare(score, whole) - RootOfShare(unnamed, whole));
+}
 
 std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pages, int32_t k) {
   struct Sum {
@@ -68,16 +44,15 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   double least = 0;
   bool by_meaning = false;
   for (size_t ranking = 0; ranking < rankings.size(); ++ranking) {
-    const IndexPart part = rankings[ranking].part;
-    const bool in_words = kInSoManyWords.Has(part);
+    const auto& [part, hits, whole, unnamed, voice, decision] = rankings[ranking];
+    const bool in_words = voice.finds == Voice::Finds::kWords;
     if (in_words) least += LeastEvidence(pages);
-    by_meaning = by_meaning || part == IndexPart::kEmbedding;
-    const std::vector<Hit>& hits = rankings[ranking].hits;
+    by_meaning = by_meaning || voice.finds == Voice::Finds::kMeaning;
     for (size_t rank = 1; rank <= hits.size(); ++rank) {
       Sum& sum = sums[hits[rank - 1].page];
       if (sum.last_ranking == ranking) continue;
       sum.last_ranking = ranking;
-      (in_words ? sum.in_words : sum.otherwise) += Evidence(rankings[ranking], rank);
+      (in_words ? sum.in_words : sum.otherwise) += voice.Evidence(hits[rank - 1].score, rank, whole, unnamed);
       sum.found_by |= {part};
       best_in_words = std::max(best_in_words, sum.in_words);
     }

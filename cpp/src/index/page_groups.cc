@@ -11,12 +11,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Grows groups hit by hit. Every group is a run of pages in which each is the directory's Next of the one before.
+// Grows groups hit by hit. Every group is a run of pages in which each is the table's Next of the one before.
 class GroupBuilder {
  public:
-  GroupBuilder(const PageDirectory& directory, const PageFilter& filter, int32_t neighbours, size_t max_groups,
+  GroupBuilder(const BlockTable& table, const PageFilter& filter, int32_t neighbours, size_t max_groups,
                int64_t token_budget, float least_share)
-      : directory_(directory),
+      : table_(table),
         filter_(filter),
         neighbours_(neighbours),
         max_groups_(max_groups),
@@ -24,7 +24,7 @@ class GroupBuilder {
         least_share_(least_share) {}
 
   void Serve(const FusedHit& hit) {
-    if (!Usable(hit.page) || directory_.at(hit.page).forgotten) return;
+    if (!Usable(hit.page) || table_.page(hit.page).forgotten) return;
     if (full_ && !InBestGroup(hit.page)) return;
     int64_t cost = 0;
     const std::deque<int32_t> run = Surroundings(hit.page, cost);
@@ -43,14 +43,14 @@ class GroupBuilder {
     for (const FusedHit& hit : hits) score_of.try_emplace(hit.page, hit.score);
     std::erase_if(groups_, [](const PageGroup& group) { return group.pages.empty(); });
     for (PageGroup& group : groups_) {
-      std::ranges::sort(group.pages, {}, [this](int32_t page) { return directory_.at(page).span.begin; });
+      std::ranges::sort(group.pages, {}, [this](int32_t page) { return table_.page(page).span.begin; });
       for (const int32_t page : group.pages) {
         const auto hit = score_of.find(page);
         group.scores.push_back(hit == score_of.end() ? -kInfinity : hit->second);
       }
-      const PageEntry& first = directory_.at(group.pages.front());
+      const PageEntry& first = table_.page(group.pages.front());
       group.stream = first.stream;
-      group.span = {first.span.begin, directory_.at(group.pages.back()).span.end};
+      group.span = {first.span.begin, table_.page(group.pages.back()).span.end};
     }
     return std::move(groups_);
   }
@@ -70,7 +70,7 @@ class GroupBuilder {
 
   // Takes `page` into the run if the budget allows; what is in a group already costs nothing.
   bool Afford(int32_t page, int64_t& cost) const {
-    const int64_t tokens = group_of_.contains(page) ? 0 : directory_.at(page).span.size();
+    const int64_t tokens = group_of_.contains(page) ? 0 : table_.page(page).span.size();
     if (cost + tokens > tokens_left_) return false;
     cost += tokens;
     return true;
@@ -85,12 +85,12 @@ class GroupBuilder {
     bool after = true;
     for (int32_t distance = 1; distance <= neighbours_ && (before || after); ++distance) {
       if (before) {
-        const int32_t previous = directory_.Previous(run.front());
+        const int32_t previous = table_.Previous(run.front());
         before = Usable(previous) && Afford(previous, cost);
         if (before) run.push_front(previous);
       }
       if (after) {
-        const int32_t next = directory_.Next(run.back());
+        const int32_t next = table_.Next(run.back());
         after = Usable(next) && Afford(next, cost);
         if (after) run.push_back(next);
       }
@@ -105,9 +105,9 @@ class GroupBuilder {
       const auto found = group_of_.find(page);
       if (found != group_of_.end()) touched.push_back(found->second);
     };
-    touch(directory_.Previous(run.front()));
+    touch(table_.Previous(run.front()));
     for (const int32_t page : run) touch(page);
-    touch(directory_.Next(run.back()));
+    touch(table_.Next(run.back()));
     std::ranges::sort(touched);
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
     return touched;
@@ -135,7 +135,7 @@ class GroupBuilder {
     group.found_by |= hit.found_by;
   }
 
-  const PageDirectory& directory_;
+  const BlockTable& table_;
   const PageFilter& filter_;
   int32_t neighbours_;
   size_t max_groups_;
@@ -149,11 +149,10 @@ class GroupBuilder {
 
 }  // namespace
 
-std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
-                                  const PageFilter& filter, int32_t neighbours, int32_t max_groups,
-                                  int64_t token_budget, float least_share) {
+std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const BlockTable& table, const PageFilter& filter,
+                                  int32_t neighbours, int32_t max_groups, int64_t token_budget, float least_share) {
   if (max_groups < 1 || token_budget < 1) return {};
-  GroupBuilder builder(directory, filter, neighbours, static_cast<size_t>(max_groups), token_budget, least_share);
+  GroupBuilder builder(table, filter, neighbours, static_cast<size_t>(max_groups), token_budget, least_share);
   for (const FusedHit& hit : hits) builder.Serve(hit);
   return std::move(builder).Finish(hits);
 }

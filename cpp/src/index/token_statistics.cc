@@ -2,51 +2,91 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <shared_mutex>
 
 #include "everlong/base/check.h"
 
 namespace everlong::index {
-
 namespace {
 
-std::vector<int32_t> Distinct(std::span<const int32_t> token_ids) {
-  std::vector<int32_t> distinct(token_ids.begin(), token_ids.end());
-  std::ranges::sort(distinct);
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  return distinct;
-}
+// The distinct ids of every page, and how many pages there are. An empty block is a page without ids.
+struct DistinctIds {
+  std::vector<int32_t> ids;
+  int64_t pages = 0;
+
+  DistinctIds(std::span<const int32_t> token_ids, int32_t page_tokens) {
+    do {
+      const auto of_page = token_ids.first(std::min(token_ids.size(), static_cast<size_t>(page_tokens)));
+      token_ids = token_ids.subspan(of_page.size());
+      const auto begin = static_cast<std::ptrdiff_t>(ids.size());
+      ids.insert(ids.end(), of_page.begin(), of_page.end());
+      std::sort(ids.begin() + begin, ids.end());
+      ids.erase(std::unique(ids.begin() + begin, ids.end()), ids.end());
+      ++pages;
+    } while (!token_ids.empty());
+  }
+};
 
 }  // namespace
 
-void TokenStatistics::AddPage(std::span<const int32_t> token_ids) {
-  for (const int32_t id : Distinct(token_ids)) ++frequency_[id];
-  ++pages_;
+void TokenStatistics::AddBlock(std::span<const int32_t> token_ids, int32_t page_tokens) {
+  const DistinctIds distinct(token_ids, page_tokens);
+  const std::unique_lock changing(guard_);
+  for (const int32_t id : distinct.ids) ++frequency_[id];
+  pages_ += distinct.pages;
 }
 
-void TokenStatistics::RemovePage(std::span<const int32_t> token_ids) {
-  for (const int32_t id : Distinct(token_ids)) {
+void TokenStatistics::RemoveBlock(std::span<const int32_t> token_ids, int32_t page_tokens) {
+  const DistinctIds distinct(token_ids, page_tokens);
+  const std::unique_lock changing(guard_);
+  for (const int32_t id : distinct.ids) {
     const auto found = frequency_.find(id);
     EVERLONG_CHECK(found != frequency_.end());
     if (--found->second == 0) frequency_.erase(found);
   }
-  --pages_;
+  pages_ -= distinct.pages;
+}
+
+void TokenStatistics::Clear() {
+  const std::unique_lock changing(guard_);
+  pages_ = 0;
+  frequency_ = {};
+}
+
+int64_t TokenStatistics::pages() const {
+  const std::shared_lock reading(guard_);
+  return pages_;
 }
 
 int64_t TokenStatistics::bytes() const {
+  const std::shared_lock reading(guard_);
   constexpr size_t kNodeBytes = 32;  // link, id and count, as they are allocated
   return static_cast<int64_t>(frequency_.size() * kNodeBytes + frequency_.bucket_count() * sizeof(void*));
 }
 
 int64_t TokenStatistics::DocumentFrequency(int32_t token_id) const {
-  const auto found = frequency_.find(token_id);
-  return found == frequency_.end() ? 0 : found->second;
+  return DocumentFrequencies({&token_id, 1}).of_ids[0];
+}
+
+TokenStatistics::Frequencies TokenStatistics::DocumentFrequencies(std::span<const int32_t> token_ids) const {
+  Frequencies frequencies;
+  frequencies.of_ids.reserve(token_ids.size());
+  const std::shared_lock reading(guard_);
+  for (const int32_t id : token_ids) {
+    const auto found = frequency_.find(id);
+    frequencies.of_ids.push_back(found == frequency_.end() ? 0 : found->second);
+  }
+  frequencies.pages = pages_;
+  return frequencies;
 }
 
 std::vector<float> TokenStatistics::Idf(std::span<const int32_t> token_ids) const {
+  const Frequencies frequencies = DocumentFrequencies(token_ids);
   std::vector<float> idf(token_ids.size());
-  std::ranges::transform(token_ids, idf.begin(), [this](int32_t id) {
-    const auto frequency = static_cast<double>(std::max<int64_t>(1, DocumentFrequency(id)));
-    return static_cast<float>(std::log1p(static_cast<double>(pages_) / frequency));
+  std::ranges::transform(frequencies.of_ids, idf.begin(), [&frequencies](int64_t of_id) {
+    const auto frequency = static_cast<double>(std::max<int64_t>(1, of_id));
+    return static_cast<float>(std::log1p(static_cast<double>(frequencies.pages) / frequency));
   });
   return idf;
 }

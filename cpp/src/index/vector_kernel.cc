@@ -1,4 +1,4 @@
-#include "everlong/index/vector_kernel.h"
+#include "vector_kernel.h"
 
 #include "everlong/base/simd_levels.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "everlong/index/vector_index.h"
-#include "everlong/index/vector_kernel.h"
+#include "vector_kernel.h"
 
 namespace everlong::index {
 

@@ -1,13 +1,13 @@
 #include "everlong/os/memory.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "everlong/base/heap.h"
 #include "everlong/kv/archive.h"
 #include "memory_state.h"
+#include "stored_blocks.h"
 
 namespace everlong::os {
 namespace {
@@ -65,10 +65,6 @@ Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layou
   return OkStatus();
 }
 
-bool AllFinite(const std::vector<float>& values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
 Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::PayloadLayout& layout) {
   for (const index::RetrievalHead& head : heads) {
     if (head.layer < 0 || head.layer >= layout.layers || head.kv_head < 0 || head.kv_head >= layout.kv_heads ||
@@ -82,7 +78,47 @@ Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::Payload
   return OkStatus();
 }
 
+// The ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span is another.
+Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
+  const auto name = [&page] { return "block " + std::to_string(page.block) + " page " + std::to_string(page.page); };
+  const index::BlockEntry* const block = table.Find(page.block);
+  if (block == nullptr || page.page < 0 || page.page >= block->page_count) {
+    return NotFoundError("there is no " + name());
+  }
+  const int32_t ordinal = block->first_page + page.page;
+  const index::PageEntry entry = table.page(ordinal);
+  if (entry.stream != page.stream || entry.span != page.span) {
+    return InvalidArgumentError(name() + " is given as tokens " + NameOf(page.span) + " of stream " +
+                                std::to_string(page.stream) + ", expected " + NameOf(entry.span) + " of stream " +
+                                std::to_string(entry.stream));
+  }
+  return ordinal;
+}
+
 }  // namespace
+
+static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
+
+PageRef RefOf(const index::BlockTable& table, int32_t ordinal) {
+  const index::PageEntry page = table.page(ordinal);
+  return {page.block, page.page, page.stream, page.span};
+}
+
+void AddPagesOf(const index::BlockTable& table, const index::BlockEntry& block, std::vector<PageRef>& pages) {
+  for (int32_t ordinal = block.first_page; ordinal < block.pages().last; ++ordinal) {
+    pages.push_back(RefOf(table, ordinal));
+  }
+}
+
+Status Memory::State::Flush() {
+  std::vector<int64_t> lost;
+  const Status flushed = store->Flush(&lost);
+  std::map<int64_t, std::vector<int32_t>> gone;
+  for (const int64_t id : lost) gone[id] = std::move(submitted[id]);
+  submitted.clear();
+  static_cast<void>(index.Forget(gone));  // what fails is said by all that follows
+  return flushed;
+}
 
 Memory::Memory(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Memory::~Memory() = default;
@@ -111,19 +147,17 @@ Result<std::unique_ptr<Memory>> Memory::Import(const std::filesystem::path& file
 }
 
 Result<std::unique_ptr<Memory>> Memory::Over(std::unique_ptr<store::MemoryStore> store) {
-  auto state = std::make_unique<State>();
-  state->store = std::move(store);
-  EVERLONG_ASSIGN_OR_RETURN(state->layout, LayoutOfStore(*state->store));
-  EVERLONG_RETURN_IF_ERROR(state->LoadIndexes());
-  state->TellIndexBytes();
+  EVERLONG_ASSIGN_OR_RETURN(const kv::PayloadLayout layout, LayoutOfStore(*store));
+  auto state = std::make_unique<State>(std::move(store), layout);
+  EVERLONG_RETURN_IF_ERROR(state->index.Load());
   return std::unique_ptr<Memory>(new Memory(std::move(state)));
 }
 
 Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   State& s = *state_;
-  const std::scoped_lock writing(s.writer);
+  const auto turn = s.index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(CheckWritable(*s.store));
-  EVERLONG_RETURN_IF_ERROR(s.broken);
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
   EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, s.layout));
   if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
     return InvalidArgumentError("span is " + NameOf(draft.span) + ", expected to begin at " + std::to_string(end) +
@@ -132,11 +166,15 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   }
   // All that can be refused is refused before the block is stored.
   const int64_t tokens = draft.span.size();
-  const State::PayloadKeys keys =
-      s.DecodePayloadKeys(draft.payload, tokens, s.heads.has_value() ? &*s.heads : nullptr, s.NeedsSums());
-  if (!AllFinite(keys.mean_pool_sum) || !std::ranges::all_of(keys.head_keys, index::HeadsIndex::Takes)) {
-    return InvalidArgumentError("payload holds keys that are NaN or infinite in bf16");
-  }
+  const DecodedBlock decoded = DecodePayload(s.layout, draft.payload, tokens, s.index.Needs());
+  index::BlockInput input;
+  input.page_tokens = s.layout.page_tokens;
+  input.tokens = tokens;
+  input.sink_tokens = draft.sink_tokens;
+  input.token_ids = draft.token_ids;
+  input.keys = &decoded.keys;
+  input.key_sum = decoded.key_sum;
+  EVERLONG_RETURN_IF_ERROR(s.index.Check(input));
 
   std::vector<int64_t> page_bytes;
   for (int64_t page = 0; !draft.payload.empty() && page < s.layout.PageCount(tokens); ++page) {
@@ -150,18 +188,9 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
-  Status indexed;
-  try {
-    indexed = s.IndexSubmitted(id, draft, keys);
-  } catch (const std::exception& error) {  // out of memory
-    indexed = CapacityError(error.what());
-  }
-  if (!indexed.ok()) {
-    const std::unique_lock changing(s.guard);
-    s.broken = {indexed.code(), "block " + std::to_string(id) + " is stored but could not be indexed (" +
-                                    indexed.message() + "): open the memory anew"};
-    return s.broken;
-  }
+  s.submitted[id].assign(draft.token_ids.begin(), draft.token_ids.end());
+  EVERLONG_RETURN_IF_ERROR(s.index.Append(
+      {id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags}, input));
   s.appended_tokens += tokens;
   if (s.appended_tokens >= State::kTrimTokens) {
     s.appended_tokens = 0;
@@ -172,24 +201,30 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
 
 Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options) {
   State& s = *state_;
-  const std::scoped_lock writing(s.writer);
-  EVERLONG_RETURN_IF_ERROR(s.broken);
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
   EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, s.layout));
-  EVERLONG_ASSIGN_OR_RETURN(std::optional<index::HeadsIndex> built, s.BuildHeads(std::move(heads), std::move(options)));
-  const std::unique_lock changing(s.guard);
-  s.heads = std::move(built);
-  s.TellIndexBytes();
+  IndexSet::Make make;
+  if (!heads.empty()) {
+    make = [heads, options = std::move(options)](const index::PartContext& context) {
+      return index::MakeHeadsPart(context, heads, options);
+    };
+  }
+  EVERLONG_RETURN_IF_ERROR(s.index.Replace(index::IndexPart::kHeads, make));
+  const std::scoped_lock setting(s.heads_guard);
+  s.heads = std::move(heads);
   return OkStatus();
 }
 
 std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
-  const std::shared_lock reading(state_->guard);
-  return state_->heads.has_value() ? state_->heads->heads() : std::vector<index::RetrievalHead>{};
+  const std::scoped_lock reading(state_->heads_guard);
+  return state_->heads;
 }
 
 index::DeviceUse Memory::device_use() const {
-  const std::shared_lock reading(state_->guard);
-  return state_->heads.has_value() ? state_->heads->device_use() : index::DeviceUse{};
+  const auto reading = state_->index.Read();
+  const index::Part* const heads = state_->index.part(index::IndexPart::kHeads);
+  return heads == nullptr ? index::DeviceUse{} : heads->device_use();
 }
 
 Status Memory::SetPageVectors(const PageVectorOptions& options) {
@@ -197,41 +232,33 @@ Status Memory::SetPageVectors(const PageVectorOptions& options) {
   if (options.dimension < 1) {
     return InvalidArgumentError("dimension is " + std::to_string(options.dimension) + ", expected at least 1");
   }
-  const std::scoped_lock writing(s.writer);
-  EVERLONG_RETURN_IF_ERROR(s.broken);
-  const std::unique_lock changing(s.guard);
-  if (!s.page_vectors || s.page_vectors->options() != options) s.page_vectors.emplace(s.LoadPageVectors(options));
-  s.TellIndexBytes();
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
+  if (s.page_vectors == options) return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(s.index.Replace(index::IndexPart::kEmbedding, [options](const index::PartContext& context) {
+    return index::MakeEmbeddingPart(context, options);
+  }));
+  s.page_vectors = options;
   return OkStatus();
 }
 
 Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors) {
   State& s = *state_;
-  const std::scoped_lock writing(s.writer);
-  EVERLONG_RETURN_IF_ERROR(s.broken);
-  const std::unique_lock changing(s.guard);
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
   if (!s.page_vectors) return InvalidArgumentError("vectors are given, expected none: this memory has no encoder");
-  const auto found = s.blocks.find(block);
-  if (found == s.blocks.end()) return NotFoundError("there is no block " + std::to_string(block));
-  s.unsaved.insert(kPageVectorsFile);
-  EVERLONG_RETURN_IF_ERROR(s.page_vectors->Add(block, found->second.count, pages, vectors));
-  s.TellIndexBytes();
-  return OkStatus();
+  return s.index.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors);
 }
 
 std::vector<PageRef> Memory::PagesWithoutVectors() const {
-  const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
+  const auto reading = state_->index.Read();
   std::vector<PageRef> pages;
-  if (!s.page_vectors) return pages;
-  std::vector<int32_t> firsts;
-  for (const auto& [id, block] : s.blocks) {
-    if (!s.page_vectors->Has(id)) firsts.push_back(block.first);
-  }
-  std::ranges::sort(firsts);
-  for (const int32_t first : firsts) {
-    const State::BlockPages& block = s.blocks.at(s.directory.at(first).block);
-    for (int32_t page = 0; page < block.count; ++page) pages.push_back(s.RefOf(first + page));
+  const index::Part* const vectors = state_->index.part(index::IndexPart::kEmbedding);
+  if (vectors == nullptr) return pages;
+  const index::BlockTable& table = state_->index.table();
+  for (int32_t number = 0; number < table.blocks(); ++number) {
+    const index::BlockEntry& block = table.block(number);
+    if (!block.forgotten && !vectors->Has(block)) AddPagesOf(table, block, pages);
   }
   return pages;
 }
@@ -242,19 +269,16 @@ Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) con
   }
   std::vector<PageRef> pages;
   if (span.empty()) return pages;
-  const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
+  const auto reading = state_->index.Read();
+  const index::BlockTable& table = state_->index.table();
   int64_t next = span.begin;  // the first token that no page holds yet
-  if (const auto found = s.streams.find(stream); found != s.streams.end()) {
-    auto block = found->second.upper_bound(span.begin);
-    if (block != found->second.begin()) --block;
-    for (; block != found->second.end() && block->first <= next && next < span.end; ++block) {
-      const State::BlockPages& at = s.blocks.at(block->second);
-      for (int32_t ordinal = at.first; ordinal < at.first + at.count; ++ordinal) {
-        if (!s.directory.at(ordinal).span.Overlaps(span)) continue;
-        pages.push_back(s.RefOf(ordinal));
-        next = pages.back().span.end;
-      }
+  while (next < span.end) {
+    const index::BlockEntry* const block = table.BlockAt(stream, next);
+    if (block == nullptr || block->span.begin > next) break;
+    const int64_t first = (next - block->span.begin) / table.page_tokens();
+    for (auto page = static_cast<int32_t>(first); page < block->page_count && next < span.end; ++page) {
+      pages.push_back(RefOf(table, block->first_page + page));
+      next = pages.back().span.end;
     }
   }
   if (next < span.end) {
@@ -280,9 +304,9 @@ Result<std::unique_ptr<store::PendingReads>> Memory::StartReadPages(std::span<co
   std::vector<store::PageRead> reads;
   size_t offset = 0;
   {
-    const std::shared_lock reading(state_->guard);
+    const auto reading = state_->index.Read();
     for (const PageRef& page : pages) {
-      EVERLONG_RETURN_IF_ERROR(s.OrdinalOf(page).status());
+      EVERLONG_RETURN_IF_ERROR(OrdinalOf(s.index.table(), page).status());
       const auto bytes =
           static_cast<size_t>(s.layout.PartBytes(static_cast<int32_t>(page.span.size())) * int64_t{layers});
       if (offset + bytes <= out.size()) {
@@ -301,8 +325,8 @@ Result<std::unique_ptr<store::PendingReads>> Memory::StartReadPages(std::span<co
 Status Memory::ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const {
   const State& s = *state_;
   {
-    const std::shared_lock reading(state_->guard);
-    EVERLONG_RETURN_IF_ERROR(s.OrdinalOf(page).status());
+    const auto reading = state_->index.Read();
+    EVERLONG_RETURN_IF_ERROR(OrdinalOf(s.index.table(), page).status());
   }
   if (layer < 0 || layer >= s.layout.layers) {
     return InvalidArgumentError("layer is " + std::to_string(layer) + ", expected 0 to " +
@@ -341,16 +365,15 @@ Result<std::vector<int32_t>> Memory::TokenIds(int64_t stream, TokenSpan span) co
 }
 
 std::vector<float> Memory::Idf(std::span<const int32_t> token_ids) const {
-  const std::shared_lock reading(state_->guard);
-  return state_->statistics.Idf(token_ids);
+  return state_->index.statistics().Idf(token_ids);
 }
 
 std::vector<PageRef> Memory::Pages() const {
-  const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
+  const auto reading = state_->index.Read();
+  const index::BlockTable& table = state_->index.table();
   std::vector<PageRef> pages;
-  for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
-    if (!s.directory.at(ordinal).forgotten) pages.push_back(s.RefOf(ordinal));
+  for (int32_t number = 0; number < table.blocks(); ++number) {
+    if (!table.block(number).forgotten) AddPagesOf(table, table.block(number), pages);
   }
   return pages;
 }
@@ -361,106 +384,81 @@ Result<std::vector<store::BlockInfo>> Memory::Blocks(const store::BlockFilter& f
 
 Status Memory::Forget(std::span<const int64_t> blocks) {
   State& s = *state_;
-  const std::scoped_lock writing(s.writer);
-  EVERLONG_RETURN_IF_ERROR(s.broken);
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
   EVERLONG_RETURN_IF_ERROR(s.Flush());
   std::map<int64_t, std::vector<int32_t>> token_ids;
   for (const int64_t id : blocks) {
     EVERLONG_ASSIGN_OR_RETURN(token_ids[id], s.store->TokenIds(id));
   }
   const Status forgotten = s.store->Forget(blocks);
-  const std::unique_lock changing(s.guard);
-  for (const auto& [id, ids] : token_ids) {
-    // What fails behind the commit, as giving room back may, leaves them forgotten.
-    if (!forgotten.ok() && s.store->Block(id).status().code() != StatusCode::kNotFound) continue;
-    if (const Status removed = s.RemoveFromIndexes(id, ids); !removed.ok()) {
-      s.broken = {removed.code(), "block " + std::to_string(id) + " is forgotten but still indexed (" +
-                                      removed.message() + "): open the memory anew"};
-      return s.broken;
-    }
-  }
-  s.TellIndexBytes();
+  // What fails behind the commit, as giving room back may, leaves them forgotten.
+  std::erase_if(token_ids, [&](const auto& of) {
+    return !forgotten.ok() && s.store->Block(of.first).status().code() != StatusCode::kNotFound;
+  });
+  EVERLONG_RETURN_IF_ERROR(s.index.Forget(token_ids));
   EVERLONG_RETURN_IF_ERROR(forgotten);
   // In RAM a payload's room is given back already, and Compact may never be called.
-  return s.store->folder() ? OkStatus() : s.GiveBackForgotten();
+  return s.store->folder() ? OkStatus() : s.index.GiveBackForgotten();
 }
 
 Status Memory::Flush() {
-  const std::scoped_lock writing(state_->writer);
+  const auto turn = state_->index.TakeTurn();
   return state_->Flush();
 }
 
 Status Memory::SaveIndexes() {
-  const std::scoped_lock writing(state_->writer);
-  EVERLONG_RETURN_IF_ERROR(state_->broken);
+  const auto turn = state_->index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  // Nothing changes while the writer's lock is held, and searches go on.
-  const std::shared_lock reading(state_->guard);
-  return state_->SaveIndexes();
+  // Nothing changes during this turn, and searches go on.
+  return state_->index.Save();
 }
 
-std::vector<std::string> Memory::TakeMessages() {
-  std::vector<std::string> messages;
-  {
-    const std::scoped_lock taking(state_->message_guard);
-    messages = std::exchange(state_->messages, {});
-  }
-  const std::shared_lock reading(state_->guard);
-  if (!state_->heads.has_value()) return messages;
-  if (const Status failure = state_->heads->TakeDeviceFailure(); !failure.ok()) {
-    messages.push_back(state_->Name() + ": the retrieval heads are searched on the host (" + failure.message() + ")");
-  }
-  return messages;
-}
+std::vector<std::string> Memory::TakeMessages() { return state_->index.TakeMessages(); }
 
 Result<int64_t> Memory::Compact() {
-  const std::scoped_lock writing(state_->writer);
+  const auto turn = state_->index.TakeTurn();
   // Before the files of its writer are touched.
   EVERLONG_RETURN_IF_ERROR(CheckWritable(*state_->store));
-  EVERLONG_RETURN_IF_ERROR(state_->broken);
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  EVERLONG_RETURN_IF_ERROR(state_->broken);  // by what the flush had to take back
-  state_->RemoveSavedIndexesOfForgotten();
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());  // by what the flush had to take back
+  state_->index.RemoveSavedOfForgotten();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_->store->Compact());
-  const std::unique_lock changing(state_->guard);
-  EVERLONG_RETURN_IF_ERROR(state_->GiveBackForgotten());
+  EVERLONG_RETURN_IF_ERROR(state_->index.GiveBackForgotten());
   return freed;
 }
 
 Result<store::VerifyReport> Memory::Verify(bool repair) {
   State& s = *state_;
-  const std::scoped_lock writing(s.writer);
+  const auto turn = s.index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(s.Flush());
   Result<store::VerifyReport> report = s.store->Verify(repair);
   // A repair may fail behind the commit that drops blocks.
-  if (report.ok() ? !report->dropped.empty() : repair && s.IndexesBlocksThatAreGone()) {
-    const std::unique_lock changing(s.guard);
-    EVERLONG_RETURN_IF_ERROR(s.ReloadIndexes());
+  if (report.ok() ? !report->dropped.empty() : repair && s.index.HasBlocksThatAreGone()) {
+    EVERLONG_RETURN_IF_ERROR(s.index.Reload());
   }
   return report;
 }
 
 Status Memory::Fork(const std::filesystem::path& folder) {
-  const std::scoped_lock writing(state_->writer);
-  EVERLONG_RETURN_IF_ERROR(state_->broken);
+  const auto turn = state_->index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  {
-    const std::shared_lock reading(state_->guard);
-    EVERLONG_RETURN_IF_ERROR(state_->SaveIndexes());
-  }
-  return state_->store->Fork(folder, [this](const std::filesystem::path& fork) { state_->CarrySavedIndexes(fork); });
+  EVERLONG_RETURN_IF_ERROR(state_->index.Save());
+  return state_->store->Fork(folder, [this](const std::filesystem::path& fork) { state_->index.CarrySaved(fork); });
 }
 
 Status Memory::Export(const std::filesystem::path& file) {
-  const std::scoped_lock writing(state_->writer);
+  const auto turn = state_->index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   return state_->store->Export(file);
 }
 
 int64_t Memory::StreamEnd(int64_t stream) const {
-  const std::shared_lock reading(state_->guard);
-  const auto found = state_->streams.find(stream);
-  return found == state_->streams.end() ? 0 : state_->blocks.at(found->second.rbegin()->second).span.end;
+  const auto reading = state_->index.Read();
+  return state_->index.table().StreamEnd(stream);
 }
 
 kv::PayloadLayout Memory::layout() const { return state_->layout; }
@@ -471,12 +469,16 @@ Status Memory::SetAttribute(const std::string& key, const std::string& value) {
 Status Memory::PutFile(const std::string& name, std::span<const std::byte> bytes) {
   return state_->store->PutFile(name, bytes);
 }
+Result<std::vector<store::TensorInfo>> Memory::Tensors(int64_t block) const { return state_->store->Tensors(block); }
+Result<store::Tensor> Memory::ReadTensor(int64_t block, const std::string& name) const {
+  return state_->store->ReadTensor(block, name);
+}
 Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
 Result<store::StoreStats> Memory::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_->store->Stats());
   if (state_->text_alone()) {  // the store counts the pages that have a payload
-    const std::shared_lock reading(state_->guard);
-    for (const auto& [id, block] : state_->blocks) stats.pages += block.count;
+    const auto reading = state_->index.Read();
+    stats.pages += state_->index.table().live_pages();
   }
   return stats;
 }

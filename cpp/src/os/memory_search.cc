@@ -1,13 +1,14 @@
 // How a memory finds pages: by its indexes, by recency, by chance.
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <ranges>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "everlong/index/fusion.h"
-#include "everlong/index/index_part.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "memory_state.h"
 
@@ -33,11 +34,6 @@ Status CheckRequest(const SearchRequest& request) {
   return OkStatus();
 }
 
-// What a page scores at most that a search for `count` hits left out.
-float ScoreOfUnnamed(std::span<const index::Hit> hits, int32_t count) {
-  return std::ssize(hits) < count ? 0.0F : hits.back().score;
-}
-
 // One kind alone keeps its own scores.
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
@@ -46,111 +42,56 @@ std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   return hits;
 }
 
+// Refers to `request`.
+index::Query QueryOf(const SearchRequest& request) {
+  index::Query query{request.token_ids, request.inputs};
+  query.inputs.emplace("head_queries", request.head_queries);
+  query.inputs.emplace("mean_query", request.mean_query);
+  query.inputs.emplace("page_query", request.page_query);
+  return query;
+}
+
+// The parts of `request.kinds` that have their input.
+std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Query& query) {
+  std::vector<IndexPart> asked;
+  for (const IndexPart part : index::AllIndexParts()) {
+    const std::string_view input = index::KindOf(part).input;
+    const bool has_input = input.empty() ? !query.token_ids.empty() : !query.Input(input).empty();
+    if (request.kinds.Has(part) && has_input) asked.push_back(part);
+  }
+  return asked;
+}
+
 }  // namespace
-
-Result<index::Ranking> Memory::State::RankBlocks(const index::VectorIndex& block_index, std::span<const float> query,
-                                                 int32_t count, const index::PageFilter& filter) const {
-  if (std::ssize(query) != block_index.dimension()) {
-    return InvalidArgumentError("mean_query has " + std::to_string(query.size()) + " numbers, expected " +
-                                std::to_string(block_index.dimension()));
-  }
-  const auto pages_of = [this](int64_t id) {
-    const BlockPages& block = blocks.at(id);
-    return std::views::iota(block.first, block.first + block.count);
-  };
-  const index::IdFilter with_allowed_page([&](int64_t id) {
-    return std::ranges::any_of(pages_of(id), [&filter](int32_t ordinal) { return filter.Allows(ordinal); });
-  });
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
-                            block_index.Search(query, count, with_allowed_page));
-  index::Ranking ranking;
-  for (const index::VectorHit& hit : hits[0]) {
-    for (const int32_t ordinal : pages_of(hit.id)) {
-      if (std::ssize(ranking.hits) < count && filter.Allows(ordinal)) ranking.hits.push_back({ordinal, hit.score});
-    }
-  }
-  return ranking;
-}
-
-Result<index::Ranking> Memory::State::RankPages(const PageVectors& vectors, std::span<const float> query, int32_t count,
-                                                const index::PageFilter& filter) const {
-  EVERLONG_ASSIGN_OR_RETURN(
-      const std::vector<PageVectors::Found> found, vectors.Search(query, count, [&](int64_t id, int32_t page) {
-        const auto block = blocks.find(id);
-        return block != blocks.end() && page < block->second.count && filter.Allows(block->second.first + page);
-      }));
-  index::Ranking ranking;
-  ranking.part = IndexPart::kEmbedding;
-  for (const PageVectors::Found& page : found) {
-    ranking.hits.push_back({blocks.at(page.block).first + page.page, page.score});
-  }
-  ranking.unnamed = ScoreOfUnnamed(ranking.hits, count);
-  return ranking;
-}
 
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
-  const bool by_heads = request.kinds.Has(IndexPart::kHeads) && !request.head_queries.empty();
-  const bool by_lexical = request.kinds.Has(IndexPart::kLexical) && !request.token_ids.empty();
-  const bool by_mean_pool = request.kinds.Has(IndexPart::kMeanPool) && !request.mean_query.empty();
-  const bool by_hnsw = request.kinds.Has(IndexPart::kHnsw) && !request.mean_query.empty();
-  const bool by_embedding = request.kinds.Has(IndexPart::kEmbedding) && !request.page_query.empty();
-  if ((by_mean_pool || by_hnsw) && state_->text_alone()) {
-    return InvalidArgumentError("mean_query is given, expected none: a memory of text alone has no keys");
+  const index::Query query = QueryOf(request);
+  const std::vector<IndexPart> asked = AskedParts(request, query);
+  if (state_->text_alone()) {
+    for (const IndexPart part : asked) {
+      if (index::KindOf(part).needs_keys) return InvalidArgumentError(std::string(index::KindOf(part).missing));
+    }
   }
-
-  EVERLONG_ASSIGN_OR_RETURN(const std::shared_lock<FairSharedMutex> reading,
-                            state_->LockWithBlockIndexes(by_mean_pool, by_hnsw));
-  const State& s = *state_;
-  EVERLONG_RETURN_IF_ERROR(s.broken);
-  const index::PageFilter filter = s.Recallable(request.stream, request.resident_from, request.filter);
+  EVERLONG_ASSIGN_OR_RETURN(const IndexSet::Lock reading, state_->index.ReadWith(asked));
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
+  const index::BlockTable& table = state_->index.table();
+  const index::PageFilter filter = table.Recallable(request.stream, request.resident_from, request.filter);
   // No more than there are pages, and one, so that a search which names them all leaves none unnamed: multiples of what
   // a caller asks for would not be numbers any more.
-  const int32_t candidates = std::max(kCandidates, std::min(request.max_groups, s.directory.size() + 1));
+  const int32_t candidates = std::max(kCandidates, std::min(request.max_groups, table.pages() + 1));
 
   SearchResult result;
   std::vector<index::Ranking> rankings;
-  if (by_heads) {
-    if (!s.heads.has_value()) {
-      return InvalidArgumentError("head_queries are given, expected none: this memory has no retrieval heads");
+  for (const IndexPart part : asked) {
+    const index::Part* const asking = state_->index.part(part);
+    if (asking == nullptr) return InvalidArgumentError(std::string(index::KindOf(part).missing));
+    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, asking->Rank(query, filter, candidates));
+    ranking.part = part;
+    if (ranking.decision) {
+      result.top_mass = ranking.decision->top_mass;
+      result.decisiveness = ranking.decision->decisiveness;
     }
-    const std::vector<float> weights = s.statistics.Idf(request.token_ids);
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits,
-                              s.heads->Search(request.head_queries, weights, candidates, filter));
-    float all = 0;
-    for (const float weight : weights) all += weight;
-    all *= static_cast<float>(s.heads->heads().size());
-    if (!hits.empty()) {
-      result.top_mass = hits[0].score / all;
-      const float second = hits.size() > 1 ? hits[1].score : 0.0F;
-      result.decisiveness =
-          std::min(kMaxDecisiveness, hits[0].score / std::max(second, std::numeric_limits<float>::min()));
-    }
-    const float unnamed = ScoreOfUnnamed(hits, candidates);
-    rankings.push_back({IndexPart::kHeads, std::move(hits), all, unnamed});
-  }
-  if (by_lexical) {
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Hit> hits, s.lexical->Search(request.token_ids, candidates, filter));
-    const float unnamed = ScoreOfUnnamed(hits, candidates);
-    rankings.push_back({IndexPart::kLexical, std::move(hits), s.lexical->WholeScore(request.token_ids), unnamed});
-  }
-  if (by_mean_pool) {
-    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
-                              s.RankBlocks(*s.mean_pool, request.mean_query, candidates, filter));
-    ranking.part = IndexPart::kMeanPool;
-    rankings.push_back(std::move(ranking));
-  }
-  if (by_hnsw) {
-    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, s.RankBlocks(*s.hnsw, request.mean_query, candidates, filter));
-    ranking.part = IndexPart::kHnsw;
-    rankings.push_back(std::move(ranking));
-  }
-  if (by_embedding) {
-    if (!s.page_vectors) {
-      return InvalidArgumentError("page_query is given, expected none: this memory has no vectors of pages");
-    }
-    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking,
-                              s.RankPages(*s.page_vectors, request.page_query, candidates, filter));
     rankings.push_back(std::move(ranking));
   }
 
@@ -163,14 +104,14 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
   });
-  for (index::PageGroup& group : index::MakeGroups(fused, s.directory, filter, request.neighbours, request.max_groups,
+  for (index::PageGroup& group : index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
                                                    request.token_budget, request.least_share)) {
     FoundGroup found;
-    for (const int32_t ordinal : group.pages) found.pages.push_back(s.RefOf(ordinal));
+    for (const int32_t ordinal : group.pages) found.pages.push_back(RefOf(table, ordinal));
     found.page_scores = std::move(group.scores);
     found.stream = group.stream;
     found.span = group.span;
-    found.source = s.directory.at(group.pages.front()).source;
+    found.source = table.source(table.page(group.pages.front()).source);
     found.score = group.score;
     found.found_by = group.found_by;
     result.groups.push_back(std::move(found));
@@ -181,39 +122,34 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
 Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before, int32_t blocks,
                                                  const SearchFilter& filter) const {
   if (blocks < 0) return InvalidArgumentError("blocks is " + std::to_string(blocks) + ", expected at least 0");
-  const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
+  const auto reading = state_->index.Read();
+  const index::BlockTable& table = state_->index.table();
   std::vector<PageRef> pages;
-  const auto found = s.streams.find(stream);
-  if (found == s.streams.end()) return pages;
-  std::vector<int64_t> newest;
-  for (auto at = found->second.rbegin(); at != found->second.rend() && std::ssize(newest) < blocks; ++at) {
-    const State::BlockPages& block = s.blocks.at(at->second);
-    if (block.span.end <= before && block.Passes(filter)) newest.push_back(at->second);
-  }
-  for (const int64_t id : newest | std::views::reverse) {
-    const State::BlockPages& block = s.blocks.at(id);
-    for (int32_t ordinal = block.first; ordinal < block.first + block.count; ++ordinal)
-      pages.push_back(s.RefOf(ordinal));
+  for (const index::BlockEntry* const block : table.RecentBlocks(stream, before, blocks, filter)) {
+    AddPagesOf(table, *block, pages);
   }
   return pages;
 }
 
 Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed) const {
   if (count < 0) return InvalidArgumentError("count is " + std::to_string(count) + ", expected at least 0");
-  const State& s = *state_;
-  const std::shared_lock reading(state_->guard);
-  const index::PageFilter filter = s.Recallable(stream, before);
-  std::vector<int32_t> pool;
-  for (int32_t ordinal = 0; ordinal < s.directory.size(); ++ordinal) {
-    if (filter.Allows(ordinal)) pool.push_back(ordinal);
-  }
-  // Fisher-Yates by hand: the standard's distributions differ from library to library, this draw does not.
+  const auto reading = state_->index.Read();
+  const index::BlockTable& table = state_->index.table();
+  const index::PageFilter filter = table.Recallable(stream, before);
+  const index::PagePositions pool(filter);
+  // Fisher-Yates by hand: the standard's distributions differ from library to library, this draw does not. Of the pool
+  // only what was moved is kept.
   std::mt19937_64 random(seed);
+  std::unordered_map<int32_t, int32_t> moved;  // position -> page
+  const auto at = [&](int32_t position) {
+    const auto found = moved.find(position);
+    return found == moved.end() ? pool[position] : found->second;
+  };
   std::vector<PageRef> pages;
-  for (size_t i = 0; i < pool.size() && std::ssize(pages) < count; ++i) {
-    std::swap(pool[i], pool[i + random() % (pool.size() - i)]);
-    pages.push_back(s.RefOf(pool[i]));
+  for (int32_t i = 0; i < pool.size() && i < count; ++i) {
+    const auto other = i + static_cast<int32_t>(random() % static_cast<uint64_t>(pool.size() - i));
+    pages.push_back(RefOf(table, at(other)));
+    moved[other] = at(i);
   }
   return pages;
 }

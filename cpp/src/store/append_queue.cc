@@ -11,6 +11,7 @@ OwnedDraft::OwnedDraft(int64_t id, const BlockDraft& draft)
     : id_(id),
       token_ids_(draft.token_ids.begin(), draft.token_ids.end()),
       page_bytes_(draft.page_bytes.begin(), draft.page_bytes.end()),
+      tensors_(draft.tensors.begin(), draft.tensors.end()),
       draft_(draft) {
   draft_.token_ids = token_ids_;
   if (draft_.payload_owner == nullptr) {
@@ -18,6 +19,21 @@ OwnedDraft::OwnedDraft(int64_t id, const BlockDraft& draft)
     draft_.payload = payload_;
   }
   draft_.page_bytes = page_bytes_;
+  for (const TensorView& tensor : tensors_) {
+    tensor_bytes_.insert(tensor_bytes_.end(), tensor.bytes.begin(), tensor.bytes.end());
+  }
+  size_t at = 0;
+  for (TensorView& tensor : tensors_) {
+    tensor.bytes = std::span(tensor_bytes_).subspan(at, tensor.bytes.size());
+    at += tensor.bytes.size();
+  }
+  draft_.tensors = tensors_;
+}
+
+int64_t OwnedDraft::BytesOf(const BlockDraft& draft) {
+  auto bytes = static_cast<int64_t>(draft.payload.size());
+  for (const TensorView& tensor : draft.tensors) bytes += std::ssize(tensor.bytes);
+  return bytes;
 }
 
 AppendQueue::~AppendQueue() {
@@ -50,7 +66,7 @@ void AppendQueue::SkipIdsBelow(int64_t next) {
 }
 
 Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
-  const auto bytes = static_cast<int64_t>(draft.payload.size());
+  const int64_t bytes = OwnedDraft::BytesOf(draft);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return pending_.empty() || bytes_ + bytes <= budget_ || !failure_.ok(); });
   EVERLONG_RETURN_IF_ERROR(failure_);
@@ -86,7 +102,7 @@ void AppendQueue::Work() {
     }
     for (size_t i = 0; i < group.size(); ++i) {
       pending_.erase(group[i].id());
-      bytes_ -= std::ssize(group[i].draft().payload);
+      bytes_ -= OwnedDraft::BytesOf(group[i].draft());
       if (i >= stored) lost_.push_back(group[i].id());
     }
     failure_ = failure;

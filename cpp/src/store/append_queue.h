@@ -29,12 +29,16 @@ class OwnedDraft {
 
   [[nodiscard]] int64_t id() const { return id_; }
   [[nodiscard]] const BlockDraft& draft() const { return draft_; }
+  // What a queue may hold so much of: the bytes of payload and tensors.
+  static int64_t BytesOf(const BlockDraft& draft);
 
  private:
   int64_t id_;
   std::vector<int32_t> token_ids_;
   std::vector<std::byte> payload_;  // of a draft whose payload has no owner
   std::vector<int64_t> page_bytes_;
+  std::vector<TensorView> tensors_;
+  std::vector<std::byte> tensor_bytes_;
   BlockDraft draft_;
 };
 
@@ -76,7 +80,7 @@ class AppendQueue {
   int64_t next_id_;
   std::deque<OwnedDraft> queue_;
   std::set<int64_t> pending_;  // submitted, neither committed nor lost
-  int64_t bytes_ = 0;          // payload of those
+  int64_t bytes_ = 0;          // OwnedDraft::BytesOf those
   Status failure_;
   std::vector<int64_t> lost_;
   bool stopping_ = false;

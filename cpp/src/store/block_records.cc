@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace everlong::store {
 namespace {
@@ -54,32 +55,37 @@ Status ValidateBlock(const BlockDraft& draft) {
 
 Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry) {
   EVERLONG_RETURN_IF_ERROR(ValidateBlock(draft));
+  EVERLONG_RETURN_IF_ERROR(ValidateTensors(draft.tensors));
+  EVERLONG_RETURN_IF_ERROR(ValidateChange(draft.graph, true));
   if (draft.payload.empty() && draft.page_bytes.empty()) return OkStatus();
   return ValidatePages(draft.span, draft.payload, draft.page_bytes, geometry);
 }
 
-BlockRecords::BlockRecords(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
-                           const Geometry& geometry)
-    : parts_(geometry.layers), headers_(page_bytes.size()), payloads_(page_bytes.size()) {
+void BlockRecords::AddPages(std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                            const Geometry& geometry) {
   size_t offset = 0;
-  for (size_t page = 0; page < payloads_.size(); ++page) {
-    const auto bytes = static_cast<size_t>(page_bytes[page]);
-    payloads_[page] = payload.subspan(offset, bytes);
-    offset += bytes;
-    headers_[page].page = static_cast<int32_t>(page);
-    headers_[page].tokens = static_cast<int32_t>(
-        std::min<int64_t>(geometry.page_tokens, span.size() - static_cast<int64_t>(page) * geometry.page_tokens));
-    headers_[page].part_bytes = page_bytes[page] / parts_;
-    headers_[page].part_crcs = PartChecksums(payloads_[page], parts_);
+  for (size_t page = 0; page < page_bytes.size(); ++page) {
+    const std::span<const std::byte> bytes = payload.subspan(offset, static_cast<size_t>(page_bytes[page]));
+    offset += bytes.size();
+    RecordHeader header;
+    header.page = static_cast<int32_t>(page);
+    header.tokens = static_cast<int32_t>(
+        std::min<int64_t>(geometry.page_tokens, span_.size() - static_cast<int64_t>(page) * geometry.page_tokens));
+    header.part_bytes = page_bytes[page] / geometry.layers;
+    header.part_crcs = PartChecksums(bytes, geometry.layers);
+    headers_.push_back(std::move(header));
+    payloads_.push_back(bytes);
   }
 }
 
-BlockRecords::BlockRecords(PayloadKind kind, TokenSpan span, std::span<const std::byte> payload)
-    : parts_(1), headers_(1), payloads_{payload} {
-  headers_[0].kind = kind;
-  headers_[0].tokens = static_cast<int32_t>(span.size());
-  headers_[0].part_bytes = std::ssize(payload);
-  headers_[0].part_crcs = PartChecksums(payload, 1);
+void BlockRecords::AddTensors(std::span<const std::byte> file) {
+  RecordHeader header;
+  header.kind = PayloadKind::kTensors;
+  header.tokens = static_cast<int32_t>(span_.size());
+  header.part_bytes = std::ssize(file);
+  header.part_crcs = PartChecksums(file, 1);
+  headers_.push_back(std::move(header));
+  payloads_.push_back(file);
 }
 
 Result<std::vector<PageRow>> BlockRecords::Write(int64_t block, SegmentSet& segments) {
@@ -102,7 +108,7 @@ Result<std::vector<PageRow>> BlockRecords::Write(int64_t block, SegmentSet& segm
   rows.reserve(headers_.size());
   for (const RecordHeader& header : headers_) {
     rows.push_back({spot.segment, spot.offset, header.part_bytes, header.part_crcs});
-    spot.offset += RecordBytes(parts_, header.part_bytes);
+    spot.offset += RecordBytes(std::ssize(header.part_crcs), header.part_bytes);
   }
   return rows;
 }

@@ -19,17 +19,19 @@ Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry);
 
 class BlockRecords {
  public:
-  // The pages of a block's kv, checked before. Computes their checksums.
-  BlockRecords(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
-               const Geometry& geometry);
-  // The one record of another kind.
-  BlockRecords(PayloadKind kind, TokenSpan span, std::span<const std::byte> payload);
+  // `span` is the block's; what is added stays in its place until it was written.
+  explicit BlockRecords(TokenSpan span) : span_(span) {}
+  // The pages of its kv, checked before. Computes their checksums.
+  void AddPages(std::span<const std::byte> payload, std::span<const int64_t> page_bytes, const Geometry& geometry);
+  // All of its tensors: a safetensors file.
+  void AddTensors(std::span<const std::byte> file);
 
-  // Appends the records; durable after segments.Sync(). Returns where each lies.
+  // Appends the records in the order in which they were added, in one piece; durable after segments.Sync(). Returns
+  // where each lies.
   Result<std::vector<PageRow>> Write(int64_t block, SegmentSet& segments);
 
  private:
-  int64_t parts_;
+  TokenSpan span_;
   std::vector<RecordHeader> headers_;
   std::vector<std::span<const std::byte>> payloads_;
 };

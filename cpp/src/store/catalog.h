@@ -11,11 +11,14 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/sqlite.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
+#include "record.h"
+#include "tensor_rows.h"
 
 namespace everlong::store {
 
@@ -25,6 +28,7 @@ struct PageRow {
   int64_t offset = 0;  // of its record
   int64_t part_bytes = 0;
   std::vector<uint32_t> part_crcs;
+  bool operator==(const PageRow&) const = default;
 };
 
 struct PageKey {
@@ -32,11 +36,32 @@ struct PageKey {
   int32_t page = 0;
 };
 
-// A block that is to be committed: a draft that has been checked, and where its kv lies (rows[i] is page i).
+// Where a record of tensors lies, and what it holds.
+struct TensorRecord {
+  PageRow row;
+  std::vector<TensorRow> tensors;
+};
+
+// A block that is to be committed: a draft that has been checked, where its kv lies (rows[i] is page i), and its
+// tensors.
 struct NewBlock {
   int64_t id = 0;
   const BlockDraft* draft = nullptr;
-  std::vector<PageRow> rows;
+  std::vector<PageRow> rows = {};
+  std::optional<TensorRecord> tensors = {};
+};
+
+// A record of tensors of format 1, and what it holds: nothing when it could not be read.
+struct OldTensors {
+  int64_t block = 0;
+  PayloadKind kind = PayloadKind::kDetail;
+  std::optional<std::vector<TensorRow>> tensors;
+};
+
+// A tensor, and the record that it lies in.
+struct PlacedTensor {
+  TensorRow tensor;
+  PageRow record;
 };
 
 // A record that the catalog names.
@@ -67,10 +92,16 @@ class Catalog {
   // Highest segment that a row names, 0 without rows.
   [[nodiscard]] Result<int32_t> NewestSegment();
 
-  // All or none; durable on return.
+  // The number of its schema: kFormatVersion, or an older one of a catalog that was not migrated.
+  [[nodiscard]] Result<int64_t> Schema();
+  // From schema 1 to this one, with what its records of tensors hold; all or none, durable on return.
+  Status Migrate(std::span<const OldTensors> tensors);
+
+  // All or none, what the drafts change in the graph with them; durable on return.
   Status Insert(std::span<const NewBlock> blocks);
-  // The record of another kind, in place of the one there was.
-  Status PutRecord(int64_t id, PayloadKind kind, const PageRow& row);
+  // In place of all tensors that the block has.
+  Status PutTensors(int64_t id, const TensorRecord& record);
+  Status ChangeGraph(const GraphChange& change);
 
   // With `damage`, what does not match its checksum is told there and left out; without, it is kCorrupt.
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);
@@ -78,18 +109,33 @@ class Catalog {
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id);
   // The rows of these pages of kv, in the order asked for.
   [[nodiscard]] Result<std::vector<std::shared_ptr<const PageRow>>> Locate(std::span<const PageKey> pages);
+  // By name. kCorrupt when they are not all that the block's records have.
+  [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id);
+  [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name);
+  [[nodiscard]] Result<int64_t> TensorBytes();
+  // Of one moment; empty before schema 2. With `damage` what is damaged, or hangs in the air, is told there and left
+  // out, and `lost` says what has to go; without, it is kCorrupt.
+  [[nodiscard]] Result<Graph> ReadGraph(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);
+  [[nodiscard]] Result<GraphNode> Node(int64_t id);
+  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind);
+  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node);
+  // How many nodes there are, and edges.
+  [[nodiscard]] Result<std::pair<int64_t, int64_t>> GraphSize();
   // The record of another kind; kNotFound when the block has none.
   [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind);
-  // Every record of every live block, in order of block, kind, page. `damage` as above.
-  [[nodiscard]] Result<std::vector<RecordRow>> Records(std::vector<Damage>* damage = nullptr);
+  // Every record of every live block, in order of block, kind, page. `damage` as above; with `lost`, records of tensors
+  // whose rows are damaged are told there instead, by block, kind and page.
+  [[nodiscard]] Result<std::vector<RecordRow>> Records(std::vector<Damage>* damage = nullptr,
+                                                       std::vector<RecordRow>* lost = nullptr);
   // What SQLite's own check of the whole file says; empty when it is whole.
   [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity();
 
   // All or none; durable on return.
-  Status Forget(std::span<const int64_t> ids);
-  // Takes the rows of these blocks out, whatever they hold, and those of records that belong to no block; and these
-  // records of other blocks: all or none. Then rewrites the file; where that fails they are gone all the same.
-  Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records);
+  Status Forget(std::span<const int64_t> ids, const GraphChange& change);
+  // Takes the rows of these blocks out, whatever they hold, and those of records that belong to no block; these records
+  // of other blocks; and `lost` of the graph: all or none. Then rewrites the file; where that fails they are gone all
+  // the same.
+  Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost);
   // Takes the rows of forgotten blocks out: all or none, durable on return.
   Status DropForgotten();
   // The file and its log anew, without what deleted rows left in them. kBusy while a reader uses the log.
@@ -123,7 +169,20 @@ class Catalog {
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);
   Status InsertPages(int64_t id, std::span<const PageRow> rows);
+  Status InsertTensors(int64_t id, const TensorRecord& record);
+  Status InsertTensorRows(int64_t id, std::span<const TensorRow> rows);
+  Result<std::vector<TensorRow>> SelectTensors(int64_t id);
+  Result<PageRow> SelectRecord(int64_t id, PayloadKind kind);
+  // `block` is what kThisBlock stands for.
+  Status Apply(const GraphChange& change, int64_t block = kThisBlock);
+  Status PutNode(const GraphNode& node, int64_t block);
+  Status PutEdge(const GraphEdge& edge, int64_t block);
+  Status DropNode(int64_t id);
+  Status DropEdge(const EdgeKey& edge);
+  Result<bool> HasNode(int64_t id);
+  Result<int64_t> SchemaNow();
   Status DeleteBlocks(std::span<const int64_t> ids);
+  [[nodiscard]] Status Mismatch(const std::string& what) const;
   void DropKnownRowsOf(std::span<const int64_t> ids);
   Result<KnownRows> LoadRows(int64_t id);
   [[nodiscard]] KnownRows FindKnown(int64_t id) const;

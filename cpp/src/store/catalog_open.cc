@@ -13,11 +13,10 @@ namespace everlong::store {
 namespace {
 
 constexpr int32_t kApplicationId = 0x45564C47;  // "EVLG" in the header of the file
-constexpr int32_t kSchemaVersion = 1;
+constexpr int32_t kOldestSchema = 1;
 
-constexpr const char* kSchema = R"sql(
+constexpr const char* kFirstSchema = R"sql(
   PRAGMA application_id = 1163283527;
-  PRAGMA user_version = 1;
   CREATE TABLE blocks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state INTEGER NOT NULL,
@@ -52,7 +51,52 @@ constexpr const char* kSchema = R"sql(
     PRIMARY KEY (block, kind, page)
   ) WITHOUT ROWID;
 )sql";
-static_assert(kApplicationId == 1163283527 && kSchemaVersion == 1, "the schema's text holds the same numbers");
+// What the second schema has beside the first one's.
+constexpr const char* kSecondSchema = R"sql(
+  PRAGMA user_version = 2;
+  CREATE TABLE edges (
+    source INTEGER NOT NULL,
+    target INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    weight REAL NOT NULL,
+    time REAL NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (source, target, kind)
+  ) WITHOUT ROWID;
+  CREATE INDEX edges_by_target ON edges (target);
+  CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    square_sum REAL NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    crc INTEGER NOT NULL,
+    vector BLOB NOT NULL,
+    linear_sum BLOB NOT NULL
+  );
+  CREATE INDEX nodes_by_kind ON nodes (kind);
+  CREATE TABLE tensors (
+    block INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    dtype TEXT NOT NULL,
+    shape BLOB NOT NULL,
+    data_offset INTEGER NOT NULL,
+    data_bytes INTEGER NOT NULL,
+    data_crc INTEGER NOT NULL,
+    record_tensors INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (block, name)
+  ) WITHOUT ROWID;
+)sql";
+static_assert(kApplicationId == 1163283527 && kFormatVersion == 2, "the schemas' texts hold the same numbers");
+
+Status MakeTables(Database& database) {
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kFirstSchema));
+  return database.Execute(kSecondSchema);
+}
 
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
@@ -89,7 +133,7 @@ Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database,
                             Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
-  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }
 
@@ -99,7 +143,7 @@ Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& fi
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database, Transaction::Kind::kWrite));
-  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
+  EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }
@@ -131,6 +175,29 @@ bool Catalog::HoldsNothing(const std::filesystem::path& file) {
   };
   const Result<int64_t> held = count();
   return held.ok() && *held == 0;
+}
+
+Result<int64_t> Catalog::SchemaNow() { return SelectNumber(database_, "PRAGMA user_version"); }
+
+Result<int64_t> Catalog::Schema() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  return SchemaNow();
+}
+
+Status Catalog::Migrate(std::span<const OldTensors> tensors) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(database_.Execute(kSecondSchema));
+  for (const OldTensors& old : tensors) {
+    if (!old.tensors) continue;  // damaged: a repair takes it out
+    EVERLONG_RETURN_IF_ERROR(InsertTensorRows(old.block, *old.tensors));
+    if (!old.tensors->empty()) continue;
+    // This format has no record of no tensors.
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
+    EVERLONG_RETURN_IF_ERROR(query.Bind(old.block).Bind(static_cast<int64_t>(old.kind)).Bind(int64_t{0}).Run());
+  }
+  return transaction.Commit();
 }
 
 Catalog::FileState Catalog::Look(const std::filesystem::path& file) {
@@ -173,11 +240,11 @@ Status Catalog::Verify() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
   if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
-  if (version > kSchemaVersion) {
+  if (version > kFormatVersion) {
     return NewerFormatError("catalog '" + database_.name() + "' has format " + std::to_string(version) +
-                            "; this everlong reads up to " + std::to_string(kSchemaVersion) + ": update it");
+                            "; this everlong reads up to " + std::to_string(kFormatVersion) + ": update it");
   }
-  if (version != kSchemaVersion) {
+  if (version < kOldestSchema) {
     return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
   }
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));

@@ -17,6 +17,9 @@ constexpr std::string_view kSelectTagsOf = "SELECT block, tag FROM tags WHERE bl
 constexpr std::string_view kSelectTags = "SELECT block, tag FROM tags ORDER BY block, position";
 constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
 constexpr std::string_view kCountOrphans = "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks)";
+constexpr std::string_view kCountLooseTensors =
+    "SELECT count(*) FROM tensors WHERE NOT EXISTS "
+    "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)";
 constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment), 0) FROM pages";
 
 bool Chooses(const BlockFilter& filter, const BlockInfo& info) {
@@ -210,6 +213,10 @@ Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
   EVERLONG_RETURN_IF_ERROR(LiveBlock(id).status());
+  return SelectRecord(id, kind);
+}
+
+Result<PageRow> Catalog::SelectRecord(int64_t id, PayloadKind kind) {
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
   query.Bind(id);
   while (true) {
@@ -225,7 +232,7 @@ Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
                        std::to_string(static_cast<int64_t>(kind)));
 }
 
-Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
+Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage, std::vector<RecordRow>* lost) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   // Blocks and their pages out of one state: a writer beside this reader commits whenever it likes.
@@ -250,6 +257,10 @@ Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
       const int64_t page = query.Int64(kPageColumn);
       std::optional<PageRow> row = PageOf(query, block.id);
       if (!row || (kind == PayloadKind::kKv && page != pages)) {
+        if (lost != nullptr && kind != PayloadKind::kKv) {
+          lost->push_back({block.id, kind, static_cast<int32_t>(page), {}});
+          continue;
+        }
         EVERLONG_RETURN_IF_ERROR(complain(block.id, "a row of " + name + " is missing or does not match its checksum"));
         continue;
       }
@@ -263,6 +274,10 @@ Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage) {
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t orphans, SelectNumber(database_, kCountOrphans));
   if (orphans > 0) EVERLONG_RETURN_IF_ERROR(complain(0, std::to_string(orphans) + " page rows belong to no block"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+  if (schema < 2) return records;
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t loose, SelectNumber(database_, kCountLooseTensors));
+  if (loose > 0) EVERLONG_RETURN_IF_ERROR(complain(0, std::to_string(loose) + " rows of tensors belong to no record"));
   return records;
 }
 

@@ -49,11 +49,9 @@ std::optional<PageRow> PageOf(const Query& query, int64_t block);
 inline constexpr std::string_view kInsertPage =
     "INSERT INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, crc) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
-inline constexpr std::string_view kReplacePage =
-    "INSERT OR REPLACE INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, "
-    "crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
-// The values of both.
 void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row);
+
+inline constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block = ? AND kind = ? AND page = ?";
 
 // The last id given.
 inline constexpr std::string_view kSelectSequence =

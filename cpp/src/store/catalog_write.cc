@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,8 @@ constexpr std::string_view kInsertBlock =
 constexpr std::string_view kInsertTag = "INSERT INTO tags (block, position, tag) VALUES (?, ?, ?)";
 constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
 constexpr std::string_view kDeletePages = "DELETE FROM pages WHERE block = ?";
-constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block = ? AND kind = ? AND page = ?";
+constexpr std::string_view kDeleteTensors = "DELETE FROM tensors WHERE block = ?";
+constexpr std::string_view kDeleteTensorsOf = "DELETE FROM tensors WHERE block = ? AND kind = ?";
 constexpr std::string_view kDeleteTags = "DELETE FROM tags WHERE block = ?";
 constexpr std::string_view kDeleteBlock = "DELETE FROM blocks WHERE id = ?";
 constexpr std::string_view kSelectForgotten = "SELECT id FROM blocks WHERE state <> 0";
@@ -83,23 +85,13 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
       }
     }
     EVERLONG_RETURN_IF_ERROR(InsertPages(block.id, block.rows));
+    if (block.tensors) EVERLONG_RETURN_IF_ERROR(InsertTensors(block.id, *block.tensors));
+    EVERLONG_RETURN_IF_ERROR(Apply(draft.graph, block.id));
   }
   return transaction.Commit();
 }
 
-Status Catalog::PutRecord(int64_t id, PayloadKind kind, const PageRow& row) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
-  EVERLONG_RETURN_IF_ERROR(LiveBlock(id).status());
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kReplacePage));
-    BindPage(insert, id, kind, 0, row);
-    EVERLONG_RETURN_IF_ERROR(insert.Run());
-  }
-  return transaction.Commit();
-}
-
-Status Catalog::Forget(std::span<const int64_t> ids) {
+Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) {
   std::vector<int64_t> once(ids.begin(), ids.end());
   std::sort(once.begin(), once.end());
   once.erase(std::unique(once.begin(), once.end()), once.end());
@@ -110,7 +102,9 @@ Status Catalog::Forget(std::span<const int64_t> ids) {
     row.state = kForgotten;
     EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateState));
     EVERLONG_RETURN_IF_ERROR(update.Bind(row.state).Bind(int64_t{row.Checksum()}).Bind(id).Run());
+    EVERLONG_RETURN_IF_ERROR(DropNode(id));
   }
+  EVERLONG_RETURN_IF_ERROR(Apply(change));
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   DropKnownRowsOf(once);
   return OkStatus();
@@ -118,10 +112,11 @@ Status Catalog::Forget(std::span<const int64_t> ids) {
 
 Status Catalog::DeleteBlocks(std::span<const int64_t> ids) {
   for (const int64_t id : ids) {
-    for (const std::string_view sql : {kDeletePages, kDeleteTags, kDeleteBlock}) {
+    for (const std::string_view sql : {kDeletePages, kDeleteTags, kDeleteTensors, kDeleteBlock}) {
       EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
       EVERLONG_RETURN_IF_ERROR(query.Bind(id).Run());
     }
+    EVERLONG_RETURN_IF_ERROR(DropNode(id));
   }
   return OkStatus();
 }
@@ -131,18 +126,28 @@ void Catalog::DropKnownRowsOf(std::span<const int64_t> ids) {
   for (const int64_t id : ids) known_.erase(id);
 }
 
-Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records) {
+Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost) {
+  // What belongs to nothing that is there.
+  constexpr std::array kSweeps = {
+      "DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)",
+      "DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)",
+      "DELETE FROM tensors WHERE NOT EXISTS "
+      "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)",
+      "DELETE FROM nodes WHERE kind = 1 AND id NOT IN (SELECT id FROM blocks WHERE state = 0)",
+      "DELETE FROM edges WHERE source NOT IN (SELECT id FROM nodes) OR target NOT IN (SELECT id FROM nodes)"};
   const std::scoped_lock lock(mutex_);
   {
     EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
     EVERLONG_RETURN_IF_ERROR(DeleteBlocks(ids));
     for (const RecordRow& record : records) {
-      EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
-      query.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Bind(int64_t{record.page});
-      EVERLONG_RETURN_IF_ERROR(query.Run());
+      EVERLONG_ASSIGN_OR_RETURN(Query page, database_.Prepare(kDeletePage));
+      page.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Bind(int64_t{record.page});
+      EVERLONG_RETURN_IF_ERROR(page.Run());
+      EVERLONG_ASSIGN_OR_RETURN(Query tensors, database_.Prepare(kDeleteTensorsOf));
+      EVERLONG_RETURN_IF_ERROR(tensors.Bind(record.block).Bind(static_cast<int64_t>(record.kind)).Run());
     }
-    EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)"));
-    EVERLONG_RETURN_IF_ERROR(database_.Execute("DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)"));
+    EVERLONG_RETURN_IF_ERROR(Apply(lost));
+    for (const char* const sweep : kSweeps) EVERLONG_RETURN_IF_ERROR(database_.Execute(sweep));
     EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   }
   DropKnownRowsOf(ids);

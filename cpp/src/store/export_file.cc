@@ -2,9 +2,11 @@
 // last, so that a file that was cut short is known for what it is.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "everlong/base/crc32c.h"
@@ -16,12 +18,22 @@ namespace everlong::store {
 namespace {
 
 constexpr std::string_view kMagic = "EVLEXPRT";
-constexpr uint32_t kExportVersion = 2;    // 1 had no kFile
+// 1 had no kFile; 2 no kNode and no kEdge, and tensors of format 1's kinds.
+constexpr uint32_t kExportVersion = 3;
 constexpr size_t kPreambleBytes = 16;     // magic, version, zero
 constexpr size_t kChunkHeaderBytes = 16;  // type, checksum, length of the body
 constexpr int64_t kGroupBytes = int64_t{64} << 20;
 
-enum class Chunk : uint32_t { kManifest = 1, kBlock = 2, kKv = 3, kTensors = 4, kEnd = 5, kFile = 6 };
+enum class Chunk : uint32_t {
+  kManifest = 1,
+  kBlock = 2,
+  kKv = 3,
+  kTensors = 4,
+  kEnd = 5,
+  kFile = 6,
+  kNode = 7,
+  kEdge = 8
+};
 
 uint32_t ChunkChecksum(Chunk type, std::span<const std::byte> body) {
   const auto number = static_cast<uint32_t>(type);
@@ -223,6 +235,21 @@ std::vector<std::byte> EncodeBlock(const OwnedDraft& block) {
   return {packer.bytes().begin(), packer.bytes().end()};
 }
 
+Packer EncodeNode(const GraphNode& node) {
+  Packer packer;
+  packer.Number(node.id).Number(static_cast<int64_t>(node.kind)).Number(int64_t{node.level}).Number(node.count);
+  packer.Number(node.square_sum).Number(node.created_at).Number(node.updated_at);
+  packer.Bytes(std::as_bytes(std::span(node.vector))).Bytes(std::as_bytes(std::span(node.linear_sum)));
+  return packer;
+}
+
+Packer EncodeEdge(const GraphEdge& edge) {
+  Packer packer;
+  packer.Number(edge.from).Number(edge.to).Number(static_cast<int64_t>(edge.kind));
+  packer.Number(edge.weight).Number(edge.time);
+  return packer;
+}
+
 // Takes the chunks of an export, in order, into a store that is being made.
 class Importer {
  public:
@@ -241,6 +268,12 @@ class Importer {
         case Chunk::kFile:
           EVERLONG_RETURN_IF_ERROR(TakeFile(piece.body));
           break;
+        case Chunk::kNode:
+          EVERLONG_RETURN_IF_ERROR(TakeNode(piece.body));
+          break;
+        case Chunk::kEdge:
+          EVERLONG_RETURN_IF_ERROR(TakeEdge(piece.body));
+          break;
         case Chunk::kEnd:
           return TakeEnd(piece.body);
         default:
@@ -250,10 +283,24 @@ class Importer {
   }
 
  private:
-  Status TakeBlock(std::span<const std::byte> body) {
-    Unpacker unpacker(body);
-    const auto id = unpacker.Number<int64_t>();
+  // A block whose chunks are being read.
+  struct Arriving {
+    int64_t id = 0;
     BlockDraft draft;
+    std::vector<int32_t> token_ids;
+    std::vector<int64_t> page_bytes;
+    std::vector<std::byte> kv;
+    std::vector<Tensor> tensors;
+  };
+
+  Status TakeBlock(std::span<const std::byte> body) {
+    EVERLONG_RETURN_IF_ERROR(FinishBlock());
+    if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block stands behind the graph");
+    Unpacker unpacker(body);
+    Arriving block;
+    const auto id = unpacker.Number<int64_t>();
+    block.id = id;
+    BlockDraft& draft = block.draft;
     draft.stream = unpacker.Number<int64_t>();
     draft.span.begin = unpacker.Number<int64_t>();
     draft.span.end = unpacker.Number<int64_t>();
@@ -264,34 +311,94 @@ class Importer {
     for (auto tags = unpacker.Number<int64_t>(); tags > 0 && unpacker.whole(); --tags) {
       draft.tags.push_back(unpacker.Text());
     }
-    const std::vector<int32_t> token_ids = unpacker.Numbers<int32_t>();
-    const std::vector<int64_t> page_bytes = unpacker.Numbers<int64_t>();
+    block.token_ids = unpacker.Numbers<int32_t>();
+    block.page_bytes = unpacker.Numbers<int64_t>();
     if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || draft.sink_tokens != sink_tokens ||
         draft.span.begin < 0 || draft.span.end < draft.span.begin) {
       return reader_.Corrupt("block " + std::to_string(id) + " cannot be");
     }
-    ExportReader::Piece kv;
-    if (!page_bytes.empty()) {
-      EVERLONG_ASSIGN_OR_RETURN(kv, reader_.Next());
+    if (!block.page_bytes.empty()) {
+      EVERLONG_ASSIGN_OR_RETURN(ExportReader::Piece kv, reader_.Next());
       if (kv.type != Chunk::kKv) return reader_.Corrupt("block " + std::to_string(id) + " has lost its kv");
+      block.kv = std::move(kv.body);
     }
-    draft.token_ids = token_ids;
-    draft.page_bytes = page_bytes;
-    draft.payload = kv.body;
     newest_ = id;
     ++blocks_;
-    group_.emplace_back(id, draft);
-    group_bytes_ += std::ssize(kv.body);
-    return group_bytes_ < kGroupBytes ? OkStatus() : StoreGroup();
+    arriving_ = std::move(block);
+    return OkStatus();
   }
 
   Status TakeTensors(std::span<const std::byte> body) {
-    EVERLONG_RETURN_IF_ERROR(StoreGroup());
+    if (!arriving_) return reader_.Corrupt("tensors of no block");
     Unpacker unpacker(body);
     const auto kind = static_cast<PayloadKind>(unpacker.Number<int64_t>());
-    const Result<std::vector<Tensor>> tensors = DecodeTensors(unpacker.Rest());
-    if (!unpacker.whole() || !tensors.ok()) return reader_.Corrupt("tensors of a block do not fit");
-    return AsCorrupt(store_.PutTensors(newest_, kind, ViewsOf(*tensors)));
+    Result<std::vector<Tensor>> tensors = DecodeTensors(unpacker.Rest());
+    const bool is_kind = std::ranges::find(kTensorKinds, kind) != kTensorKinds.end();
+    if (!unpacker.whole() || !is_kind || !tensors.ok()) return reader_.Corrupt("tensors of a block do not fit");
+    for (Tensor& tensor : *tensors) {
+      tensor.name.insert(0, NamePrefix(kind));
+      arriving_->tensors.push_back(std::move(tensor));
+    }
+    return OkStatus();
+  }
+
+  // The block that arrived goes into the group.
+  Status FinishBlock() {
+    if (!arriving_) return OkStatus();
+    Arriving& block = *arriving_;
+    const std::vector<TensorView> tensors = ViewsOf(block.tensors);
+    block.draft.token_ids = block.token_ids;
+    block.draft.page_bytes = block.page_bytes;
+    block.draft.payload = block.kv;
+    block.draft.tensors = tensors;
+    group_bytes_ += OwnedDraft::BytesOf(block.draft);
+    group_.emplace_back(block.id, block.draft);
+    arriving_.reset();
+    return group_bytes_ < kGroupBytes ? OkStatus() : StoreGroup();
+  }
+
+  Status TakeNode(std::span<const std::byte> body) {
+    Unpacker unpacker(body);
+    GraphNode node;
+    node.id = unpacker.Number<int64_t>();
+    const auto kind = unpacker.Number<int64_t>();
+    node.kind = static_cast<NodeKind>(kind);
+    const auto level = unpacker.Number<int64_t>();
+    node.level = static_cast<int32_t>(level);
+    node.count = unpacker.Number<int64_t>();
+    node.square_sum = unpacker.Number<double>();
+    node.created_at = unpacker.Number<double>();
+    node.updated_at = unpacker.Number<double>();
+    node.vector = unpacker.Numbers<float>();
+    node.linear_sum = unpacker.Numbers<double>();
+    if (!unpacker.finished() || static_cast<int64_t>(node.kind) != kind || node.level != level) {
+      return reader_.Corrupt("node " + std::to_string(node.id) + " cannot be");
+    }
+    graph_.nodes.push_back(std::move(node));
+    return OkStatus();
+  }
+
+  Status TakeEdge(std::span<const std::byte> body) {
+    Unpacker unpacker(body);
+    GraphEdge edge;
+    edge.from = unpacker.Number<int64_t>();
+    edge.to = unpacker.Number<int64_t>();
+    const auto kind = unpacker.Number<int64_t>();
+    edge.kind = static_cast<EdgeKind>(kind);
+    edge.weight = unpacker.Number<double>();
+    edge.time = unpacker.Number<double>();
+    if (!unpacker.finished() || static_cast<int64_t>(edge.kind) != kind) return reader_.Corrupt("an edge cannot be");
+    graph_.edges.push_back(edge);
+    return OkStatus();
+  }
+
+  // All of it, or the file is wrong.
+  Status StoreGraph() {
+    const std::pair<int64_t, int64_t> size(std::ssize(graph_.nodes), std::ssize(graph_.edges));
+    EVERLONG_RETURN_IF_ERROR(AsCorrupt(store_.RestoreGraph(std::move(graph_))));
+    EVERLONG_ASSIGN_OR_RETURN(const StoreStats stats, store_.Stats());
+    if (std::pair(stats.graph_nodes, stats.graph_edges) == size) return OkStatus();
+    return reader_.Corrupt("its graph does not fit its blocks");
   }
 
   Status TakeFile(std::span<const std::byte> body) {
@@ -303,7 +410,9 @@ class Importer {
   }
 
   Status TakeEnd(std::span<const std::byte> body) {
+    EVERLONG_RETURN_IF_ERROR(FinishBlock());
     EVERLONG_RETURN_IF_ERROR(StoreGroup());
+    EVERLONG_RETURN_IF_ERROR(StoreGraph());
     Unpacker unpacker(body);
     const auto next_id = unpacker.Number<int64_t>();
     const auto blocks = unpacker.Number<int64_t>();
@@ -331,18 +440,13 @@ class Importer {
   Store& store_;
   int64_t newest_ = 0;
   int64_t blocks_ = 0;
+  std::optional<Arriving> arriving_;
+  Graph graph_;
   std::vector<OwnedDraft> group_;
   int64_t group_bytes_ = 0;
 };
 
 }  // namespace
-
-std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors) {
-  std::vector<TensorView> views;
-  views.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
-  return views;
-}
 
 Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, rooms_.catalog->TokenIds(info.id));
@@ -364,6 +468,8 @@ Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
     at += bytes;
   }
   EVERLONG_RETURN_IF_ERROR(StartReadCommitted(reads)->Wait());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<Tensor> tensors, CommittedTensors(info.id));
+  const std::vector<TensorView> tensor_views = ViewsOf(tensors);
   BlockDraft draft;
   draft.stream = info.stream;
   draft.span = info.span;
@@ -374,6 +480,7 @@ Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
   draft.token_ids = token_ids;
   draft.payload = payload;
   draft.page_bytes = page_bytes;
+  draft.tensors = tensor_views;
   return OwnedDraft(info.id, draft);
 }
 
@@ -385,7 +492,9 @@ Status Store::Export(const std::filesystem::path& file) {
   EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Create(file));
   const auto write_all = [&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(writer.WritePreamble());
-    EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest()));
+    Manifest described = manifest();
+    described.format_version = kFormatVersion;  // a reader exports what may be of an older format
+    EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(described));
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
     for (const std::string& name : names) {
@@ -398,7 +507,8 @@ Status Store::Export(const std::filesystem::path& file) {
     }
     const std::scoped_lock lock(write_mutex_);
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));
-    int64_t written = 0;
+    std::unordered_set<int64_t> there;  // blocks that were written
+    std::unordered_set<int64_t> nodes;
     for (const BlockInfo& info : blocks) {
       const Result<OwnedDraft> block = ReadBlock(info);
       // A writer beside this reader may have forgotten it since.
@@ -406,18 +516,27 @@ Status Store::Export(const std::filesystem::path& file) {
       EVERLONG_RETURN_IF_ERROR(block.status());
       EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kBlock, EncodeBlock(*block)));
       if (info.pages > 0) EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kKv, block->draft().payload));
-      for (const PayloadKind kind : kTensorKinds) {
-        const Result<std::vector<Tensor>> tensors = CommittedTensors(info.id, kind);
-        if (tensors.status().code() == StatusCode::kNotFound) continue;
-        EVERLONG_RETURN_IF_ERROR(tensors.status());
-        EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> encoded, EncodeTensors(ViewsOf(*tensors)));
-        std::vector<std::byte> body(sizeof(int64_t));
-        const auto number = static_cast<int64_t>(kind);
-        std::memcpy(body.data(), &number, sizeof number);
+      if (const auto tensors = block->draft().tensors; !tensors.empty()) {
+        EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> encoded, EncodeTensors(tensors));
+        Packer packer;
+        packer.Number(static_cast<int64_t>(PayloadKind::kTensors));
+        std::vector<std::byte> body(packer.bytes().begin(), packer.bytes().end());
         body.insert(body.end(), encoded.begin(), encoded.end());
         EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kTensors, body));
       }
-      ++written;
+      there.insert(info.id);
+    }
+    const int64_t written = std::ssize(there);
+    // A writer beside this reader may have forgotten blocks, and added others, since.
+    EVERLONG_ASSIGN_OR_RETURN(const Graph graph, rooms_.catalog->ReadGraph());
+    for (const GraphNode& node : graph.nodes) {
+      if (node.kind == NodeKind::kBlock && !there.contains(node.id)) continue;
+      EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kNode, EncodeNode(node).bytes()));
+      nodes.insert(node.id);
+    }
+    for (const GraphEdge& edge : graph.edges) {
+      if (!nodes.contains(edge.from) || !nodes.contains(edge.to)) continue;
+      EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEdge, EncodeEdge(edge).bytes()));
     }
     // Last: a writer beside this reader gives ids meanwhile, and the next one is above all that were written.
     EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
@@ -436,7 +555,8 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::
   EVERLONG_ASSIGN_OR_RETURN(const ExportReader::Piece first, reader.Next());
   if (first.type != Chunk::kManifest) return reader.Corrupt("it does not begin with a manifest");
   const std::string_view text(reinterpret_cast<const char*>(first.body.data()), first.body.size());
-  EVERLONG_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, file.string()));
+  EVERLONG_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, file.string()));
+  manifest.format_version = kFormatVersion;
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
   EVERLONG_RETURN_IF_ERROR(Importer(reader, *store).TakeAll());
   if (accepts) EVERLONG_RETURN_IF_ERROR(accepts(*store));

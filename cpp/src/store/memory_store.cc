@@ -55,6 +55,14 @@ Status ValidateOptions(const StoreOptions& options) {
   return OkStatus();
 }
 
+// A migration writes the catalog first, so none is older than the manifest says.
+Status RequireSchema(Catalog& catalog, const Manifest& manifest, const std::filesystem::path& folder) {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog.Schema());
+  if (schema >= manifest.format_version) return OkStatus();
+  return CorruptError("catalog '" + (folder / kCatalogFile).string() + "' has format " + std::to_string(schema) +
+                      ", its memory format " + std::to_string(manifest.format_version));
+}
+
 StoreOptions WithHostBytes(StoreOptions options) {
   if (!options.host_bytes) options.host_bytes = FreeRamBytes() / 2;
   return options;
@@ -155,6 +163,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, std::move(read));
   if (read_only) {
     EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, true));
+    EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
     auto segments = std::make_unique<SegmentFiles>(folder / kSegmentFolder);
     rooms.files = segments.get();
     rooms.segments = std::move(segments);
@@ -165,6 +174,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
   EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, false));
+  EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
   EVERLONG_ASSIGN_OR_RETURN(const int32_t newest, rooms.catalog->NewestSegment());
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<SegmentFiles> segments,
@@ -174,6 +184,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   EVERLONG_ASSIGN_OR_RETURN(rooms.next_id, rooms.catalog->NextBlockId());
   auto store = std::make_unique<Store>(std::move(rooms));
   EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
+  EVERLONG_RETURN_IF_ERROR(store->Migrate());
   return std::unique_ptr<MemoryStore>(std::move(store));
 }
 

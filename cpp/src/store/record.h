@@ -3,15 +3,27 @@
 //   header, padded with zeros to a multiple of 4096 | part 0 | part 1 | ... | zeros to a multiple of 4096
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "everlong/base/status.h"
-#include "everlong/store/memory_store.h"
 
 namespace everlong::store {
+
+// What a record holds.
+enum class PayloadKind : uint32_t {
+  kKv = 1,  // a page: parts, as the manifest's codec says
+  // All of a block's tensors of one kind in format 1: a safetensors file each.
+  kDetail = 2,
+  kIndex = 3,
+  kText = 4,
+  kTensors = 5,  // all of a block's tensors: a safetensors file
+};
+inline constexpr std::array kTensorKinds = {PayloadKind::kDetail, PayloadKind::kIndex, PayloadKind::kText,
+                                            PayloadKind::kTensors};
 
 inline constexpr int64_t kRecordAlignment = 4096;
 

@@ -1,8 +1,8 @@
 // The one MemoryStore there is: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads that
-// read. What it does is spread over store_write.cc, store_read.cc, store_life.cc and export_file.cc.
+// read. What it does is spread over store_write.cc, store_read.cc, store_tensors.cc,
+// store_graph.cc, store_life.cc, migration.cc and export_file.cc.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -27,9 +27,6 @@ namespace everlong::store {
 inline constexpr const char* kCatalogFile = "catalog.sqlite";
 inline constexpr const char* kSegmentFolder = "segments";
 inline constexpr const char* kOwnFileFolder = "files";
-
-inline constexpr std::array kTensorKinds = {PayloadKind::kDetail, PayloadKind::kIndex, PayloadKind::kText};
-std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
 
 class Store final : public MemoryStore {
  public:
@@ -56,7 +53,8 @@ class Store final : public MemoryStore {
 
   Result<int64_t> Submit(const BlockDraft& draft) override;
   Status Flush(std::vector<int64_t>* lost) override;
-  Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) override;
+  Status PutTensors(int64_t block, std::span<const TensorView> tensors) override;
+  Status ChangeGraph(const GraphChange& change) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
   void SetIndexBytes(int64_t bytes) override;
@@ -66,7 +64,12 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const override;
   [[nodiscard]] Result<BlockInfo> Block(int64_t id) const override;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const override;
-  [[nodiscard]] Result<std::vector<Tensor>> Tensors(int64_t block, PayloadKind kind) const override;
+  [[nodiscard]] Result<std::vector<TensorInfo>> Tensors(int64_t block) const override;
+  [[nodiscard]] Result<Tensor> ReadTensor(int64_t block, const std::string& name) const override;
+  [[nodiscard]] Result<Graph> ReadGraph() const override;
+  [[nodiscard]] Result<GraphNode> Node(int64_t id) const override;
+  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const override;
+  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const override;
   [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const override;
@@ -75,7 +78,8 @@ class Store final : public MemoryStore {
   [[nodiscard]] std::optional<std::filesystem::path> folder() const override { return rooms_.folder; }
   [[nodiscard]] bool read_only() const override { return rooms_.read_only; }
 
-  Status Forget(std::span<const int64_t> blocks) override;
+  using MemoryStore::Forget;
+  Status Forget(std::span<const int64_t> blocks, const GraphChange& change) override;
   Result<int64_t> Compact() override;
   Result<VerifyReport> Verify(bool repair) override;
   Status Fork(const std::filesystem::path& folder,
@@ -84,6 +88,10 @@ class Store final : public MemoryStore {
 
   // The whole of a committed block, as it could be appended.
   [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
+  // The nodes and edges of `graph` that this store's blocks do not lack, in one commit.
+  Status RestoreGraph(Graph graph);
+  // What was written in an older format becomes what this one says: the catalog in one commit, then the manifest.
+  Status Migrate();
   // What a crash left of own files that were being replaced goes.
   Status RemoveLeftovers() { return own_files_.RemoveLeftovers(); }
   // No id below `next` is given from now on.
@@ -99,10 +107,16 @@ class Store final : public MemoryStore {
   // Of committed blocks alone. They wait for nothing that is queued, so that a holder of write_mutex_, for which the
   // queue waits, may call them.
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
-  [[nodiscard]] Result<std::vector<Tensor>> CommittedTensors(int64_t block, PayloadKind kind) const;
+  [[nodiscard]] Result<std::vector<TensorRow>> TensorRows(int64_t block) const;
+  [[nodiscard]] Result<Tensor> CommittedTensor(int64_t block, const std::string& name) const;
+  [[nodiscard]] Result<std::vector<Tensor>> CommittedTensors(int64_t block) const;
+  [[nodiscard]] Result<PlacedTensor> PlaceOf(int64_t block, const std::string& name) const;
+  Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
+  // Under write_mutex_: the block's records, and where they lie.
+  Status WriteRecords(NewBlock& block);
   // Under write_mutex_: the prefix of the blocks that could be stored.
   size_t StoreBlocks(std::span<NewBlock> blocks, Status& failure);
   Result<int64_t> CompactLocked();
@@ -112,6 +126,7 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<std::vector<std::byte>> ReadRecordPayload(const PageRow& row, const std::string& name) const;
   [[nodiscard]] Result<int64_t> DiskBytes() const;
   Status VerifyRecord(const RecordRow& record, VerifyReport& report) const;
+  Status VerifyTensors(const RecordRow& record, std::span<const std::byte> payload) const;
 
   mutable Rooms rooms_;      // all but the manifest is fixed
   const Geometry geometry_;  // the manifest's, which never changes

@@ -33,11 +33,12 @@ LiveRanges LiveRangesOf(std::span<const RecordRow> records) {
   return live;
 }
 
-Status Store::Forget(std::span<const int64_t> blocks) {
+Status Store::Forget(std::span<const int64_t> blocks, const GraphChange& change) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
   queue_->Wait();
   const std::scoped_lock lock(write_mutex_);
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks));
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks, change));
   if (tier_) tier_->Erase(blocks);
   return rooms_.folder || blocks.empty() ? OkStatus() : CompactLocked().status();
 }
@@ -84,7 +85,7 @@ Status Store::VerifyRecord(const RecordRow& record, VerifyReport& report) const 
                         std::to_string(row.offset));
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, ReadRecordPayload(row, name));
-  if (record.kind != PayloadKind::kKv) EVERLONG_RETURN_IF_ERROR(DecodeTensors(payload).status());
+  if (record.kind != PayloadKind::kKv) EVERLONG_RETURN_IF_ERROR(VerifyTensors(record, payload));
   ++report.records;
   report.bytes += std::ssize(payload);
   return OkStatus();
@@ -111,7 +112,8 @@ Result<VerifyReport> Store::Verify(bool repair) {
     if (rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound) return;
     report.damage.push_back({block, what});
   };
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&report.damage));
+  std::vector<RecordRow> lost;  // of tensors, without which a block can do
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&report.damage, &lost));
   std::set<int64_t> damaged;  // blocks that are not what they were
   for (const Damage& damage : report.damage) damaged.insert(damage.block);
   std::vector<Damage> told;  // by Records already
@@ -123,9 +125,14 @@ Result<VerifyReport> Store::Verify(bool repair) {
       damaged.insert(block.id);
     }
   }
-  std::vector<RecordRow> lost;  // of kinds that a block can do without
+  for (const RecordRow& record : lost) complain(record.block, "the row of " + NameOf(record) + " is damaged");
   for (const RecordRow& record : records) {
-    const Status status = VerifyRecord(record, report);
+    Status status = VerifyRecord(record, report);
+    if (!status.ok() && rooms_.read_only && record.kind != PayloadKind::kKv) {
+      // Or replace its tensors.
+      const Result<PageRow> now = rooms_.catalog->FindRecord(record.block, record.kind);
+      if (now.ok() && *now != record.row) status = VerifyRecord({record.block, record.kind, record.page, *now}, report);
+    }
     if (status.ok()) continue;
     complain(record.block, status.message());
     if (record.kind == PayloadKind::kKv) {
@@ -134,10 +141,14 @@ Result<VerifyReport> Store::Verify(bool repair) {
       lost.push_back(record);
     }
   }
+  GraphChange lost_graph;
+  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, rooms_.catalog->ReadGraph(&report.damage, &lost_graph));
+  report.nodes = std::ssize(graph.nodes);
+  report.edges = std::ssize(graph.edges);
   if (!repair || report.damage.empty()) return report;
   damaged.erase(0);
   report.dropped.assign(damaged.begin(), damaged.end());
-  const Status dropped = rooms_.catalog->Drop(report.dropped, lost);  // it may fail behind its commit
+  const Status dropped = rooms_.catalog->Drop(report.dropped, lost, lost_graph);  // it may fail behind its commit
   if (tier_) tier_->Erase(report.dropped);
   if (manifest_is_damaged) EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   EVERLONG_RETURN_IF_ERROR(dropped);
@@ -150,13 +161,9 @@ Status Store::CopyInto(Store& target) const {
   for (const BlockInfo& info : blocks) {
     EVERLONG_ASSIGN_OR_RETURN(const OwnedDraft block, ReadBlock(info));
     EVERLONG_RETURN_IF_ERROR(target.Restore({&block, 1}));
-    for (const PayloadKind kind : kTensorKinds) {
-      const Result<std::vector<Tensor>> tensors = Tensors(info.id, kind);
-      if (tensors.status().code() == StatusCode::kNotFound) continue;
-      EVERLONG_RETURN_IF_ERROR(tensors.status());
-      EVERLONG_RETURN_IF_ERROR(target.PutTensors(info.id, kind, ViewsOf(*tensors)));
-    }
   }
+  EVERLONG_ASSIGN_OR_RETURN(Graph graph, ReadGraph());
+  EVERLONG_RETURN_IF_ERROR(target.RestoreGraph(std::move(graph)));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t next, rooms_.catalog->NextBlockId());
   return target.ReserveIdsBelow(next);
 }
@@ -175,6 +182,7 @@ Status Store::CloneInto(Store& target) {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
   if (!rooms_.read_only) rooms_.files->Seal();
   EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));
+  EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks what may be of an older format
   return SyncFolder(folder);
 }
 
@@ -186,7 +194,9 @@ Status Store::Fork(const std::filesystem::path& folder,
   }
   StoreOptions options = rooms_.options;
   options.host_bytes = 0;  // this store of it only writes: what it kept in RAM would be there twice
-  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, manifest(), options));
+  Manifest described = manifest();
+  described.format_version = kFormatVersion;
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, described, options));
   EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
   EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
   EVERLONG_RETURN_IF_ERROR(fork->FinishMaking());

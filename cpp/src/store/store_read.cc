@@ -1,8 +1,9 @@
-// Reading: pages from the RAM tier and from the segments, tensors, what the catalog says.
+// Reading: pages from the RAM tier and from the segments, what the catalog says.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "everlong/base/crc32c.h"
@@ -231,26 +232,6 @@ Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, cons
                       std::to_string(spot.offset) + "; other blocks are readable");
 }
 
-Result<std::vector<Tensor>> Store::Tensors(int64_t block, PayloadKind kind) const {
-  if (queue_) queue_->WaitFor(block);
-  return CommittedTensors(block, kind);
-}
-
-Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block, PayloadKind kind) const {
-  const auto read = [&]() -> Result<std::vector<Tensor>> {
-    EVERLONG_ASSIGN_OR_RETURN(const PageRow row, rooms_.catalog->FindRecord(block, kind));
-    const std::string name = "block " + std::to_string(block) + " kind " + std::to_string(static_cast<uint32_t>(kind));
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRecordPayload(row, name));
-    return DecodeTensors(bytes);
-  };
-  Result<std::vector<Tensor>> tensors = read();
-  if (tensors.ok() || tensors.status().code() == StatusCode::kNotFound) return tensors;
-  // The block may have been forgotten, and its bytes given back, since its row was found; or a writer may have put
-  // another file in the segment's place.
-  if (rooms_.files != nullptr) rooms_.files->Reopen();
-  return read();
-}
-
 Result<std::vector<std::byte>> Store::File(const std::string& name) const { return own_files_.Get(name); }
 
 Manifest Store::manifest() const {
@@ -271,6 +252,8 @@ Result<StoreStats> Store::Stats() const {
     stats.tokens += block.span.size();
     stats.payload_bytes += block.payload_bytes;
   }
+  EVERLONG_ASSIGN_OR_RETURN(stats.tensor_bytes, rooms_.catalog->TensorBytes());
+  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), rooms_.catalog->GraphSize());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
   stats.index_bytes = index_bytes_;
   if (!rooms_.folder) {

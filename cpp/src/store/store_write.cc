@@ -34,17 +34,29 @@ Status Store::CheckWritable() const {
   return OkStatus();
 }
 
+Status Store::WriteRecords(NewBlock& block) {
+  const BlockDraft& draft = *block.draft;
+  BlockRecords records(draft.span);
+  records.AddPages(draft.payload, draft.page_bytes, geometry_);
+  std::vector<std::byte> file;
+  if (!draft.tensors.empty()) {
+    EVERLONG_ASSIGN_OR_RETURN(file, EncodeTensors(draft.tensors));
+    records.AddTensors(file);
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> tensors, TensorRowsOf(PayloadKind::kTensors, file));
+    block.tensors = TensorRecord{{}, std::move(tensors)};
+  }
+  EVERLONG_ASSIGN_OR_RETURN(block.rows, records.Write(block.id, *rooms_.segments));
+  if (!block.tensors) return OkStatus();
+  block.tensors->row = std::move(block.rows.back());
+  block.rows.pop_back();
+  return OkStatus();
+}
+
 size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
   size_t stored = 0;
   for (; stored < blocks.size(); ++stored) {
     NewBlock& block = blocks[stored];
-    BlockRecords records(block.draft->span, block.draft->payload, block.draft->page_bytes, geometry_);
-    Result<std::vector<PageRow>> rows = records.Write(block.id, *rooms_.segments);
-    if (!rows.ok()) {
-      failure = rows.status();
-      break;
-    }
-    block.rows = std::move(rows).value();
+    if (failure = WriteRecords(block); !failure.ok()) break;
   }
   if (stored == 0) return 0;
   Status durable = rooms_.segments->Sync();
@@ -69,7 +81,7 @@ size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
 size_t Store::Commit(std::span<const OwnedDraft> blocks, Status& failure) {
   std::vector<NewBlock> group;
   group.reserve(blocks.size());
-  for (const OwnedDraft& block : blocks) group.push_back({block.id(), &block.draft(), {}});
+  for (const OwnedDraft& block : blocks) group.push_back({block.id(), &block.draft()});
   const std::scoped_lock lock(write_mutex_);
   return StoreBlocks(group, failure);
 }
@@ -93,7 +105,7 @@ Result<int64_t> Store::Submit(const BlockDraft& draft) {
   // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
-  NewBlock block{id, &draft, {}};
+  NewBlock block{id, &draft};
   Status failure;
   if (StoreBlocks({&block, 1}, failure) == 1) return id;
   queue_->GiveBack(id);
@@ -103,21 +115,6 @@ Result<int64_t> Store::Submit(const BlockDraft& draft) {
 Status Store::Flush(std::vector<int64_t>* lost) {
   if (lost != nullptr) lost->clear();
   return queue_ ? queue_->Flush(lost) : OkStatus();
-}
-
-Status Store::PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  if (kind != PayloadKind::kDetail && kind != PayloadKind::kIndex && kind != PayloadKind::kText) {
-    return InvalidArgumentError("kind is " + std::to_string(static_cast<uint32_t>(kind)) +
-                                ", expected detail, index or text");
-  }
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, EncodeTensors(tensors));
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
-  BlockRecords records(kind, info.span, bytes);
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, records.Write(block, *rooms_.segments));
-  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
-  return rooms_.catalog->PutRecord(block, kind, rows[0]);
 }
 
 Status Store::SetAttribute(const std::string& key, const std::string& value) {

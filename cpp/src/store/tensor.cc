@@ -49,9 +49,9 @@ std::optional<int64_t> TensorBytes(std::string_view dtype, std::span<const int64
   return bytes;
 }
 
-// One member of the header; none when it does not describe [begin, end) of `data`.
-std::optional<Tensor> DecodeMember(const std::string& name, const Json& member, std::span<const std::byte> data,
-                                   size_t& end) {
+// One member of the header, its place counted from the first of the `data_bytes`; none when it does not describe some
+// of them.
+std::optional<TensorPlace> DecodeMember(const std::string& name, const Json& member, size_t data_bytes) {
   const auto is_size = [](const Json& value) {
     return value.is_number_unsigned() &&
            value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
@@ -71,10 +71,42 @@ std::optional<Tensor> DecodeMember(const std::string& name, const Json& member, 
   if (!shape || !offsets || offsets->size() != 2) return std::nullopt;
   const std::optional<int64_t> bytes = TensorBytes(dtype->get_ref<const std::string&>(), *shape);
   const auto begin = static_cast<size_t>((*offsets)[0]);
-  end = static_cast<size_t>((*offsets)[1]);
-  if (!bytes || begin > end || end > data.size() || end - begin != static_cast<size_t>(*bytes)) return std::nullopt;
-  const std::span<const std::byte> own = data.subspan(begin, end - begin);
-  return Tensor{name, dtype->get<std::string>(), *std::move(shape), {own.begin(), own.end()}};
+  const auto end = static_cast<size_t>((*offsets)[1]);
+  if (!bytes || begin > end || end > data_bytes || end - begin != static_cast<size_t>(*bytes)) return std::nullopt;
+  return TensorPlace{{name, dtype->get<std::string>(), *std::move(shape), *bytes}, static_cast<int64_t>(begin)};
+}
+
+Status Unfit(const TensorView& tensor, const std::string& what) {
+  return InvalidArgumentError("tensor '" + tensor.name + "': " + what);
+}
+
+// Their names aside.
+Status ValidateOne(const TensorView& tensor) {
+  const std::optional<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+  if (!bytes) return Unfit(tensor, "no tensor has dtype '" + tensor.dtype + "' and this shape");
+  if (static_cast<int64_t>(tensor.bytes.size()) != *bytes) {
+    return Unfit(tensor, std::to_string(tensor.bytes.size()) + " bytes, expected " + std::to_string(*bytes));
+  }
+  return OkStatus();
+}
+
+// The header's JSON.
+Result<std::string> HeaderOf(std::span<const TensorView> tensors) {
+  Json header = Json::object();
+  int64_t offset = 0;
+  for (const TensorView& tensor : tensors) {
+    if (tensor.name == kMetadata) return Unfit(tensor, "the name is reserved");
+    if (header.contains(tensor.name)) return Unfit(tensor, "given twice");
+    EVERLONG_RETURN_IF_ERROR(ValidateOne(tensor));
+    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // What is not UTF-8 was replaced just now, and so reads back as something else.
+  if (Json::parse(text, nullptr, false) != header) return InvalidArgumentError("a tensor's name is not valid UTF-8");
+  return text;
 }
 
 }  // namespace
@@ -85,38 +117,50 @@ int64_t TensorElementBytes(std::string_view dtype) {
   return found == kElements.end() ? 0 : found->bytes;
 }
 
-Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors) {
-  Json header = Json::object();
-  int64_t offset = 0;
+std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors) {
+  std::vector<TensorView> views;
+  views.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  return views;
+}
+
+Status ValidateTensors(std::span<const TensorView> tensors) {
+  const auto too_many = [](const std::string& what, int64_t count, int64_t most) {
+    return InvalidArgumentError(what + ": " + std::to_string(count) + ", expected at most " + std::to_string(most));
+  };
+  if (std::ssize(tensors) > kMaxBlockTensors)
+    return too_many("tensors of a block", std::ssize(tensors), kMaxBlockTensors);
+  int64_t bytes = 0;
   for (const TensorView& tensor : tensors) {
-    const auto bad = [&tensor](const std::string& what) {
-      return InvalidArgumentError("tensor '" + tensor.name + "': " + what);
-    };
-    if (tensor.name == kMetadata) return bad("the name is reserved");
-    if (header.contains(tensor.name)) return bad("given twice");
-    const std::optional<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
-    if (!bytes) return bad("no tensor has dtype '" + tensor.dtype + "' and this shape");
-    if (static_cast<int64_t>(tensor.bytes.size()) != *bytes) {
-      return bad(std::to_string(tensor.bytes.size()) + " bytes, expected " + std::to_string(*bytes));
+    if (tensor.name.empty()) return InvalidArgumentError("a tensor of a block has no name");
+    const std::string of = " of tensor '" + tensor.name + "'";
+    if (std::ssize(tensor.name) > kMaxTensorName) {
+      return too_many("bytes of the name" + of, std::ssize(tensor.name), kMaxTensorName);
     }
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
-    offset += *bytes;
+    if (std::ssize(tensor.shape) > kMaxTensorDimensions) {
+      return too_many("dimensions" + of, std::ssize(tensor.shape), kMaxTensorDimensions);
+    }
+    bytes += std::ssize(tensor.bytes);
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
-  // What is not UTF-8 was replaced just now, and so reads back as something else.
-  if (Json::parse(text, nullptr, false) != header) return InvalidArgumentError("a tensor's name is not valid UTF-8");
+  if (bytes > kMaxBlockTensorBytes) return too_many("bytes of a block's tensors", bytes, kMaxBlockTensorBytes);
+  return HeaderOf(tensors).status();
+}
+
+Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors) {
+  EVERLONG_ASSIGN_OR_RETURN(std::string text, HeaderOf(tensors));
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   std::vector<std::byte> out(kLengthBytes + text.size());
   const uint64_t length = text.size();
   std::memcpy(out.data(), &length, kLengthBytes);
   std::memcpy(out.data() + kLengthBytes, text.data(), text.size());
-  out.reserve(out.size() + static_cast<size_t>(offset));
+  size_t bytes = out.size();
+  for (const TensorView& tensor : tensors) bytes += tensor.bytes.size();
+  out.reserve(bytes);
   for (const TensorView& tensor : tensors) out.insert(out.end(), tensor.bytes.begin(), tensor.bytes.end());
   return out;
 }
 
-Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes) {
+Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes) {
   uint64_t length = 0;
   if (bytes.size() >= kLengthBytes) std::memcpy(&length, bytes.data(), kLengthBytes);
   if (bytes.size() < kLengthBytes || length > bytes.size() - kLengthBytes) {
@@ -125,16 +169,32 @@ Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes) {
   const auto* text = reinterpret_cast<const char*>(bytes.data() + kLengthBytes);
   const Json header = Json::parse(text, text + length, nullptr, false);
   if (!header.is_object()) return CorruptError("tensors: the header is not a JSON object");
-  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + static_cast<size_t>(length));
-  std::vector<Tensor> tensors;
+  const size_t data_begin = kLengthBytes + static_cast<size_t>(length);
+  const size_t data_bytes = bytes.size() - data_begin;
+  std::vector<TensorPlace> places;
   size_t total = 0;  // no tensor shares bytes with another, so that a small file never becomes large in memory
   for (const auto& [name, member] : header.items()) {
     if (name == kMetadata) continue;
-    size_t end = 0;
-    std::optional<Tensor> tensor = DecodeMember(name, member, data, end);
-    if (tensor) total += tensor->bytes.size();
-    if (!tensor || total > data.size()) return CorruptError("tensors: '" + name + "' does not fit the data");
-    tensors.push_back(*std::move(tensor));
+    std::optional<TensorPlace> place = DecodeMember(name, member, data_bytes);
+    if (place) total += static_cast<size_t>(place->info.bytes);
+    if (!place || total > data_bytes) return CorruptError("tensors: '" + name + "' does not fit the data");
+    place->begin += static_cast<int64_t>(data_begin);
+    places.push_back(*std::move(place));
+  }
+  return places;
+}
+
+Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes) {
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorPlace> places, ListTensors(bytes));
+  std::vector<Tensor> tensors;
+  tensors.reserve(places.size());
+  for (TensorPlace& place : places) {
+    const std::span<const std::byte> own =
+        bytes.subspan(static_cast<size_t>(place.begin), static_cast<size_t>(place.info.bytes));
+    tensors.push_back({std::move(place.info.name),
+                       std::move(place.info.dtype),
+                       std::move(place.info.shape),
+                       {own.begin(), own.end()}});
   }
   return tensors;
 }

@@ -6,22 +6,12 @@
 #include <vector>
 
 #include "everlong/base/token_span.h"
+#include "everlong/index/block_table.h"
 #include "everlong/index/index_part.h"
-#include "everlong/index/page_directory.h"
 #include "everlong/index/page_filter.h"
+#include "everlong/index/ranking.h"
 
 namespace everlong::index {
-
-struct Ranking {
-  IndexPart part = IndexPart::kHeads;
-  std::vector<Hit> hits;  // best first
-  // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
-  // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
-  float whole = 1;
-  // What a page that is not among the hits scores at most: 0 where the part named all that it found, and the last hit's
-  // score where more were cut off.
-  float unnamed = 0;
-};
 
 struct FusedHit {
   int32_t page = 0;
@@ -36,7 +26,7 @@ struct FusedHit {
 // better than the tenth; fusing ranks alone gives both a vote all the same.) So a part speaks for a page as far as the
 // page stands out from those that it does not name, and a page's score is the sum over the parts that name it:
 //
-//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part
+//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part (Voice)
 //   fused    = sum of evidence
 //
 // Heads and words find what is asked for in its own words. Asked in others they still name pages, hardly apart from
@@ -71,10 +61,10 @@ inline constexpr float kLeastShare = 1.0F / 3.0F;
 // served: a statement that runs on past the page of its first words comes back to its end. A hit that touches a group
 // and has less than `least_share` of its best page's score adds nothing to it: in a text whose lines are much alike, as
 // a table is, nearly every page is named, and half the table would come back around the line that was asked for. A
-// group is one run of contiguous pages of one stream and source (PageDirectory::Previous / Next); pages that are
+// group is one run of contiguous pages of one stream and source (BlockTable::Previous / Next); pages that are
 // forgotten or that the filter does not allow are never part of one. Empty for max_groups < 1 or token_budget < 1.
-std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const PageDirectory& directory,
-                                  const PageFilter& filter, int32_t neighbours, int32_t max_groups,
-                                  int64_t token_budget, float least_share = kLeastShare);
+std::vector<PageGroup> MakeGroups(std::span<const FusedHit> hits, const BlockTable& table, const PageFilter& filter,
+                                  int32_t neighbours, int32_t max_groups, int64_t token_budget,
+                                  float least_share = kLeastShare);
 
 }  // namespace everlong::index

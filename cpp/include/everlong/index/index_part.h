@@ -1,4 +1,4 @@
-// The parts of the index: what a search asks, and what named a page.
+// The parts of the index by number and name: what a search asks, and what named a page.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,27 @@
 
 namespace everlong::index {
 
-// kMeanPool and kHnsw are over the same vectors, the mean of a block's un-rotated keys of the last layer (the designs'
-// MVP, 3.1.2): the one exact, the other by a graph. kEmbedding is over vectors of pages that the caller computes, by a
-// sentence-embedding model over their text.
-enum class IndexPart : uint8_t { kHeads, kLexical, kMeanPool, kHnsw, kEmbedding };
-inline constexpr IndexPart kIndexParts[] = {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool,
-                                            IndexPart::kHnsw, IndexPart::kEmbedding};
+// The place of a part in the table of kinds (part_kinds.h). kMeanPool and kHnsw are over the same vectors, the mean of
+// a block's un-rotated keys of the last layer (the designs' MVP, 3.1.2): the one exact, the other by a graph.
+// kEmbedding is over vectors of pages that the caller computes, by a sentence-embedding model over their text.
+struct IndexPart {
+  uint8_t number = 0;
+  bool operator==(const IndexPart&) const = default;
+
+  static const IndexPart kHeads;
+  static const IndexPart kLexical;
+  static const IndexPart kMeanPool;
+  static const IndexPart kHnsw;
+  static const IndexPart kEmbedding;
+};
+inline constexpr IndexPart IndexPart::kHeads{0};
+inline constexpr IndexPart IndexPart::kLexical{1};
+inline constexpr IndexPart IndexPart::kMeanPool{2};
+inline constexpr IndexPart IndexPart::kHnsw{3};
+inline constexpr IndexPart IndexPart::kEmbedding{4};
+
+// So many parts there may be.
+inline constexpr uint8_t kMostIndexParts = 32;
 
 std::string_view NameOf(IndexPart part);  // "heads", "lexical", "mean_pool", "hnsw", "embedding"
 std::optional<IndexPart> ParseIndexPart(std::string_view name);
@@ -35,7 +50,7 @@ class IndexParts {
   bool operator==(const IndexParts&) const = default;
 
  private:
-  static constexpr uint32_t BitOf(IndexPart part) { return 1U << static_cast<uint32_t>(part); }
+  static constexpr uint32_t BitOf(IndexPart part) { return 1U << part.number; }
 
   uint32_t bits_ = 0;
 };

@@ -3,36 +3,124 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "everlong/base/check.h"
+
 namespace everlong::index {
 
-// One byte a page ordinal: 1 = may be returned. Pages past the end may not.
+// Page ordinals [first, last).
+struct PageRun {
+  int32_t first = 0;
+  int32_t last = 0;
+  [[nodiscard]] int32_t size() const { return last - first; }
+  bool operator==(const PageRun&) const = default;
+};
+
+// Some page ordinals, as runs: a filter costs what it says, not what the archive holds.
 class PageFilter {
  public:
-  PageFilter() = default;
-  PageFilter(int32_t pages, bool allowed) : allowed_(static_cast<size_t>(pages), allowed ? 1 : 0) {}
-  void Set(int32_t ordinal, bool allowed) { allowed_[static_cast<size_t>(ordinal)] = allowed ? 1 : 0; }
-  [[nodiscard]] bool Allows(int32_t ordinal) const {
-    return static_cast<size_t>(ordinal) < allowed_.size() && allowed_[static_cast<size_t>(ordinal)] != 0;
+  PageFilter() = default;  // none
+  static PageFilter All(int32_t pages) { return PageFilter({{0, pages}}); }
+  // Ascending, none before the last one's end; empty ones say nothing.
+  explicit PageFilter(std::span<const PageRun> runs) {
+    for (const PageRun& run : runs) Add(run);
+  }
+  PageFilter(std::initializer_list<PageRun> runs) : PageFilter(std::span(runs.begin(), runs.size())) {}
+
+  // A run behind all others.
+  void Add(PageRun run) {
+    if (run.size() <= 0) return;
+    EVERLONG_CHECK(run.first >= 0 && (runs_.empty() || run.first >= runs_.back().last));
+    count_ += run.size();
+    if (!runs_.empty() && runs_.back().last == run.first) {
+      runs_.back().last = run.last;
+    } else {
+      runs_.push_back(run);
+    }
+  }
+
+  // These without those of another.
+  [[nodiscard]] PageFilter Without(const PageFilter& others) const {
+    PageFilter left;
+    auto other = others.runs_.begin();
+    for (PageRun run : runs_) {
+      while (other != others.runs_.end() && other->last <= run.first) ++other;
+      for (auto next = other; next != others.runs_.end() && next->first < run.last; ++next) {
+        left.Add({run.first, std::max(run.first, next->first)});
+        run.first = std::min(next->last, run.last);
+      }
+      left.Add(run);
+    }
+    return left;
+  }
+
+  [[nodiscard]] bool empty() const { return runs_.empty(); }
+  // Ascending, not empty, none touching the next.
+  [[nodiscard]] std::span<const PageRun> runs() const { return runs_; }
+  [[nodiscard]] bool Allows(int32_t ordinal) const { return AllowsAny({ordinal, ordinal + 1}); }
+  // Whether any of these may be returned.
+  [[nodiscard]] bool AllowsAny(PageRun run) const {
+    const auto after = std::ranges::upper_bound(runs_, run.first, {}, &PageRun::last);
+    return run.size() > 0 && after != runs_.end() && after->first < run.last;
   }
   // How many may be returned.
-  [[nodiscard]] int32_t Count() const { return static_cast<int32_t>(std::ranges::count(allowed_, uint8_t{1})); }
-  // The shortest run [first, last) of ordinals that holds all that are allowed; [0, 0) for none.
-  [[nodiscard]] std::pair<int32_t, int32_t> Range() const {
-    const auto first = std::ranges::find(allowed_, uint8_t{1});
-    if (first == allowed_.end()) return {0, 0};
-    const auto last = std::find(allowed_.rbegin(), allowed_.rend(), uint8_t{1});
-    return {static_cast<int32_t>(first - allowed_.begin()), static_cast<int32_t>(allowed_.rend() - last)};
+  [[nodiscard]] int32_t Count() const { return count_; }
+  // The shortest run that holds all that are allowed; [0, 0) for none.
+  [[nodiscard]] PageRun Range() const {
+    return runs_.empty() ? PageRun{} : PageRun{runs_.front().first, runs_.back().last};
   }
 
  private:
-  std::vector<uint8_t> allowed_;
+  std::vector<PageRun> runs_;
+  int32_t count_ = 0;
+};
+
+// The pages of a filter by their position in it.
+class PagePositions {
+ public:
+  // Refers to `filter`.
+  explicit PagePositions(const PageFilter& filter) : runs_(filter.runs()), count_(filter.Count()) {
+    begins_.reserve(runs_.size());
+    int32_t begin = 0;
+    for (const PageRun& run : runs_) {
+      begins_.push_back(begin);
+      begin += run.size();
+    }
+  }
+
+  [[nodiscard]] int32_t size() const { return count_; }
+  [[nodiscard]] int32_t operator[](int32_t position) const {
+    const size_t run = RunOf(position);
+    return runs_[run].first + (position - begins_[run]);
+  }
+  // visit(position, page) for those of positions [first, last), in order.
+  template <class Visit>
+  void ForEach(int32_t first, int32_t last, const Visit& visit) const {
+    if (first >= last) return;
+    size_t run = RunOf(first);
+    int32_t page = runs_[run].first + (first - begins_[run]);
+    for (int32_t position = first; position < last; ++position, ++page) {
+      if (page == runs_[run].last) page = runs_[++run].first;
+      visit(position, page);
+    }
+  }
+
+ private:
+  [[nodiscard]] size_t RunOf(int32_t position) const {
+    return static_cast<size_t>(std::ranges::upper_bound(begins_, position) - begins_.begin()) - 1;
+  }
+
+  std::span<const PageRun> runs_;
+  int32_t count_;
+  std::vector<int32_t> begins_;  // position of every run's first page
 };
 
 struct Hit {
-  int32_t page = 0;  // ordinal in the PageDirectory
+  int32_t page = 0;  // ordinal in the BlockTable
   float score = 0;   // larger is better; the unit is the index kind's
 };
 

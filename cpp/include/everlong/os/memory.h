@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,37 +17,28 @@
 #include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/index/block_table.h"
 #include "everlong/index/fusion.h"
-#include "everlong/index/heads_index.h"
+#include "everlong/index/heads.h"
 #include "everlong/index/index_part.h"
+#include "everlong/index/page_vectors.h"
+#include "everlong/index/ranking.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 
 namespace everlong::os {
 
-// Whose vectors, and what they are kept in. Compared by cosine.
-struct PageVectorOptions {
-  std::string encoder;    // vectors of another one are never searched together with these
-  int32_t dimension = 0;  // >= 1
-  bool graph = false;     // an approximate index (hnsw) instead of the exact one
-  bool operator==(const PageVectorOptions&) const = default;
-};
-// Vectors of one page at most, e.g. one for every 32 of its tokens.
-inline constexpr int32_t kMaxPageVectors = 16;
-
-// Which blocks a search may look into; what is not set does not choose.
-struct SearchFilter {
-  std::vector<std::string> sources;  // any of these
-  std::vector<std::string> tags;     // all of these
-  std::optional<double> since;       // archived at this moment or later, seconds since 1970
-  std::optional<double> before;      // archived before this moment
-};
+using index::kMaxDecisiveness;
+using index::kMaxPageVectors;
+using index::PageVectorOptions;
+using index::SearchFilter;
 
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
   std::span<const float> mean_query;    // [Hkv * D] for mean_pool and hnsw; empty: no search by them
   std::span<const float> page_query;    // [dimension] of the page vectors; empty: no search by embedding
+  std::map<std::string, std::span<const float>, std::less<>> inputs;  // of other parts, by PartKind::input
   // Several are fused by how far a page stands out in each (index/fusion.h).
   index::IndexParts kinds{index::IndexPart::kHeads, index::IndexPart::kLexical};
   int32_t max_groups = 4;
@@ -71,9 +64,6 @@ struct FoundGroup {
 // How far down a ranking the best page may stand for that index to agree with it.
 inline constexpr int64_t kAgreementRanks = 3;
 
-// What `decisiveness` is cut to; a page without a rival has it.
-inline constexpr float kMaxDecisiveness = 1e6F;
-
 struct SearchResult {
   std::vector<FoundGroup> groups;  // best first
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
@@ -82,7 +72,8 @@ struct SearchResult {
 };
 
 // Thread-safe: searches and reads run beside each other; Append, Forget and SetRetrievalHeads exclude them only while
-// the outcome is put in place, and take turns among themselves.
+// the outcome is put in place, and take turns among themselves. A search finds blocks that every part of the index has,
+// or nothing of them.
 //
 // A read-only memory is indexed as it was when it was opened; of what its writer forgets later, reads are kNotFound.
 class Memory {
@@ -148,6 +139,9 @@ class Memory {
   // Un-rotated keys of one page and archived layer: [Hkv, tokens, D] fp32; what calibration reads.
   [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t stream, TokenSpan span) const;
+  // The store's, of one block.
+  [[nodiscard]] Result<std::vector<store::TensorInfo>> Tensors(int64_t block) const;
+  [[nodiscard]] Result<store::Tensor> ReadTensor(int64_t block, const std::string& name) const;
 
   // IDF(t) = log(1 + pages / df(t)) over the pages of this memory (index/token_statistics.h).
   [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;

@@ -10,7 +10,7 @@
 
 namespace everlong::store {
 
-inline constexpr int32_t kFormatVersion = 1;
+inline constexpr int32_t kFormatVersion = 2;
 
 // What a payload depends on. Opaque strings; equal strings mean interchangeable.
 struct Fingerprint {

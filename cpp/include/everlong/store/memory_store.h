@@ -20,18 +20,11 @@
 
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/store/graph.h"
 #include "everlong/store/manifest.h"
 #include "everlong/store/tensor.h"
 
 namespace everlong::store {
-
-// What a block may carry, each optional (the designs' L3, L2, L1, and the text itself).
-enum class PayloadKind : uint32_t {
-  kKv = 1,      // pages of parts, as the manifest's codec says
-  kDetail = 2,  // small dense tensors
-  kIndex = 3,   // vectors that find the block
-  kText = 4,    // where its tokens lie in the source, and what else belongs to its text
-};
 
 // A folder of the memory's for what can be made anew from the rest. The store keeps the name free, and no more.
 inline constexpr const char* kIndexFolder = "index";
@@ -72,6 +65,8 @@ struct BlockDraft {
   // Keeps `payload`, which nobody changes while this is held, in its place: it is let go once the block is stored.
   std::shared_ptr<const void> payload_owner;
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
+  std::span<const TensorView> tensors;  // small ones that belong to the block (tensor.h says how much there may be)
+  GraphChange graph;                    // lands with the block; kThisBlock stands for its node
 };
 
 // What every store asks of a block beside its payload: kInvalidArgument that names what does not fit.
@@ -99,6 +94,9 @@ struct StoreStats {
   int64_t pages = 0;
   int64_t tokens = 0;
   int64_t payload_bytes = 0;
+  int64_t tensor_bytes = 0;  // of the blocks' tensors
+  int64_t graph_nodes = 0;
+  int64_t graph_edges = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
   int64_t dead_bytes = 0;  // of the segments; what Compact would give back, and a block that a file with holes may cost
   int64_t host_bytes = 0;  // payload in RAM now
@@ -112,8 +110,10 @@ struct Damage {
 };
 struct VerifyReport {
   int64_t blocks = 0;   // looked at
-  int64_t records = 0;  // pages of every kind, read back and checked
+  int64_t records = 0;  // pages of kv and records of tensors, read back and checked
   int64_t bytes = 0;    // of those records' payload
+  int64_t nodes = 0;    // of the graph, and its edges
+  int64_t edges = 0;
   std::vector<Damage> damage;
   std::vector<int64_t> dropped;  // blocks that a repair took out
 };
@@ -139,7 +139,8 @@ class MemoryStore {
   static Result<std::unique_ptr<MemoryStore>> Create(const std::optional<std::filesystem::path>& folder,
                                                      const Manifest& manifest, const StoreOptions& options = {});
   // An existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and host).
-  // A read-only opener takes no lock and sees the state committed when each call is made.
+  // A read-only opener takes no lock and sees the state committed when each call is made. A memory of an older format
+  // is brought to this one by a writer; a read-only opener reads it as it is.
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
   // A new memory, as Create, with all that Export wrote into `file`: blocks keep their ids. kCorrupt when the file is
@@ -161,8 +162,11 @@ class MemoryStore {
   // Waits until all that was submitted is durable; or the first failure since the last Flush. `lost`, if given, gets
   // the ids that were submitted and are not stored.
   virtual Status Flush(std::vector<int64_t>* lost = nullptr) = 0;
-  // The block's tensors of one kind other than kKv, in place of those it has. Durable on return.
-  virtual Status PutTensors(int64_t block, PayloadKind kind, std::span<const TensorView> tensors) = 0;
+  // Tensors of a block, each in place of the one of its name; the block's other tensors stay. One commit, durable on
+  // return. kNotFound, kInvalidArgument.
+  virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
+  // One commit, durable on return.
+  virtual Status ChangeGraph(const GraphChange& change) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
   // Bytes that belong to the memory as a whole, under a name, in place of what is there; forked and exported with it.
   // They are not checked when they are read. Durable on return, whole or not at all. kInvalidArgument unless the name
@@ -179,8 +183,14 @@ class MemoryStore {
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
   [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
-  // By name. kNotFound when the block has none of that kind.
-  [[nodiscard]] virtual Result<std::vector<Tensor>> Tensors(int64_t block, PayloadKind kind) const = 0;
+  // By name; empty without. kNotFound when there is no such block, or no such tensor of it; kCorrupt.
+  [[nodiscard]] virtual Result<std::vector<TensorInfo>> Tensors(int64_t block) const = 0;
+  [[nodiscard]] virtual Result<Tensor> ReadTensor(int64_t block, const std::string& name) const = 0;
+  // What is committed, of one moment. Whole; or a node (kNotFound), the nodes of a kind, the edges from and to a node.
+  [[nodiscard]] virtual Result<Graph> ReadGraph() const = 0;
+  [[nodiscard]] virtual Result<GraphNode> Node(int64_t id) const = 0;
+  [[nodiscard]] virtual Result<std::vector<GraphNode>> Nodes(NodeKind kind) const = 0;   // by id
+  [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
   // Fills every read's buffer, checksum checked on the way in. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
   // The same without waiting: what is in RAM is there on return, the rest comes from disk on the store's own threads.
@@ -197,13 +207,16 @@ class MemoryStore {
   // --- life
 
   // Gone from every later read of this store and of later openers; their bytes go with Compact, from RAM at once.
-  // Unknown ids are kNotFound and nothing is forgotten.
-  virtual Status Forget(std::span<const int64_t> blocks) = 0;
+  // Unknown ids are kNotFound and nothing is forgotten. Their nodes and those nodes' edges go in the same commit, and
+  // `change` lands in it: what is left of centres that they belonged to.
+  virtual Status Forget(std::span<const int64_t> blocks, const GraphChange& change) = 0;
+  Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
   // Removes the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Returns how many bytes
   // of segments were given back. Writers wait.
   virtual Result<int64_t> Compact() = 0;
   // Reads every byte that the catalog names and checks it against every checksum. `repair` keeps what is whole: blocks
-  // with damage are dropped, and the report says which.
+  // with damage are dropped, and the report says which; of a block whose tensors alone are damaged those go, of the
+  // graph what is damaged and every edge that has lost an end.
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.

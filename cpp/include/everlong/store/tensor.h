@@ -28,12 +28,39 @@ struct Tensor {
   std::vector<std::byte> bytes;
 };
 
+// A tensor without its bytes.
+struct TensorInfo {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+  bool operator==(const TensorInfo&) const = default;
+};
+
+// A tensor of a file of them: its bytes begin at byte `begin` of the file.
+struct TensorPlace {
+  TensorInfo info;
+  int64_t begin = 0;
+};
+
+// What a block may have.
+inline constexpr int64_t kMaxTensorName = 128;  // bytes; at least 1
+inline constexpr int64_t kMaxTensorDimensions = 16;
+inline constexpr int64_t kMaxBlockTensors = 256;
+inline constexpr int64_t kMaxBlockTensorBytes = int64_t{64} << 20;  // of all of them
+
+// kInvalidArgument when there are more of them than a block may have, or one that EncodeTensors refuses.
+Status ValidateTensors(std::span<const TensorView> tensors);
+
+std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
+
 // Bytes of one element; 0 for a dtype that the store does not know.
 int64_t TensorElementBytes(std::string_view dtype);
 
 // The safetensors file of `tensors`. kInvalidArgument names the tensor whose name, dtype, shape or size does not fit.
 Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors);
 // Tensors in order of their names. kCorrupt says what is wrong; any bytes may be given.
+Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes);
 Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes);
 
 }  // namespace everlong::store

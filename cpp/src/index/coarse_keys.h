@@ -9,11 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "everlong/index/key_tiles.h"
+#include "everlong/base/stable_vector.h"
+#include "key_tiles.h"
 
 namespace everlong::index {
 
-// Same locking as HeadsIndex.
+// Same threads as HeadsIndex; nothing is asked of it before Learn.
 class CoarseKeys {
  public:
   CoarseKeys(int32_t key_heads, int32_t head_dim);
@@ -26,11 +27,13 @@ class CoarseKeys {
   }
 
   // Finds the axes from pages spread over the first `pages` of `keys`, without their first sinks [pages] tokens. Once.
-  void Learn(const KeyTiles& keys, std::span<const int32_t> sinks, int32_t pages);
+  void Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages);
   [[nodiscard]] bool learned() const { return !axes_.empty(); }
   // Takes in the pages of `keys` that are not here yet. After Learn. False where a key is no finite bf16 along its
   // axes, which no key of 1e18 or less is: then this is of no use any more.
   [[nodiscard]] bool Follow(const KeyTiles& keys);
+  // As KeyTiles::Forget.
+  void Forget(int32_t page) { tiles_.Forget(page); }
 
   // out [DimsOf(D)]: a query [D] along the axes of a key head.
   void Project(int32_t key_head, std::span<const float> query, std::span<float> out) const;

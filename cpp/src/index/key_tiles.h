@@ -1,24 +1,24 @@
 // The keys of an archive, laid out for the scan of heads_index.h: pages in tiles of 32 tokens, dimension by dimension.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <new>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "everlong/base/cache_lines.h"
+#include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/key_layout.h"
 
 namespace everlong::index {
 
-inline constexpr KeyStorage kKeyStorages[] = {KeyStorage::kBf16, KeyStorage::kInt8, KeyStorage::kE4M3};
-std::string_view NameOf(KeyStorage storage);  // "bf16", "int8", "e4m3"
-
-// Pages never move once added, and growing copies nothing. Same locking as HeadsIndex.
+// Pages never move once added, and growing copies nothing. Same threads as HeadsIndex.
 class KeyTiles {
  public:
   KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage = KeyStorage::kBf16);
@@ -33,13 +33,17 @@ class KeyTiles {
   [[nodiscard]] bool AreKeys(std::span<const uint32_t> words, int32_t tokens) const;
   // The next page as words() of another KeyTiles of this shape and storage gave it.
   void AddWords(std::span<const uint32_t> words, int32_t tokens);
+  // The next page, of no tokens: a number that stays empty.
+  void AddEmpty() { pages_.push_back({}); }
+  // The page is empty from now on; its keys are zeros, and their room is for other pages.
+  void Forget(int32_t page);
   // Every key head of a page one after the other, each its scales and its tiles.
   [[nodiscard]] std::span<const uint32_t> words(int32_t page) const;
   // How many words a page of so many tokens has.
   [[nodiscard]] size_t PageWords(int32_t tokens) const { return static_cast<size_t>(key_heads_) * HeadWords(tokens); }
 
-  [[nodiscard]] int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
-  [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[static_cast<size_t>(page)].tokens; }
+  [[nodiscard]] int32_t pages() const { return pages_.size(); }
+  [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[page].tokens; }  // 0: empty
   [[nodiscard]] int32_t tiles(int32_t page) const { return TilesOf(tokens(page)); }
   // [tiles(page)][pairs, or quads][kTileTokens], at the beginning of a cache line.
   [[nodiscard]] const uint32_t* keys(int32_t page, int32_t key_head) const {
@@ -47,14 +51,14 @@ class KeyTiles {
   }
   // [layout().ScaleWords()]
   [[nodiscard]] const uint32_t* scales(int32_t page, int32_t key_head) const {
-    return pages_[static_cast<size_t>(page)].words + static_cast<size_t>(key_head) * HeadWords(tokens(page));
+    return pages_[page].words + static_cast<size_t>(key_head) * HeadWords(tokens(page));
   }
   // The keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
   // The length of the longest key of a key head so far, as it is kept.
   // Keys that come by AddWords count as they are told to.
-  [[nodiscard]] std::span<const double> longest() const { return longest_; }
-  void SetLongest(std::span<const double> longest) { longest_.assign(longest.begin(), longest.end()); }
+  [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
+  void SetLongest(std::span<const double> longest) { std::ranges::copy(longest, longest_.begin()); }
   [[nodiscard]] double longest(int32_t key_head) const { return longest_[static_cast<size_t>(key_head)]; }
   [[nodiscard]] int64_t bytes() const;
 
@@ -75,11 +79,12 @@ class KeyTiles {
   int32_t key_heads_;
   KeyLayout layout_;
   std::vector<std::unique_ptr<uint32_t[], FreeSlab>> slabs_;
-  size_t slab_words_ = 0;   // of the last slab
-  size_t slab_used_ = 0;    // of the last slab
-  size_t total_words_ = 0;  // of all slabs
-  std::vector<Page> pages_;
-  std::vector<double> longest_;  // [key_heads]
+  size_t slab_words_ = 0;                          // of the last slab
+  size_t slab_used_ = 0;                           // of the last slab
+  size_t total_words_ = 0;                         // of all slabs
+  std::map<size_t, std::vector<uint32_t*>> free_;  // by words: what forgotten pages took
+  StableVector<Page> pages_;
+  std::vector<std::atomic<double>> longest_;  // [key_heads]
 };
 
 }  // namespace everlong::index

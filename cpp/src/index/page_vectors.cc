@@ -8,12 +8,12 @@
 #include <unordered_set>
 #include <utility>
 
-namespace everlong::os {
+namespace everlong::index {
 namespace {
 
 // A vector's id names its block, its page in the block and its number in the page.
 constexpr int64_t kPagesOfBlock = int64_t{1} << 24;
-static_assert(store::kLargestBlockId <= INT64_MAX / (kPagesOfBlock * kMaxPageVectors));
+static_assert(kLargestVectorBlock <= INT64_MAX / (kPagesOfBlock * kMaxPageVectors));
 
 int64_t IdOf(int64_t block, int32_t page, int32_t number) {
   return (block * kPagesOfBlock + page) * kMaxPageVectors + number;
@@ -21,9 +21,9 @@ int64_t IdOf(int64_t block, int32_t page, int32_t number) {
 int64_t BlockOf(int64_t id) { return id / kMaxPageVectors / kPagesOfBlock; }
 int32_t PageOf(int64_t id) { return static_cast<int32_t>(id / kMaxPageVectors % kPagesOfBlock); }
 
-std::unique_ptr<index::VectorIndex> MakeIndex(const PageVectorOptions& options) {
-  return options.graph ? index::MakeHnswIndex({.dimension = options.dimension})
-                       : index::MakeFlatIndex({.dimension = options.dimension});
+std::unique_ptr<VectorIndex> MakeIndex(const PageVectorOptions& options) {
+  return options.graph ? MakeHnswIndex({.dimension = options.dimension})
+                       : MakeFlatIndex({.dimension = options.dimension});
 }
 
 std::string SettingsOf(const PageVectorOptions& options) {
@@ -35,15 +35,15 @@ std::string SettingsOf(const PageVectorOptions& options) {
 PageVectors::PageVectors(PageVectorOptions options) : options_(std::move(options)), index_(MakeIndex(options_)) {}
 
 Result<PageVectors> PageVectors::Load(PageVectorOptions options, const std::filesystem::path& file) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::VectorIndex> loaded,
-                            options.graph ? index::LoadHnswIndex(file) : index::LoadFlatIndex(file));
-  if (loaded->dimension() != options.dimension || loaded->metric() != index::Metric::kCosine) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<VectorIndex> loaded,
+                            options.graph ? LoadHnswIndex(file) : LoadFlatIndex(file));
+  if (loaded->dimension() != options.dimension || loaded->metric() != Metric::kCosine) {
     return CorruptError("'" + file.string() + "' holds vectors of another kind");
   }
   PageVectors vectors(std::move(options));
   for (const int64_t id : loaded->ids()) {
     vectors.ids_[BlockOf(id)].push_back(id);
-    vectors.most_a_page_ = std::max(vectors.most_a_page_, static_cast<int32_t>(id % kMaxPageVectors) + 1);
+    *vectors.most_a_page_ = std::max(vectors.most_a_page_->load(), static_cast<int32_t>(id % kMaxPageVectors) + 1);
   }
   vectors.index_ = std::move(loaded);
   return vectors;
@@ -75,7 +75,7 @@ Status PageVectors::Add(int64_t block, int32_t block_pages, std::span<const int3
   std::vector<int64_t> ids;
   ids.reserve(pages.size());
   int32_t number = 0;
-  int32_t most = most_a_page_;
+  int32_t most = *most_a_page_;
   for (size_t i = 0; i < pages.size(); ++i) {
     number = i > 0 && pages[i] == pages[i - 1] ? number + 1 : 0;
     if (pages[i] < 0 || pages[i] >= block_pages || number >= kMaxPageVectors || (i > 0 && pages[i] < pages[i - 1])) {
@@ -86,8 +86,9 @@ Status PageVectors::Add(int64_t block, int32_t block_pages, std::span<const int3
     most = std::max(most, number + 1);
     ids.push_back(IdOf(block, pages[i], number));
   }
+  *most_a_page_ = most;
   EVERLONG_RETURN_IF_ERROR(index_->Add(ids, vectors));
-  most_a_page_ = most;
+  const std::scoped_lock lock(*ids_guard_);
   ids_.emplace(block, std::move(ids));
   return OkStatus();
 }
@@ -96,6 +97,7 @@ void PageVectors::Remove(int64_t block) {
   const auto found = ids_.find(block);
   if (found == ids_.end()) return;
   index_->Remove(found->second);
+  const std::scoped_lock lock(*ids_guard_);
   ids_.erase(found);
 }
 
@@ -105,17 +107,17 @@ Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const floa
     return InvalidArgumentError("page_query has " + std::to_string(query.size()) + " numbers, expected " +
                                 std::to_string(options_.dimension));
   }
-  const index::IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
+  const IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
   // So many that even pages with all their vectors among the best make `count` pages.
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
-                            index_->Search(query, count * most_a_page_, allowed));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<VectorHits> hits,
+                            index_->Search(query, count * most_a_page_->load(), allowed));
   std::vector<Found> found;
   std::unordered_set<int64_t> named;  // pages, by what their vectors' ids share
-  for (const index::VectorHit& hit : hits[0]) {
+  for (const VectorHit& hit : hits[0]) {
     if (std::ssize(found) == count) break;
     if (named.insert(hit.id / kMaxPageVectors).second) found.push_back({BlockOf(hit.id), PageOf(hit.id), hit.score});
   }
   return found;
 }
 
-}  // namespace everlong::os
+}  // namespace everlong::index

@@ -1,8 +1,10 @@
-// Attention itself as the index (findings.md "The index: retrieval heads"): for a chosen query head h and a question
-// token t, the softmax of q . k / sqrt(D) over every archived token, summed inside a page, weighted by the token's IDF
-// and added over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by the caller to one fixed distance).
+// What is behind the part "heads". Attention itself as the index (findings.md "The index: retrieval heads"): for a
+// chosen query head h and a question token t, the softmax of q . k / sqrt(D) over every archived token, summed inside a
+// page, weighted by the token's IDF and added over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by
+// the caller to one fixed distance).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -10,45 +12,21 @@
 #include <span>
 #include <vector>
 
+#include "coarse_keys.h"
+#include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
-#include "everlong/index/coarse_keys.h"
-#include "everlong/index/heads_device.h"
-#include "everlong/index/key_tiles.h"
+#include "everlong/index/heads.h"
 #include "everlong/index/page_filter.h"
+#include "key_tiles.h"
 
 namespace everlong::index {
-
-// A query head that retrieves, and where its keys live.
-struct RetrievalHead {
-  int32_t layer = 0;  // among the archived layers
-  int32_t query_head = 0;
-  int32_t kv_head = 0;
-  bool operator==(const RetrievalHead&) const = default;
-};
 
 class HeadsMirror;
 struct RowBlock;
 struct ScannedKeys;
-enum class Level;
 
-// From so many pages on a search goes by two levels: 8.4M tokens in pages of 64.
-inline constexpr int32_t kCoarseFrom = 131'072;
-
-struct HeadsOptions {
-  int32_t coarse_from = kCoarseFrom;
-  KeyStorage keys = KeyStorage::kBf16;
-  // Where there is one, the keys are copied to it as they come, into `device_bytes` of its memory at most, and searches
-  // scan there. The host scans once the keys do not fit, and whenever the device fails.
-  std::shared_ptr<HeadsDevice> device = nullptr;
-  int64_t device_bytes = 0;
-};
-
-struct DeviceUse {
-  int64_t bytes = 0;  // of its memory, now
-  int64_t scans = 0;  // searches that it scanned for
-};
-
-// Adds by one thread at a time; searches may run beside each other but not beside an Add (os::Memory locks).
+// One thread at a time adds and forgets. Searches run beside it, over pages that were there before they began and are
+// not forgotten while they run (Part).
 // Keys take key_heads * D * 2 bytes a token in bf16 and half of that in int8 and e4m3, which also have a scale of
 // key_heads * D * 4 bytes a page; pages are filled up to a multiple of 32 tokens. From `coarse_from` pages on, three
 // eighths of what bf16 takes more.
@@ -60,12 +38,8 @@ class HeadsIndex {
   ~HeadsIndex();
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
+  using KeyHead = index::KeyHead;
   // The distinct (layer, kv_head) whose keys Add wants, in its order.
-  struct KeyHead {
-    int32_t layer = 0;
-    int32_t kv_head = 0;
-    bool operator==(const KeyHead&) const = default;
-  };
   [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
 
   // Whether these are keys that Add takes: each a finite bf16.
@@ -74,6 +48,10 @@ class HeadsIndex {
   // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
   // scored. kInvalidArgument on a wrong size, no tokens, or a key that is no finite bf16; the index is then unchanged.
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
+  // The next page to come is `page`: those between stay empty. Nothing happens when it is there.
+  void SkipTo(int32_t page);
+  // The page is empty from now on, and its keys are nowhere.
+  void Forget(int32_t page);
 
   // Mass of every page [pages()], sum over heads and question tokens of weight[t] * softmax mass; 0 for a page that is
   // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()), rounded to bf16;
@@ -94,13 +72,13 @@ class HeadsIndex {
 
   // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
-  // What Save wrote, of those pages that `kept` [pages in the file] has not 0, in their order. kNotFound, kIoError;
-  // kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another number of
-  // pages.
+  // What Save wrote: its pages as `ordinals` [pages in the file] says, ascending; those of -1 are left out. kNotFound,
+  // kIoError; kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another
+  // number of pages.
   static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                 std::span<const uint8_t> kept, HeadsOptions options = {});
+                                 std::span<const int32_t> ordinals, HeadsOptions options = {});
 
-  [[nodiscard]] int32_t pages() const { return keys_.pages(); }
+  [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }
   [[nodiscard]] HeadsOptions options() const;
   [[nodiscard]] int64_t bytes() const;  // of host memory
   [[nodiscard]] DeviceUse device_use() const;
@@ -113,22 +91,30 @@ class HeadsIndex {
 
  private:
   [[nodiscard]] Status CheckQuery(std::span<const float> q, std::span<const float> weights) const;
-  [[nodiscard]] Result<std::vector<RowBlock>> MakeRowBlocks(std::span<const float> q,
-                                                            std::span<const float> weights) const;
-  [[nodiscard]] std::vector<int32_t> ScoredPages(const PageFilter& filter) const;
-  [[nodiscard]] ScannedKeys KeysAt(Level level) const;
+  // coarse: nullptr when nothing is asked of it.
+  [[nodiscard]] Result<std::vector<RowBlock>> MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
+                                                            const CoarseKeys* coarse) const;
+  // Those that `filter` allows and that hold more than sinks.
+  [[nodiscard]] PageFilter ScoredPages(const PageFilter& filter) const;
+  [[nodiscard]] ScannedKeys ExactKeys() const;
+  [[nodiscard]] ScannedKeys KeysOf(const CoarseKeys& coarse) const;
   // As many blocks at a time as the sums over `pages` pages have room for.
-  static std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, size_t pages);
-  [[nodiscard]] std::vector<float> MassOf(std::span<const RowBlock> blocks, std::span<const int32_t> scored) const;
-  // The same by two levels: 0 for a page that the first leaves out.
-  [[nodiscard]] std::vector<float> MassOfSurvivors(std::span<const RowBlock> blocks,
-                                                   std::span<const int32_t> scored) const;
+  static std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages);
+  [[nodiscard]] std::vector<float> MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const;
+  // The pages that the first level leaves, and their mass.
+  struct Survivors {
+    PageFilter pages;
+    std::vector<float> mass;
+  };
+  [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PagePositions& scored,
+                                          const CoarseKeys& coarse) const;
   // What MassOf finds, from the device; none when it is for the host to scan.
   [[nodiscard]] std::optional<std::vector<float>> MassOnDevice(std::span<const RowBlock> blocks,
-                                                               std::span<const int32_t> scored) const;
+                                                               const PagePositions& scored) const;
   // Brings the coarse level, where there is to be one, and the device up to the keys.
   void FollowKeys();
   void FollowCoarse();
+  void GiveUpCoarse();
 
   std::vector<RetrievalHead> heads_;
   std::vector<KeyHead> key_heads_;
@@ -136,9 +122,11 @@ class HeadsIndex {
   int32_t head_dim_;
   int32_t coarse_from_;
   KeyTiles keys_;
-  CoarseKeys coarse_;                    // of every page, or of none
-  bool has_no_coarse_ = false;           // some key is no number along its axes
-  std::vector<int32_t> page_sinks_;      // [pages]
+  StableVector<int32_t> page_sinks_;    // [pages]
+  std::unique_ptr<CoarseKeys> coarse_;  // none before there are `coarse_from` pages
+  bool has_no_coarse_ = false;          // some key is no number along its axes
+  // What searches use: coarse_ once it has every page, or nothing. (Behind a pointer: the index moves.)
+  std::unique_ptr<std::atomic<const CoarseKeys*>> searched_coarse_;
   std::unique_ptr<HeadsMirror> mirror_;  // none without a device
 };
 

@@ -1,4 +1,4 @@
-// Pages as rows of SQLite FTS5 over their token ids, ranked by BM25. Rebuildable from the store at any time.
+// What is behind the part "lexical": pages as rows of SQLite FTS5 over their token ids, ranked by BM25.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,21 @@
 
 #include "everlong/base/status.h"
 #include "everlong/index/page_filter.h"
+#include "everlong/index/token_statistics.h"
 
 namespace everlong::index {
 
-// Same locking as HeadsIndex.
+// Thread-safe, one adder at a time. A search waits for no more than one page that is being added, and for searches
+// beside it: they take turns.
 class LexicalIndex {
  public:
-  // In RAM; a memory rebuilds it from its catalog when it is opened.
-  static Result<std::unique_ptr<LexicalIndex>> Create();
+  // In RAM. `statistics` are those of the pages that are added, and outlive the index.
+  static Result<std::unique_ptr<LexicalIndex>> Create(const TokenStatistics& statistics);
   virtual ~LexicalIndex() = default;
 
-  // The next page ordinal. kInvalidArgument on a negative id.
-  virtual Status Add(std::span<const int32_t> token_ids) = 0;
-  // Takes a page out, document frequencies and lengths too; `token_ids` are those it was added with. Its ordinal is not
-  // given again.
+  // kInvalidArgument on a negative id.
+  virtual Status Add(int32_t page, std::span<const int32_t> token_ids) = 0;
+  // Takes a page out, frequencies and lengths too; `token_ids` are those it was added with.
   virtual Status Remove(int32_t page, std::span<const int32_t> token_ids) = 0;
   // The k best pages by BM25 (k1 = 1.2, b = 0.75) for any of the distinct ids, best first, ties by the older page;
   // fewer when fewer match. Scores are positive, larger is better. Where the ids occur in too many pages for a quick

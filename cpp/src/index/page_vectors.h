@@ -1,32 +1,36 @@
-// Vectors of pages that somebody else computes, and the search over them.
+// What is behind the part "embedding": vectors of pages that somebody else computes, and the search over them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/page_vectors.h"
 #include "everlong/index/vector_index.h"
-#include "everlong/os/memory.h"
 
-namespace everlong::os {
+namespace everlong::index {
 
-// Not thread-safe; owned and locked by os::Memory.
+// One thread at a time adds and removes, searches run beside it; all else is asked by that thread, but for Has, which
+// is thread-safe.
 class PageVectors {
  public:
   explicit PageVectors(PageVectorOptions options);
-  // What Save wrote with the same options. As index::LoadFlatIndex; kCorrupt when the vectors are of another size.
+  // What Save wrote with the same options. As LoadFlatIndex; kCorrupt when the vectors are of another size.
   static Result<PageVectors> Load(PageVectorOptions options, const std::filesystem::path& file);
   [[nodiscard]] Status Save(const std::filesystem::path& file) const { return index_->Save(file); }
 
   [[nodiscard]] const PageVectorOptions& options() const { return options_; }
-  // As os::Memory::AddPageVectors; `block_pages`: how many pages the block has.
+  // As Part::AddVectors, at most kMaxPageVectors a page; `block_pages`: how many pages the block has. kAlreadyExists
+  // for a block that has vectors.
   Status Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages, std::span<const float> vectors);
   // Nothing happens for a block without vectors.
   void Remove(int64_t block);
@@ -36,7 +40,10 @@ class PageVectors {
   [[nodiscard]] static std::optional<PageVectorOptions> ParseSettings(const std::string& settings);
   // Those that have vectors, ascending.
   [[nodiscard]] std::vector<int64_t> Blocks() const;
-  [[nodiscard]] bool Has(int64_t block) const { return ids_.contains(block); }
+  [[nodiscard]] bool Has(int64_t block) const {
+    const std::scoped_lock lock(*ids_guard_);
+    return ids_.contains(block);
+  }
   [[nodiscard]] int64_t bytes() const { return index_->bytes(); }  // of host memory, about
 
   struct Found {
@@ -51,9 +58,11 @@ class PageVectors {
 
  private:
   PageVectorOptions options_;
-  std::unique_ptr<index::VectorIndex> index_;
+  std::unique_ptr<VectorIndex> index_;
+  // Behind pointers: these move.
+  std::unique_ptr<std::mutex> ids_guard_ = std::make_unique<std::mutex>();
   std::map<int64_t, std::vector<int64_t>> ids_;  // block -> of its vectors
-  int32_t most_a_page_ = 1;                      // vectors
+  std::unique_ptr<std::atomic<int32_t>> most_a_page_ = std::make_unique<std::atomic<int32_t>>(1);  // vectors
 };
 
-}  // namespace everlong::os
+}  // namespace everlong::index

@@ -1,0 +1,27 @@
+// The part "embedding": vectors of pages that somebody else computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "everlong/index/part.h"
+
+namespace everlong::index {
+
+// Whose vectors, and what they are kept in. Compared by cosine.
+struct PageVectorOptions {
+  std::string encoder;    // vectors of another one are never searched together with these
+  int32_t dimension = 0;  // >= 1
+  bool graph = false;     // an approximate index (hnsw) instead of the exact one
+  bool operator==(const PageVectorOptions&) const = default;
+};
+// Vectors of one page at most, e.g. one for every 32 of its tokens.
+inline constexpr int32_t kMaxPageVectors = 16;
+// Ids of blocks that may have vectors.
+inline constexpr int64_t kLargestVectorBlock = (int64_t{1} << 35) - 1;
+
+// Its input is Query::Input("page_query"): [dimension] fp32.
+std::unique_ptr<Part> MakeEmbeddingPart(const PartContext& context, const PageVectorOptions& options);
+
+}  // namespace everlong::index

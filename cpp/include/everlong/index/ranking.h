@@ -1,0 +1,56 @@
+// What a part of the index says to a question.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "everlong/index/index_part.h"
+#include "everlong/index/page_filter.h"
+
+namespace everlong::index {
+
+// How a part's scores speak in the fusion (LogitFusion), as it was fitted to the part.
+struct Voice {
+  // What the part finds: what is asked for in its own words, or in other words too.
+  enum class Finds : uint8_t { kWords, kMeaning, kOther };
+  Finds finds = Finds::kOther;
+  // Of a conditional logit, fitted by benchmarks/fit_fusion.py to heads, lexical and embedding and to every two of them
+  // at once: over the 64 best pages of each, for the 324 questions of the development set (211 paraphrases, 113 drawn
+  // facts; everlong.eval.development, benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and
+  // MiniLM. None for a part whose scores do not tell right from wrong: then its ranks speak.
+  std::optional<double> weight = std::nullopt;
+
+  // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
+  // the score of a page that has all that is asked for.
+  [[nodiscard]] double Evidence(float score, size_t rank, float whole, float unnamed) const;
+};
+
+// How surely the best page is the one.
+struct Decision {
+  float top_mass = 0;      // its share of all that the part looked for, 0..1
+  float decisiveness = 0;  // its score over the second best (1 to kMaxDecisiveness)
+};
+// What `decisiveness` is cut to; a page without a rival has it.
+inline constexpr float kMaxDecisiveness = 1e6F;
+
+struct Ranking {
+  IndexPart part = {};         // set by whoever asked
+  std::vector<Hit> hits = {};  // best first
+  // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
+  // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
+  float whole = 1;
+  // What a page that is not among the hits scores at most: 0 where the part named all that it found, and the last hit's
+  // score where more were cut off.
+  float unnamed = 0;
+  Voice voice = {};
+  std::optional<Decision> decision = std::nullopt;  // of a part that tells
+};
+
+// `unnamed` of a search for k hits.
+inline float ScoreOfUnnamed(const std::vector<Hit>& hits, int32_t k) {
+  return std::ssize(hits) < k ? 0.0F : hits.back().score;
+}
+
+}  // namespace everlong::index

@@ -1,0 +1,41 @@
+// What "mean_pool" and "hnsw" are: a vector of every block, the direction of the sum of its un-rotated keys of the last
+// layer, behind an index of vectors.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <span>
+
+#include "everlong/index/part.h"
+#include "everlong/index/vector_index.h"
+
+namespace everlong::index {
+
+class BlockVectorsPart final : public Part {
+ public:
+  using LoadIndex = Result<std::unique_ptr<VectorIndex>> (*)(const std::filesystem::path& file);
+
+  // An empty index of Dimension(context), and how one is loaded.
+  BlockVectorsPart(const PartContext& context, std::unique_ptr<VectorIndex> index, LoadIndex load);
+  static int32_t Dimension(const PartContext& context) { return context.kv_heads * context.head_dim; }
+
+  PartNeeds needs() const override { return {.key_sum = true}; }
+  Status Check(const BlockInput& block) const override;
+  Status Add(const BlockInput& block) override;
+  Status Forget(const BlockInput& block) override;
+  bool Has(const BlockEntry& block) const override { return blocks_.contains(block.id); }
+  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override;
+  std::string settings() const override { return std::to_string(Dimension(context_)); }
+  Status Save(const std::filesystem::path& file) const override { return index_->Save(file); }
+  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override;
+  int64_t bytes() const override { return index_->bytes(); }
+
+ private:
+  const PartContext& context_;
+  std::unique_ptr<VectorIndex> index_;  // by block
+  LoadIndex load_;
+  std::set<int64_t> blocks_;
+};
+
+}  // namespace everlong::index

@@ -1,0 +1,83 @@
+// The part "embedding" over PageVectors.
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "built_in_parts.h"
+#include "everlong/index/page_vectors.h"
+#include "page_vectors.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr Voice kVoice{Voice::Finds::kMeaning, 38.3};
+
+class EmbeddingPart final : public Part {
+ public:
+  EmbeddingPart(const PartContext& context, const PageVectorOptions& options) : context_(context), vectors_(options) {}
+
+  // Its vectors come later, by AddVectors.
+  Status Add(const BlockInput& /*block*/) override { return OkStatus(); }
+  Status Forget(const BlockInput& block) override {
+    vectors_.Remove(block.id);
+    return OkStatus();
+  }
+  bool Has(const BlockEntry& block) const override { return vectors_.Has(block.id); }
+
+  Status AddVectors(const BlockEntry& block, std::span<const int32_t> pages, std::span<const float> vectors) override {
+    return vectors_.Add(block.id, block.page_count, pages, vectors);
+  }
+
+  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
+                              vectors_.Search(query.Input("page_query"), k, [&](int64_t id, int32_t page) {
+                                const BlockEntry* const block = context_.table.Find(id);
+                                return block != nullptr && page < block->page_count &&
+                                       filter.Allows(block->first_page + page);
+                              }));
+    Ranking ranking{.voice = kVoice};
+    for (const PageVectors::Found& page : found) {
+      ranking.hits.push_back({context_.table.Find(page.block)->first_page + page.page, page.score});
+    }
+    ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
+    return ranking;
+  }
+
+  std::string settings() const override { return vectors_.Settings(); }
+  Status Save(const std::filesystem::path& file) const override { return vectors_.Save(file); }
+  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) override {
+    EVERLONG_ASSIGN_OR_RETURN(vectors_, PageVectors::Load(vectors_.options(), file));
+    for (const int64_t block : vectors_.Blocks()) {
+      if (context_.table.Find(block) == nullptr) vectors_.Remove(block);
+    }
+    return OkStatus();
+  }
+  int64_t bytes() const override { return vectors_.bytes(); }
+
+ private:
+  const PartContext& context_;
+  PageVectors vectors_;
+};
+
+std::unique_ptr<Part> FromSettings(const PartContext& context, const std::string& settings) {
+  const std::optional<PageVectorOptions> options = PageVectors::ParseSettings(settings);
+  return options ? MakeEmbeddingPart(context, *options) : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Part> MakeEmbeddingPart(const PartContext& context, const PageVectorOptions& options) {
+  return std::make_unique<EmbeddingPart>(context, options);
+}
+
+PartKind EmbeddingKind() {
+  return {.name = "embedding",
+          .input = "page_query",
+          .missing = "page_query is given, expected none: this memory has no vectors of pages",
+          .made = PartKind::Made::kByItsOptions,
+          .voice = kVoice,
+          .from_caller = true,
+          .from_settings = &FromSettings};
+}
+
+}  // namespace everlong::index

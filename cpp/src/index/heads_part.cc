@@ -1,0 +1,143 @@
+// The part "heads" over HeadsIndex.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "built_in_parts.h"
+#include "everlong/index/heads.h"
+#include "heads_index.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr Voice kVoice{Voice::Finds::kWords, 27.3};
+
+class HeadsPart final : public Part {
+ public:
+  HeadsPart(const PartContext& context, std::vector<RetrievalHead> heads, HeadsOptions options)
+      : context_(context), index_(std::move(heads), context.head_dim, std::move(options)) {}
+
+  PartNeeds needs() const override { return {.keys = index_.key_heads()}; }
+
+  Status Check(const BlockInput& block) const override {
+    std::vector<float> room;
+    for (int32_t page = 0; page < block.page_count(); ++page) {
+      if (HeadsIndex::Takes(block.keys->Page(page, index_.key_heads(), room))) continue;
+      return InvalidArgumentError("payload holds keys that are NaN or infinite in bf16");
+    }
+    return OkStatus();
+  }
+
+  Status Add(const BlockInput& block) override {
+    index_.SkipTo(block.first_page);
+    std::vector<float> room;
+    for (int32_t page = 0; page < block.page_count(); ++page) {
+      EVERLONG_RETURN_IF_ERROR(
+          index_.Add(block.keys->Page(page, index_.key_heads(), room), block.PageTokens(page), block.PageSinks(page)));
+    }
+    return OkStatus();
+  }
+
+  Status Forget(const BlockInput& block) override {
+    for (int32_t page = 0; page < block.page_count(); ++page) index_.Forget(block.first_page + page);
+    return OkStatus();
+  }
+
+  bool Has(const BlockEntry& block) const override { return block.pages().last <= index_.pages(); }
+
+  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+    const std::vector<float> weights = context_.statistics.Idf(query.token_ids);
+    Ranking ranking{.voice = kVoice};
+    EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_.Search(query.Input("head_queries"), weights, k, filter));
+    float all = 0;
+    for (const float weight : weights) all += weight;
+    all *= static_cast<float>(index_.heads().size());
+    ranking.whole = all;
+    ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
+    if (!ranking.hits.empty()) {
+      const float best = ranking.hits[0].score;
+      const float second = ranking.hits.size() > 1 ? ranking.hits[1].score : 0.0F;
+      ranking.decision = {best / all,
+                          std::min(kMaxDecisiveness, best / std::max(second, std::numeric_limits<float>::min()))};
+    }
+    return ranking;
+  }
+
+  std::string settings() const override {
+    std::string settings = std::to_string(context_.head_dim);
+    for (const RetrievalHead& head : index_.heads()) {
+      settings +=
+          " " + std::to_string(head.layer) + "." + std::to_string(head.query_head) + "." + std::to_string(head.kv_head);
+    }
+    const KeyStorage keys = index_.options().keys;
+    if (keys != KeyStorage::kBf16) settings.append(" ").append(NameOf(keys));
+    return settings;
+  }
+
+  Status Save(const std::filesystem::path& file) const override {
+    std::vector<int32_t> pages;
+    for (int32_t number = 0; number < context_.table.blocks(); ++number) {
+      const BlockEntry& block = context_.table.block(number);
+      if (block.forgotten) continue;
+      for (int32_t page = block.first_page; page < block.pages().last; ++page) pages.push_back(page);
+    }
+    return index_.Save(file, pages);
+  }
+
+  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override {
+    // Keys come in the order of their pages.
+    if (gaps) return CorruptError("it lacks blocks of this memory");
+    // Of a block that is forgotten nobody else knows how long it was: no index holds more tokens than it has bytes.
+    std::error_code error;
+    const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+    std::uintmax_t left = error ? 0 : bytes;
+    std::vector<int32_t> ordinals;
+    const auto page_tokens = int64_t{context_.table.page_tokens()};
+    for (const SavedBlock& block : blocks) {
+      if (std::cmp_greater(block.tokens, left)) return CorruptError("its list says more than it holds");
+      left -= static_cast<std::uintmax_t>(block.tokens);
+      const int64_t pages = (block.tokens + page_tokens - 1) / page_tokens;
+      for (int32_t page = 0; page < pages; ++page) {
+        ordinals.push_back(block.first_page < 0 ? -1 : block.first_page + page);
+      }
+    }
+    EVERLONG_ASSIGN_OR_RETURN(index_,
+                              HeadsIndex::Load(file, index_.heads(), context_.head_dim, ordinals, index_.options()));
+    return OkStatus();
+  }
+
+  int64_t bytes() const override { return index_.bytes(); }
+  int64_t BytesFor(int32_t pages) const override { return pages * index_.PageBytes(context_.table.page_tokens()); }
+  DeviceUse device_use() const override { return index_.device_use(); }
+
+  std::vector<std::string> TakeMessages() const override {
+    const Status failure = index_.TakeDeviceFailure();
+    if (failure.ok()) return {};
+    std::string message("the retrieval heads are searched on the host (");
+    return {message.append(failure.message()).append(")")};
+  }
+
+ private:
+  const PartContext& context_;
+  HeadsIndex index_;
+};
+
+}  // namespace
+
+std::unique_ptr<Part> MakeHeadsPart(const PartContext& context, std::vector<RetrievalHead> heads,
+                                    HeadsOptions options) {
+  return std::make_unique<HeadsPart>(context, std::move(heads), std::move(options));
+}
+
+PartKind HeadsKind() {
+  return {.name = "heads",
+          .input = "head_queries",
+          .missing = "head_queries are given, expected none: this memory has no retrieval heads",
+          .made = PartKind::Made::kByItsOptions,
+          .needs_keys = true,
+          .voice = kVoice};
+}
+
+}  // namespace everlong::index

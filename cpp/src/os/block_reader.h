@@ -1,0 +1,52 @@
+// What parts of the index take of blocks, out of their payload: from the draft, or read from the store again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "everlong/base/status.h"
+#include "everlong/index/block_table.h"
+#include "everlong/index/part.h"
+#include "everlong/kv/payload.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::os {
+
+struct DecodedBlock {
+  std::vector<int32_t> token_ids;  // only out of the store
+  index::BlockKeys keys;
+  std::vector<float> key_sum;
+};
+
+// As parts take it. Refers to `decoded`.
+index::BlockInput InputOf(const index::BlockEntry& block, int32_t page_tokens, const DecodedBlock& decoded);
+
+// The keys of one block, each layer of them decoded once.
+DecodedBlock DecodePayload(const kv::PayloadLayout& layout, std::span<const std::byte> payload, int64_t tokens,
+                           const index::PartNeeds& needs);
+
+// Whether a read failed because the writer beside this reader has forgotten the block meanwhile.
+bool ForgottenByWriter(const store::MemoryStore& store, const Status& status);
+
+class BlockReader {
+ public:
+  BlockReader(const store::MemoryStore& store, const kv::PayloadLayout& layout) : store_(store), layout_(layout) {}
+
+  // Calls visit for blocks in their order, many of them in one read; blocks that a writer beside this reader has
+  // forgotten are left out.
+  using Visitor = std::function<Status(const index::BlockEntry& block, const DecodedBlock& decoded)>;
+  Status Visit(std::span<const index::BlockEntry* const> blocks, const index::PartNeeds& needs,
+               const Visitor& visit) const;
+
+ private:
+  [[nodiscard]] Result<std::vector<DecodedBlock>> Read(std::span<const index::BlockEntry* const> blocks,
+                                                       const index::PartNeeds& needs) const;
+
+  const store::MemoryStore& store_;
+  const kv::PayloadLayout& layout_;
+};
+
+}  // namespace everlong::os

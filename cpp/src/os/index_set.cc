@@ -1,0 +1,305 @@
+#include "index_set.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "stored_blocks.h"
+
+namespace everlong::os {
+
+using index::BlockEntry;
+using index::BlockInput;
+using index::IndexPart;
+using index::Part;
+using index::PartKind;
+
+IndexSet::IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout)
+    : store_(store),
+      layout_(layout),
+      table_(layout.page_tokens),
+      context_{table_, statistics_, layout.layers > 0 ? layout.kv_heads : 0, layout.layers > 0 ? layout.head_dim : 0},
+      parts_(index::AllIndexParts()),
+      slots_(parts_.size()) {}
+
+std::string IndexSet::Name() const { return NameOf(store_); }
+
+Part* IndexSet::part(IndexPart part) const {
+  return part.number < slots_.size() ? slots_[part.number].part.get() : nullptr;
+}
+
+Status IndexSet::Load() {
+  try {
+    broken_ = LoadBlocks();
+  } catch (const std::exception& error) {  // out of memory, with some of the blocks
+    broken_ =
+        CapacityError(std::string("the indexes could not be made anew (") + error.what() + "): open the memory anew");
+  }
+  EVERLONG_RETURN_IF_ERROR(broken_);
+  TellBytes();
+  return OkStatus();
+}
+
+Status IndexSet::LoadBlocks() {
+  std::vector<int64_t> before;
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    if (!table_.block(number).forgotten) before.push_back(table_.block(number).id);
+  }
+  table_ = index::BlockTable(layout_.page_tokens);
+  statistics_.Clear();
+  std::vector<Part*> fed;        // with what is read anyway
+  std::vector<IndexPart> built;  // from more than that
+  for (const IndexPart part : parts_) {
+    Slot& slot = slots_[part.number];
+    const PartKind& kind = index::KindOf(part);
+    // What a part holds goes before it comes anew: there may be no room for both, here or on its device.
+    if (!kind.from_caller) slot.part.reset();
+    if (kind.needs_keys && layout_.layers == 0) continue;
+    if (kind.made == PartKind::Made::kWithMemory) {
+      slot.make = kind.make;
+      EVERLONG_ASSIGN_OR_RETURN(slot.part, slot.make(context_));
+      if (kind.saved || slot.part->needs().payload()) {
+        slot.part.reset();
+        built.push_back(part);
+      } else {
+        fed.push_back(slot.part.get());
+      }
+    } else if (kind.made == PartKind::Made::kByItsOptions && slot.make && !kind.from_caller) {
+      built.push_back(part);
+    }
+  }
+
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store_.Blocks());
+  StoredBlocks stored(layout_, Name());
+  for (const store::BlockInfo& info : infos) {
+    const auto token_ids = store_.TokenIds(info.id);
+    if (ForgottenByWriter(store_, token_ids.status())) continue;
+    EVERLONG_RETURN_IF_ERROR(token_ids.status());
+    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, *token_ids));
+    const int32_t number =
+        table_.Append({info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags});
+    statistics_.AddBlock(*token_ids, layout_.page_tokens);
+    DecodedBlock decoded;
+    decoded.token_ids = *token_ids;
+    const BlockInput input = InputOf(table_.block(number), layout_.page_tokens, decoded);
+    for (Part* const part : fed) EVERLONG_RETURN_IF_ERROR(part->Add(input));
+  }
+  MarkUnsaved();
+
+  ForEach([&](const PartKind& kind, Part& part) {
+    if (!kind.from_caller) return;
+    // What came from the caller may be nowhere else.
+    for (const int64_t id : before) {
+      if (table_.Find(id) != nullptr) continue;
+      BlockInput gone;
+      gone.id = id;
+      static_cast<void>(part.Forget(gone));
+    }
+  });
+  for (const IndexPart part : built) {
+    Slot& slot = slots_[part.number];
+    EVERLONG_ASSIGN_OR_RETURN(slot.part, Build(index::KindOf(part), slot.make));
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> built, make(context_));
+  if (!LoadSaved(kind, *built)) {
+    EVERLONG_ASSIGN_OR_RETURN(built, make(context_));
+  }
+  if (kind.from_caller) return built;  // so is what it lacks
+  std::vector<const BlockEntry*> missing;
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    if (!block.forgotten && !built->Has(block)) missing.push_back(&block);
+  }
+  if (!missing.empty()) unsaved_.emplace(kind.name);
+  // The payload makes room before the part comes.
+  TellBytes(built->BytesFor(table_.pages()));
+  const Status filled = BlockReader(store_, layout_)
+                            .Visit(missing, built->needs(), [&](const BlockEntry& block, const DecodedBlock& decoded) {
+                              return built->Add(InputOf(block, layout_.page_tokens, decoded));
+                            });
+  if (!filled.ok()) {
+    TellBytes();  // there is no such part: the payload has its room again
+    return filled;
+  }
+  return built;
+}
+
+index::PartNeeds IndexSet::Needs() const {
+  index::PartNeeds all;
+  ForEach([&all](const PartKind& /*kind*/, const Part& part) {
+    const index::PartNeeds needs = part.needs();
+    for (const index::KeyHead& head : needs.keys) {
+      if (std::ranges::find(all.keys, head) == all.keys.end()) all.keys.push_back(head);
+    }
+    all.token_ids = all.token_ids || needs.token_ids;
+    all.key_sum = all.key_sum || needs.key_sum;
+    all.tensors = all.tensors || needs.tensors;
+  });
+  return all;
+}
+
+Status IndexSet::Check(const BlockInput& block) const {
+  Status checked;
+  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+    if (checked.ok()) checked = part.Check(block);
+  });
+  return checked;
+}
+
+void IndexSet::Break(const Status& status) {
+  const auto changing = Change();
+  broken_ = status;
+}
+
+Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
+  input.id = block.id;
+  input.first_page = table_.pages();
+  Status added;
+  try {
+    ForEach([&](const PartKind& /*kind*/, Part& part) {
+      if (added.ok()) added = part.Add(input);
+    });
+    if (added.ok()) {
+      MarkUnsaved();
+      statistics_.AddBlock(input.token_ids, layout_.page_tokens);
+      const auto changing = Change();
+      table_.Append(block);
+    }
+  } catch (const std::exception& error) {  // out of memory
+    added = CapacityError(error.what());
+  }
+  if (!added.ok()) {
+    Break({added.code(), "block " + std::to_string(block.id) + " is stored but could not be indexed (" +
+                             added.message() + "): open the memory anew"});
+    return broken_;
+  }
+  TellBytes();
+  return OkStatus();
+}
+
+Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids) {
+  struct Gone {
+    BlockEntry block;
+    const std::vector<int32_t>* token_ids;
+  };
+  std::vector<Gone> gone;
+  for (const auto& [id, ids] : token_ids) {
+    if (const BlockEntry* const block = table_.Find(id)) gone.push_back({*block, &ids});
+  }
+  if (gone.empty()) return OkStatus();
+  MarkUnsaved();
+  {
+    // Searches that may be looking at them end before.
+    const auto changing = Change();
+    for (const Gone& of : gone) table_.Forget(of.block.id);
+  }
+  for (const Gone& of : gone) {
+    BlockInput input = InputOf(of.block, layout_.page_tokens, {});
+    input.token_ids = *of.token_ids;
+    statistics_.RemoveBlock(input.token_ids, layout_.page_tokens);
+    Status removed;
+    ForEach([&](const PartKind& /*kind*/, Part& part) {
+      if (removed.ok()) removed = part.Forget(input);
+    });
+    if (removed.ok()) continue;
+    Break({removed.code(), "block " + std::to_string(of.block.id) + " is forgotten but still indexed (" +
+                               removed.message() + "): open the memory anew"});
+    return broken_;
+  }
+  TellBytes();
+  return OkStatus();
+}
+
+Status IndexSet::Reload() {
+  const auto changing = Change();
+  return Load();
+}
+
+Status IndexSet::GiveBackForgotten() {
+  const int32_t kept = table_.live_pages();
+  const int32_t forgotten = table_.pages() - kept;
+  if (forgotten <= kept || (store_.folder() && kept > 0)) return OkStatus();
+  return Reload();
+}
+
+bool IndexSet::HasBlocksThatAreGone() const {
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    if (!block.forgotten && store_.Block(block.id).status().code() == StatusCode::kNotFound) return true;
+  }
+  return false;
+}
+
+Status IndexSet::Replace(IndexPart part, const Make& make) {
+  std::unique_ptr<Part> built;
+  if (make) {
+    EVERLONG_ASSIGN_OR_RETURN(built, Build(index::KindOf(part), make));
+  }
+  {
+    const auto changing = Change();
+    std::swap(slots_[part.number].part, built);
+    slots_[part.number].make = make;
+  }
+  built.reset();  // the one that was there
+  TellBytes();
+  return OkStatus();
+}
+
+Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32_t> pages,
+                            std::span<const float> vectors) {
+  const BlockEntry* const found = table_.Find(block);
+  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  unsaved_.emplace(NameOf(part));
+  EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->AddVectors(*found, pages, vectors));
+  TellBytes();
+  return OkStatus();
+}
+
+Status IndexSet::MakeWhenAsked(IndexPart part) {
+  {
+    const Lock reading = Read();
+    if (slots_[part.number].part != nullptr) return OkStatus();
+  }
+  const auto turn = TakeTurn();
+  if (slots_[part.number].part != nullptr) return OkStatus();
+  return Replace(part, index::KindOf(part).make);
+}
+
+Result<IndexSet::Lock> IndexSet::ReadWith(std::span<const IndexPart> asked) {
+  const auto made_when_asked = [](IndexPart part) { return index::KindOf(part).made == PartKind::Made::kWhenAsked; };
+  while (true) {
+    for (const IndexPart part : asked) {
+      if (made_when_asked(part)) EVERLONG_RETURN_IF_ERROR(MakeWhenAsked(part));
+    }
+    Lock reading = Read();
+    // A repair may have dropped them before the lock was had.
+    const bool all_there = std::ranges::all_of(
+        asked, [&](IndexPart part) { return !made_when_asked(part) || slots_[part.number].part != nullptr; });
+    if (all_there) return reading;
+  }
+}
+
+void IndexSet::TellBytes(int64_t more) const {
+  int64_t bytes = more + table_.bytes() + statistics_.bytes();
+  ForEach([&bytes](const PartKind& /*kind*/, const Part& part) { bytes += part.bytes(); });
+  store_.SetIndexBytes(bytes);
+}
+
+std::vector<std::string> IndexSet::TakeMessages() const {
+  std::vector<std::string> messages;
+  {
+    const std::scoped_lock taking(message_guard_);
+    messages = std::exchange(messages_, {});
+  }
+  const Lock reading = Read();
+  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+    for (const std::string& message : part.TakeMessages()) messages.push_back(Name() + ": " + message);
+  });
+  return messages;
+}
+
+}  // namespace everlong::os

@@ -1,0 +1,126 @@
+// Parts of the index in a folder's index/: saved, taken up again, given up where they do not fit.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "index_set.h"
+
+namespace everlong::os {
+
+using index::BlockEntry;
+using index::IndexPart;
+using index::Part;
+using index::PartKind;
+
+std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
+  std::vector<CoveredBlock> covered;
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    if (block.forgotten) continue;
+    covered.push_back({block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at});
+  }
+  return covered;
+}
+
+std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
+  const std::optional<std::filesystem::path> folder = store_.folder();
+  if (!folder) return std::nullopt;
+  return SavedIndex(*folder / store::kIndexFolder, std::string(name));
+}
+
+void IndexSet::Say(std::string_view name, const Status& why) const {
+  std::string message = Name() + ": the saved index \"";
+  message.append(name).append("\" cannot be used and is made anew (").append(why.message()).append(")");
+  const std::scoped_lock saying(message_guard_);
+  messages_.push_back(std::move(message));
+}
+
+bool IndexSet::LoadSaved(const PartKind& kind, Part& part) {
+  const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
+  if (!saved) return true;
+  Result<std::optional<Coverage>> read = saved->Read(part.settings(), CoveredBlocks());
+  if (!read.ok()) {
+    Say(kind.name, read.status());
+    return true;
+  }
+  if (!read->has_value()) return true;
+  const Coverage& coverage = **read;
+  std::vector<index::SavedBlock> blocks;
+  for (const CoveredBlock& block : coverage.blocks) {
+    const BlockEntry* const here = table_.Find(block.id);
+    blocks.push_back({block.id, block.end - block.begin, here == nullptr ? -1 : here->first_page});
+  }
+  Status loaded = part.Load(saved->file(), blocks, coverage.gaps);
+  // Whether that was the one that the list is about.
+  if (loaded.ok()) loaded = saved->CheckIs(coverage.checksum);
+  if (!loaded.ok()) {
+    Say(kind.name, loaded);
+    return false;
+  }
+  if (std::ranges::any_of(blocks, [](const index::SavedBlock& block) { return block.first_page < 0; })) {
+    unsaved_.emplace(kind.name);
+  }
+  return true;
+}
+
+void IndexSet::MarkUnsaved() {
+  ForEach([this](const PartKind& kind, const Part& /*part*/) {
+    if (kind.saved) unsaved_.emplace(kind.name);
+  });
+}
+
+Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
+  std::vector<CoveredBlock> covered = CoveredBlocks();
+  std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
+  return Saved(kind.name)->Write(part.settings(), covered,
+                                 [&part](const std::filesystem::path& file) { return part.Save(file); });
+}
+
+Status IndexSet::Save() {
+  if (store_.read_only() || !store_.folder()) return OkStatus();
+  // Each save has a name of its own, so nothing else ever takes the place of what a crash left.
+  for (const IndexPart part : parts_) {
+    if (index::KindOf(part).saved) Saved(NameOf(part))->RemoveUnfinished();
+  }
+  Status saved;
+  ForEach([&](const PartKind& kind, const Part& part) {
+    if (!saved.ok() || !unsaved_.contains(kind.name)) return;
+    saved = SavePart(kind, part);
+    if (saved.ok()) unsaved_.erase(std::string(kind.name));
+  });
+  return saved;
+}
+
+void IndexSet::CarrySaved(const std::filesystem::path& folder) const {
+  for (const IndexPart part : parts_) {
+    const std::optional<SavedIndex> saved = index::KindOf(part).saved ? Saved(NameOf(part)) : std::nullopt;
+    if (saved) saved->CopyTo(folder / store::kIndexFolder);
+  }
+}
+
+bool IndexSet::KeepSaved(const PartKind& kind, const SavedIndex& saved) {
+  const std::unique_ptr<Part> part = kind.from_settings(context_, saved.Settings());
+  if (part == nullptr || !LoadSaved(kind, *part)) return false;
+  unsaved_.erase(std::string(kind.name));
+  bool empty = true;
+  for (int32_t number = 0; number < table_.blocks() && empty; ++number) {
+    empty = table_.block(number).forgotten || !part->Has(table_.block(number));
+  }
+  return !empty && SavePart(kind, *part).ok();
+}
+
+void IndexSet::RemoveSavedOfForgotten() {
+  const std::vector<CoveredBlock> covered = CoveredBlocks();
+  for (const IndexPart part : parts_) {
+    const PartKind& kind = index::KindOf(part);
+    const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
+    if (!saved) continue;
+    saved->RemoveUnfinished();
+    if (saved->HoldsOnly(covered)) continue;
+    if (kind.from_settings != nullptr && slots_[part.number].part == nullptr && KeepSaved(kind, *saved)) continue;
+    saved->Remove();
+    MarkUnsaved();
+  }
+}
+
+}  // namespace everlong::os

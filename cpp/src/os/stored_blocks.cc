@@ -1,0 +1,35 @@
+#include "stored_blocks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+namespace everlong::os {
+
+std::string NameOf(const store::MemoryStore& store) {
+  const std::optional<std::filesystem::path> folder = store.folder();
+  return folder ? folder->string() : "the memory in RAM";
+}
+
+Status StoredBlocks::CheckNext(const store::BlockInfo& info, std::span<const int32_t> token_ids) {
+  const std::string name = memory_ + ": block " + std::to_string(info.id);
+  const TokenSpan span = info.span;
+  int64_t& end = ends_[info.stream];
+  if (info.id < 1 || info.id > store::kLargestBlockId || info.stream < 0 || span.begin < end || span.empty()) {
+    return CorruptError(name + " cannot hold tokens " + NameOf(span) + " of stream " + std::to_string(info.stream) +
+                        " behind token " + std::to_string(end));
+  }
+  end = span.end;
+  const int64_t tokens = span.size();
+  const int64_t pages = layout_.layers > 0 ? layout_.PageCount(tokens) : 0;  // with a payload
+  if (info.pages != pages || info.payload_bytes != layout_.BlockBytes(tokens) || std::ssize(token_ids) != tokens) {
+    return CorruptError(name + " of " + std::to_string(tokens) + " tokens has " + std::to_string(info.pages) +
+                        " pages, " + std::to_string(info.payload_bytes) + " bytes and " +
+                        std::to_string(token_ids.size()) + " token ids");
+  }
+  const auto negative = std::ranges::find_if(token_ids, [](int32_t id) { return id < 0; });
+  if (negative == token_ids.end()) return OkStatus();
+  return CorruptError(name + " has a token id " + std::to_string(*negative));
+}
+
+}  // namespace everlong::os

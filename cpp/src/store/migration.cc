@@ -1,0 +1,37 @@
+// From an older format to this one (docs/format.md, "Versions").
+#include <algorithm>
+#include <utility>
+
+#include "store.h"
+
+namespace everlong::store {
+
+Status Store::MigrateCatalog() {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
+  if (schema == kFormatVersion) return OkStatus();
+  // What is damaged keeps nobody from opening the memory: a repair wants to.
+  std::vector<Damage> damage;
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&damage));
+  std::vector<OldTensors> tensors;
+  for (const RecordRow& record : records) {
+    if (std::ranges::find(kTensorKinds, record.kind) == kTensorKinds.end()) continue;
+    OldTensors old{record.block, record.kind, std::nullopt};
+    const Result<std::vector<std::byte>> payload = ReadRecordPayload(record.row, "block " + std::to_string(old.block));
+    if (payload.ok()) {
+      Result<std::vector<TensorRow>> rows = TensorRowsOf(record.kind, *payload);
+      if (rows.ok()) old.tensors = std::move(rows).value();
+    }
+    tensors.push_back(std::move(old));
+  }
+  return rooms_.catalog->Migrate(tensors);
+}
+
+Status Store::Migrate() {
+  EVERLONG_RETURN_IF_ERROR(MigrateCatalog());
+  if (rooms_.manifest.format_version == kFormatVersion) return OkStatus();
+  // Last: an older manifest over a newer catalog is a migration that was cut off, and is finished here.
+  rooms_.manifest.format_version = kFormatVersion;
+  return WriteManifestNow();
+}
+
+}  // namespace everlong::store

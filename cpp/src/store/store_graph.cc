@@ -1,0 +1,47 @@
+// The graph beside the blocks: the catalog's, whose commits are those of the blocks.
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "store.h"
+
+namespace everlong::store {
+
+Status Store::ChangeGraph(const GraphChange& change) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
+  queue_->Wait();  // it may name blocks that are on their way
+  const std::scoped_lock lock(write_mutex_);
+  return rooms_.catalog->ChangeGraph(change);
+}
+
+Result<Graph> Store::ReadGraph() const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->ReadGraph();
+}
+
+Result<GraphNode> Store::Node(int64_t id) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->Node(id);
+}
+
+Result<std::vector<GraphNode>> Store::Nodes(NodeKind kind) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->Nodes(kind);
+}
+
+Result<std::vector<GraphEdge>> Store::EdgesOf(int64_t node) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->EdgesOf(node);
+}
+
+Status Store::RestoreGraph(Graph graph) {
+  GraphChange change;
+  change.put_nodes = std::move(graph.nodes);
+  change.put_edges = std::move(graph.edges);
+  EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
+  const std::scoped_lock lock(write_mutex_);
+  return change.empty() ? OkStatus() : rooms_.catalog->ChangeGraph(change);
+}
+
+}  // namespace everlong::store

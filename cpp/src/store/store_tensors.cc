@@ -1,0 +1,137 @@
+// Tensors of blocks: one record holds all that a block has.
+#include <algorithm>
+#include <utility>
+
+#include "block_records.h"
+#include "everlong/base/crc32c.h"
+#include "store.h"
+
+namespace everlong::store {
+namespace {
+
+std::string NameOf(int64_t block, const std::string& tensor) {
+  return "block " + std::to_string(block) + " tensor '" + tensor + "'";
+}
+
+}  // namespace
+
+// A catalog that was opened for reading may be of schema 1 still: then the records say what there is.
+Result<std::vector<TensorRow>> Store::TensorRows(int64_t block) const {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
+  if (schema >= 2) return rooms_.catalog->Tensors(block);
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Block(block).status());
+  std::vector<TensorRow> rows;
+  for (const PayloadKind kind : kTensorKinds) {
+    const Result<PageRow> record = rooms_.catalog->FindRecord(block, kind);
+    if (record.status().code() == StatusCode::kNotFound) continue;
+    EVERLONG_RETURN_IF_ERROR(record.status());
+    EVERLONG_ASSIGN_OR_RETURN(const auto payload, ReadRecordPayload(*record, "block " + std::to_string(block)));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> some, TensorRowsOf(kind, payload));
+    std::ranges::move(some, std::back_inserter(rows));
+  }
+  std::ranges::sort(rows, {}, [](const TensorRow& row) { return row.info.name; });
+  return rows;
+}
+
+Result<PlacedTensor> Store::PlaceOf(int64_t block, const std::string& name) const {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
+  if (schema >= 2) return rooms_.catalog->FindTensor(block, name);
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(block));
+  const auto found = std::ranges::find_if(rows, [&name](const TensorRow& row) { return row.info.name == name; });
+  if (found == rows.end()) return NotFoundError("block " + std::to_string(block) + " has no tensor '" + name + "'");
+  EVERLONG_ASSIGN_OR_RETURN(PageRow record, rooms_.catalog->FindRecord(block, found->record));
+  return PlacedTensor{std::move(*found), std::move(record)};
+}
+
+Result<std::vector<TensorInfo>> Store::Tensors(int64_t block) const {
+  if (queue_) queue_->WaitFor(block);
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(block));
+  std::vector<TensorInfo> infos;
+  infos.reserve(rows.size());
+  for (TensorRow& row : rows) infos.push_back(std::move(row.info));
+  return infos;
+}
+
+Result<Tensor> Store::ReadTensor(int64_t block, const std::string& name) const {
+  if (queue_) queue_->WaitFor(block);
+  return CommittedTensor(block, name);
+}
+
+Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) const {
+  const auto read = [&]() -> Result<Tensor> {
+    EVERLONG_ASSIGN_OR_RETURN(PlacedTensor place, PlaceOf(block, name));
+    const TensorRow& row = place.tensor;
+    const int64_t parts = std::ssize(place.record.part_crcs);
+    if (parts != 1 || row.begin < 0 || row.info.bytes < 0 || row.info.bytes > place.record.part_bytes - row.begin) {
+      return CorruptError(NameOf(block, name) + ": its record has no such bytes");
+    }
+    const SegmentSpot spot{place.record.segment, place.record.offset + RecordHeaderBytes(parts) + row.begin};
+    std::vector<std::byte> bytes(static_cast<size_t>(row.info.bytes));
+    const Status status = bytes.empty() ? OkStatus() : rooms_.segments->Read(spot, bytes);
+    if (!status.ok()) {
+      return Status(status.code(), NameOf(block, name) + ": " + status.message());
+    }
+    if (Crc32c(bytes) != row.data_crc) {
+      return CorruptError(NameOf(block, name) + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) +
+                          "' at byte " + std::to_string(spot.offset) + "; what else the block has is readable");
+    }
+    TensorInfo& info = place.tensor.info;
+    return Tensor{std::move(info.name), std::move(info.dtype), std::move(info.shape), std::move(bytes)};
+  };
+  Result<Tensor> tensor = read();
+  if (tensor.ok() || tensor.status().code() == StatusCode::kNotFound) return tensor;
+  // The block may have been forgotten, or its tensors replaced, and the bytes given back, since the row was found; or a
+  // writer may have put another file in the segment's place.
+  if (rooms_.files != nullptr) rooms_.files->Reopen();
+  return read();
+}
+
+Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
+  std::vector<Tensor> tensors;
+  tensors.reserve(rows.size());
+  for (const TensorRow& row : rows) {
+    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+  if (tensors.empty()) return OkStatus();
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
+  std::vector<Tensor> kept;
+  for (const TensorRow& row : rows) {
+    if (std::ranges::any_of(tensors, [&row](const TensorView& put) { return put.name == row.info.name; })) continue;
+    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
+    kept.push_back(std::move(tensor));
+  }
+  std::vector<TensorView> all = ViewsOf(kept);
+  all.insert(all.end(), tensors.begin(), tensors.end());
+  EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
+  BlockRecords records(info.span);
+  records.AddTensors(file);
+  TensorRecord record;
+  EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
+  record.row = std::move(written[0]);
+  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
+  // In RAM nobody else gives back what was replaced.
+  return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
+}
+
+Status Store::VerifyTensors(const RecordRow& record, std::span<const std::byte> payload) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(record.block));
+  std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
+  if (rows == held) return OkStatus();
+  return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
+}
+
+}  // namespace everlong::store

@@ -1,0 +1,216 @@
+// A sixth part takes part in everything that a memory does with the five that it knows.
+#include "os_memory_part.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "os_memory_blocks.h"
+
+namespace everlong::os {
+namespace {
+
+float MeanId(const Block& block, const PageRef& page) {
+  const auto first = block.ids.begin() + (page.span.begin - block.span.begin);
+  return static_cast<float>(std::accumulate(first, first + page.span.size(), 0.0) /
+                            static_cast<double>(page.span.size()));
+}
+
+bool OnlySinks(const Block& block, const PageRef& page) {
+  return page.span.end - block.span.begin <= block.sink_tokens;
+}
+
+// The pages that may be found, best first.
+std::vector<PageRef> Expected(const std::vector<Block>& blocks, float wanted) {
+  std::vector<std::pair<float, PageRef>> scored;
+  for (const Block& block : blocks) {
+    for (const PageRef& page : block.Pages()) {
+      if (!OnlySinks(block, page)) scored.emplace_back(std::abs(MeanId(block, page) - wanted), page);
+    }
+  }
+  std::ranges::stable_sort(scored, {}, [](const auto& page) { return page.first; });
+  std::vector<PageRef> pages;
+  for (const auto& [distance, page] : scored) pages.push_back(page);
+  return pages;
+}
+
+Result<SearchResult> Ask(const Memory& memory, const float& wanted, IndexParts kinds = {kMeanIds}) {
+  SearchRequest request;
+  request.kinds = kinds;
+  request.inputs["mean_id"] = {&wanted, 1};
+  request.neighbours = 0;
+  request.max_groups = 1000;
+  request.token_budget = 1'000'000;
+  request.least_share = 0;
+  return memory.Search(request);
+}
+
+// As a whole: every page that may be found, and the first place.
+void ExpectFound(const Memory& memory, const std::vector<Block>& blocks) {
+  for (const float wanted : {0.0F, 13.0F, 25.0F, 44.0F}) {
+    const std::vector<PageRef> expected = Expected(blocks, wanted);
+    const auto found = Ask(memory, wanted);
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    std::vector<PageRef> pages;
+    for (const FoundGroup& group : found->groups) {
+      pages.insert(pages.end(), group.pages.begin(), group.pages.end());
+      EXPECT_EQ(group.found_by, IndexParts({kMeanIds}));
+    }
+    EXPECT_TRUE(std::ranges::is_permutation(pages, expected));
+    ASSERT_FALSE(found->groups.empty());
+    const FoundGroup& best = found->groups[0];
+    EXPECT_NE(std::ranges::find(best.pages, expected[0]), best.pages.end());
+    EXPECT_TRUE(found->agreed);
+  }
+}
+
+std::vector<Block> Without(std::vector<Block> blocks, const std::vector<int64_t>& ids) {
+  std::erase_if(blocks, [&](const Block& block) { return std::ranges::count(ids, block.id) > 0; });
+  return blocks;
+}
+
+TEST(OsMemoryPartTest, IsKnownByItsName) {
+  EXPECT_EQ(index::ParseIndexPart("mean_ids"), kMeanIds);
+  EXPECT_EQ(NameOf(kMeanIds), "mean_ids");
+  EXPECT_EQ(kMeanIds.number, 5);
+  EXPECT_EQ(index::AllIndexParts().size(), 6U);
+}
+
+TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {
+  Filled filled = FilledInRam(51, 40);
+  ExpectFound(*filled.memory, filled.blocks);
+  const std::vector<int64_t> gone{2, 3, 17, 40};
+  ASSERT_TRUE(filled.memory->Forget(gone).ok());
+  filled.blocks = Without(filled.blocks, gone);
+  ExpectFound(*filled.memory, filled.blocks);
+  // Most of them: the index is made anew.
+  std::vector<int64_t> most;
+  for (size_t i = 4; i < filled.blocks.size(); ++i) most.push_back(filled.blocks[i].id);
+  ASSERT_TRUE(filled.memory->Forget(most).ok());
+  filled.blocks.resize(4);
+  ExpectFound(*filled.memory, filled.blocks);
+  const float wanted = 3;
+  SearchRequest without_input;
+  without_input.kinds = {kMeanIds};
+  EXPECT_TRUE(filled.memory->Search(without_input)->groups.empty());
+  SearchRequest two_numbers = without_input;
+  const std::vector<float> numbers{1, 2};
+  two_numbers.inputs["mean_id"] = numbers;
+  EXPECT_EQ(filled.memory->Search(two_numbers).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Ask(*filled.memory, wanted).ok());
+}
+
+TEST(OsMemoryPartTest, IsHeardInTheFusion) {
+  const Filled filled = FilledInRam(52, 30);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const float wanted = 20;
+  const Block& block = filled.blocks[12];
+  const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
+  SearchRequest request = question.Request();
+  request.inputs["mean_id"] = {&wanted, 1};
+  request.kinds = {IndexPart::kHeads, IndexPart::kLexical};
+  request.max_groups = 100;
+  request.token_budget = 100'000;
+  request.neighbours = 0;
+  request.least_share = 0;
+  const SearchResult without = filled.memory->Search(request).value();
+  request.kinds |= {kMeanIds};
+  const SearchResult with = filled.memory->Search(request).value();
+  EXPECT_EQ(with.top_mass, without.top_mass);
+  EXPECT_EQ(with.decisiveness, without.decisiveness);
+  // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), added to what the others say where they are heard.
+  std::map<std::pair<int64_t, int32_t>, float> scores;
+  for (const FoundGroup& group : without.groups) {
+    for (size_t i = 0; i < group.pages.size(); ++i) {
+      scores[{group.pages[i].block, group.pages[i].page}] = group.page_scores[i];
+    }
+  }
+  const std::vector<PageRef> by_mean = Expected(filled.blocks, wanted);
+  const auto score_of = [&](const PageRef& page) {
+    return 1 / (1 + std::abs(MeanId(filled.blocks[static_cast<size_t>(page.block - 1)], page) - wanted));
+  };
+  constexpr size_t kCandidates = 101;
+  const float unnamed = by_mean.size() < kCandidates ? 0 : score_of(by_mean[kCandidates - 1]);
+  int compared = 0;
+  for (const FoundGroup& group : with.groups) {
+    EXPECT_TRUE(group.found_by.Has(kMeanIds));
+    for (size_t i = 0; i < group.pages.size(); ++i) {
+      const PageRef& page = group.pages[i];
+      const auto others = scores.find({page.block, page.page});
+      const double evidence = 10 * std::max(0.0F, std::sqrt(score_of(page)) - std::sqrt(unnamed));
+      const double expected = evidence + (others == scores.end() ? 0 : others->second);
+      EXPECT_NEAR(group.page_scores[i], expected, 1e-4);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 20);
+}
+
+TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
+  const TemporaryFolder folder;
+  const std::filesystem::path memory = folder.path() / "memory";
+  const std::filesystem::path fork = folder.path() / "fork";
+  const std::vector<int64_t> gone{4, 9};
+  std::vector<Block> blocks;
+  {
+    Filled filled = Fill(Memory::Create(memory, TestManifest()).value(), 53, 20);
+    ExpectFound(*filled.memory, filled.blocks);
+    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids.blocks"));
+    ASSERT_TRUE(filled.memory->Fork(fork).ok());
+    blocks = filled.blocks;
+  }
+  const auto expect_loads = [&](const std::filesystem::path& at, const std::vector<Block>& known, int loads) {
+    const int before = MeanIdPart::loads;
+    const auto opened = Memory::Open(at, false).value();
+    ExpectFound(*opened, known);
+    EXPECT_EQ(MeanIdPart::loads - before, loads);
+    EXPECT_EQ(opened->TakeMessages().size(), loads == 0 ? 1U : 0U);
+  };
+  expect_loads(memory, blocks, 1);
+  expect_loads(fork, blocks, 1);
+  {
+    const auto opened = Memory::Open(memory, false).value();
+    ASSERT_TRUE(opened->Forget(gone).ok());
+    Block late = blocks[0];
+    late.stream = 8;
+    late.id = Append(*opened, late).value();
+    blocks.push_back(late);
+    ASSERT_TRUE(opened->Flush().ok());
+  }
+  blocks = Without(blocks, gone);
+  expect_loads(memory, blocks, 1);  // what is saved, less what is gone, and what came
+  {
+    const auto opened = Memory::Open(memory, false).value();
+    ExpectFound(*opened, blocks);
+    ASSERT_TRUE(opened->Compact().ok());
+    EXPECT_FALSE(std::filesystem::exists(memory / "index" / "mean_ids")) << "it holds what is forgotten";
+    ASSERT_TRUE(opened->SaveIndexes().ok());
+    EXPECT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids"));
+  }
+  expect_loads(memory, blocks, 1);
+  std::ofstream(memory / "index" / "mean_ids", std::ios::app) << "damaged";
+  expect_loads(memory, blocks, 0);
+}
+
+TEST(OsMemoryPartTest, FollowsARepair) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.segment_bytes = 1}).value(), 54, 12);
+  ExpectFound(*filled.memory, filled.blocks);
+  ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000004.kvseg"));  // of one block
+  const auto report = filled.memory->Verify(true);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->dropped, std::vector<int64_t>{4});
+  ExpectFound(*filled.memory, Without(filled.blocks, {4}));
+}
+
+}  // namespace
+}  // namespace everlong::os

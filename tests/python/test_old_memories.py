@@ -1,0 +1,85 @@
+"""Memories of format 1, as its last release wrote them (tests/data/schema1): they open, migrate, answer the same."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import everlong
+from everlong import _core
+from memory_answers import answers, turn_on
+
+DATA = Path(__file__).parents[1] / "data" / "schema1"
+
+
+@pytest.fixture(params=["kv", "text"])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(name: str, tmp_path: Path) -> Path:
+    with tarfile.open(DATA / f"{name}.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / name
+
+
+def expect_same(core: Any, name: str, *, saved: bool = True) -> None:
+    """With every index, none of them made anew if they were `saved`."""
+    recorded = json.loads((DATA / f"{name}.json").read_text())
+    turn_on(core)
+    said = answers(core)
+    groups = [
+        groups for answer in (recorded, said) for groups in (*answer.pop("searches").values(), answer.pop("filtered"))
+    ]
+    assert said == recorded
+    before, now = groups[: len(groups) // 2], groups[len(groups) // 2 :]
+    for old, new in zip(before, now, strict=True):
+        assert [(group["pages"], group["source"]) for group in new] == [
+            (group["pages"], group["source"]) for group in old
+        ]
+        np.testing.assert_allclose([group["score"] for group in new], [group["score"] for group in old], rtol=1e-5)
+    if saved:
+        assert core.take_messages() == []
+
+
+def test_read_as_it_is_then_migrated(folder: Path, name: str) -> None:
+    text = (folder / "manifest.json").read_text()
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        expect_same(memory.core, name)
+    assert (folder / "manifest.json").read_text() == text
+    assert json.loads(text)["format_version"] == 1
+    for _ in range(2):
+        with everlong.Memory.open(folder) as memory:
+            expect_same(memory.core, name)
+            assert memory.verify().damage == ()
+            assert json.loads((folder / "manifest.json").read_text())["format_version"] == _core.FORMAT_VERSION == 2
+
+
+def test_what_it_exported_is_imported(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "exported"
+    file.write_bytes(gzip.decompress((DATA / f"{name}.export.gz").read_bytes()))
+    core = _core.Memory.import_file(str(file), None)
+    expect_same(core, name, saved=False)
+    core.close()
+
+
+def test_tensors_of_its_kinds_are_called_after_them(tmp_path: Path) -> None:
+    with tarfile.open(DATA / "kv.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    for read_only in (True, False):
+        with everlong.Memory.open(tmp_path / "kv", read_only=read_only) as memory:
+            tensors = memory.core.block_tensors(1)
+            assert list(tensors) == ["detail/layer.0", "detail/layer.1", "detail/none", "text/ids"]
+            np.testing.assert_array_equal(tensors["text/ids"], np.arange(100, 118, dtype=np.int32))
+            np.testing.assert_array_equal(
+                tensors["detail/layer.1"], np.arange(30.5, 36, dtype=np.float32).reshape(2, 3)
+            )
+            assert (tensors["detail/none"].dtype, tensors["detail/none"].shape) == (np.uint16, (0, 4))
+            assert memory.core.block_tensors(2) == {}
