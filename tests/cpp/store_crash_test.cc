@@ -31,8 +31,8 @@ bool Forgets(int64_t id) { return id % 5 == 0; }
 GraphChange ChangeOf(int64_t id) {
   const int64_t topic = kLargestBlockId + 1;
   GraphChange change;
-  change.put_nodes = {{.id = kThisBlock, .vector = {static_cast<float>(id)}},
-                      {.id = topic, .kind = NodeKind::kTopic, .level = 1, .count = id}};
+  change.put_nodes = {BlockNode(kThisBlock, {static_cast<float>(id)}),
+                      {.id = topic, .kind = NodeKind::kTopic, .level = 1, .vector = {}, .count = id, .linear_sum = {}}};
   change.put_edges = {{kThisBlock, topic, EdgeKind::kBelongsTo, 1, 0}};
   if (id > 1) change.put_edges.push_back({id - 1, kThisBlock, EdgeKind::kNext, 1, 0});
   return change;

@@ -32,7 +32,7 @@ class StoreExport : public StoreFolderTest {
     GraphChange change;
     change.put_nodes = TheGraph().nodes;
     change.put_edges = TheGraph().edges;
-    change.put_nodes.push_back({.id = 6});
+    change.put_nodes.push_back(BlockNode(6));
     change.put_edges.push_back({.from = 6, .to = 1});
     ASSERT_OK(store_->ChangeGraph(change));
     ASSERT_OK(store_->Forget(std::vector<int64_t>{3, 6}));
@@ -43,11 +43,12 @@ class StoreExport : public StoreFolderTest {
   static Graph TheGraph() {
     const int64_t topic = kLargestBlockId + 1;
     Graph graph;
-    graph.nodes = {{.id = 1, .vector = {1.5F, -0.0F}},
-                   {.id = 2, .vector = {0.5F, 3}},
+    graph.nodes = {BlockNode(1, {1.5F, -0.0F}),
+                   BlockNode(2, {0.5F, 3}),
                    {.id = topic,
                     .kind = NodeKind::kTopic,
                     .level = 1,
+                    .vector = {},
                     .count = 2,
                     .linear_sum = {2.0, 3.0},
                     .square_sum = 11.5,

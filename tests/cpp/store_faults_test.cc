@@ -278,7 +278,7 @@ class StoreFaults : public StoreFolderTest {
     const std::vector<std::byte> vector(32, std::byte{3});
     const TensorView tensor{"v", "U8", {32}, vector};
     GraphChange change;
-    change.put_nodes = {{.id = kTestTopic + 1, .kind = NodeKind::kEntity}};
+    change.put_nodes = {{.id = kTestTopic + 1, .kind = NodeKind::kEntity, .vector = {}, .linear_sum = {}}};
     change.put_edges = {{1, kTestTopic + 1, EdgeKind::kBelongsTo, 1, 0}};
     if (store.ChangeGraph(change).ok()) tell({1, News::kGraph});
     if (store.PutTensors(1, {&tensor, 1}).ok()) tell({1, News::kTensors});

@@ -14,6 +14,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base_temporary_folder.h"
@@ -52,6 +53,13 @@ inline int CampaignSize(const std::string& name, int usual) {
 inline std::mt19937_64 Repeatable(uint64_t seed) { return std::mt19937_64(seed); }
 
 inline constexpr int64_t kTestTopic = kLargestBlockId + 1;
+
+inline GraphNode BlockNode(int64_t block, std::vector<float> vector = {}) {
+  GraphNode node;
+  node.id = block;
+  node.vector = std::move(vector);
+  return node;
+}
 
 // A block of `tokens` that begins at token `begin`; equal arguments give equal bytes.
 struct TestBlock {
@@ -102,13 +110,15 @@ struct TestBlock {
     BlockDraft draft = Draft();
     tensors = Tensors();
     draft.tensors = tensors;
-    draft.graph.put_nodes = {{.id = kThisBlock, .vector = {static_cast<float>(token_ids[0]), 0.5F}, .created_at = 7},
-                             {.id = kTestTopic,
-                              .kind = NodeKind::kTopic,
-                              .level = 1,
-                              .count = 3,
-                              .linear_sum = {0.1, 0.2},
-                              .square_sum = 0.3}};
+    draft.graph.put_nodes = {
+        {.id = kThisBlock, .vector = {static_cast<float>(token_ids[0]), 0.5F}, .linear_sum = {}, .created_at = 7},
+        {.id = kTestTopic,
+         .kind = NodeKind::kTopic,
+         .level = 1,
+         .vector = {},
+         .count = 3,
+         .linear_sum = {0.1, 0.2},
+         .square_sum = 0.3}};
     draft.graph.put_edges = {{kThisBlock, kTestTopic, EdgeKind::kBelongsTo, 0.25, 8}};
     return draft;
   }

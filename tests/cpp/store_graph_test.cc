@@ -81,7 +81,7 @@ TEST_P(StoreGraph, ForgettingTakesNodeEdgesAndTensorsWithIt) {
   GraphNode topic = store_->Node(kTestTopic).value();
   topic.count = 2;
   GraphChange rest;
-  rest.put_nodes = {topic, {.id = 2}};
+  rest.put_nodes = {topic, BlockNode(2)};
   rest.put_edges = {{2, kTestTopic, EdgeKind::kBelongsTo, 1, 0}};  // of a block that goes: left out
   EXPECT_EQ(store_->Forget(std::vector<int64_t>{2, 9}, rest).code(), StatusCode::kNotFound);
   EXPECT_EQ(store_->Node(kTestTopic)->count, 3);
@@ -101,7 +101,7 @@ TEST_P(StoreGraph, ForgettingTakesNodeEdgesAndTensorsWithIt) {
 TEST_P(StoreGraph, WhatNamesNothingIsLeftOut) {
   ASSERT_OK(AppendTo(*store_, TestBlock(1, 20).Draft()).status());
   GraphChange change;
-  change.put_nodes = {{.id = 1}, {.id = 2}};
+  change.put_nodes = {BlockNode(1), BlockNode(2)};
   change.put_edges = {{1, 2, EdgeKind::kNext, 1, 0}, {2, 1, EdgeKind::kNext, 1, 0}, {1, 1, EdgeKind::kNext, 1, 0}};
   change.drop_nodes = {77};
   change.drop_edges = {{1, 77, EdgeKind::kNext}};
@@ -110,7 +110,7 @@ TEST_P(StoreGraph, WhatNamesNothingIsLeftOut) {
   EXPECT_EQ(store_->ReadGraph()->edges, (std::vector<GraphEdge>{{1, 1, EdgeKind::kNext, 1, 0}}));
   // A node that is put again keeps its edges; one that is dropped loses them.
   change = {};
-  change.put_nodes = {{.id = 1, .vector = {1, 2}}};
+  change.put_nodes = {BlockNode(1, {1, 2})};
   ASSERT_OK(store_->ChangeGraph(change));
   EXPECT_EQ(store_->ReadGraph()->edges.size(), 1U);
   change = {};
@@ -123,7 +123,7 @@ TEST_P(StoreGraph, RefusesChangesThatNoGraphCanHave) {
   ASSERT_OK(AppendTo(*store_, TestBlock(1, 20).Draft()).status());
   const auto node = [&](const GraphNode& bad) {
     GraphChange change;
-    change.put_nodes = {{.id = 1}, bad};
+    change.put_nodes = {BlockNode(1), bad};
     const StatusCode alone = store_->ChangeGraph(change).code();
     EXPECT_EQ(store_->Forget(std::vector<int64_t>{}, change).code(), alone);
     const TestBlock block(1, 20);
@@ -142,20 +142,20 @@ TEST_P(StoreGraph, RefusesChangesThatNoGraphCanHave) {
   constexpr auto kBad = StatusCode::kInvalidArgument;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(node({.id = kThisBlock}), kBad);  // of no block
-  EXPECT_EQ(node({.id = -1}), kBad);
-  EXPECT_EQ(node({.id = kTestTopic}), kBad);
-  EXPECT_EQ(node({.id = 1, .kind = NodeKind::kTopic}), kBad);
-  EXPECT_EQ(node({.id = kTestTopic, .kind = static_cast<NodeKind>(5)}), kBad);
-  EXPECT_EQ(node({.id = kTestTopic, .kind = static_cast<NodeKind>(0)}), kBad);
-  EXPECT_EQ(node({.id = 1, .level = -1}), kBad);
-  EXPECT_EQ(node({.id = 1, .count = -1}), kBad);
-  EXPECT_EQ(node({.id = 1, .square_sum = kNan}), kBad);
-  EXPECT_EQ(node({.id = 1, .created_at = kInfinite}), kBad);
-  EXPECT_EQ(node({.id = 1, .updated_at = kInfinite}), kBad);
-  EXPECT_EQ(node({.id = 1, .vector = {static_cast<float>(kNan)}}), kBad);
-  EXPECT_EQ(node({.id = 1, .linear_sum = {kInfinite}}), kBad);
-  EXPECT_EQ(node({.id = 1, .vector = std::vector<float>(kMaxNodeDimensions + 1)}), kBad);
+  EXPECT_EQ(node(BlockNode(kThisBlock)), kBad);  // of no block
+  EXPECT_EQ(node(BlockNode(-1)), kBad);
+  EXPECT_EQ(node(BlockNode(kTestTopic)), kBad);
+  EXPECT_EQ(node({.id = 1, .kind = NodeKind::kTopic, .vector = {}, .linear_sum = {}}), kBad);
+  EXPECT_EQ(node({.id = kTestTopic, .kind = static_cast<NodeKind>(5), .vector = {}, .linear_sum = {}}), kBad);
+  EXPECT_EQ(node({.id = kTestTopic, .kind = static_cast<NodeKind>(0), .vector = {}, .linear_sum = {}}), kBad);
+  EXPECT_EQ(node({.id = 1, .level = -1, .vector = {}, .linear_sum = {}}), kBad);
+  EXPECT_EQ(node({.id = 1, .vector = {}, .count = -1, .linear_sum = {}}), kBad);
+  EXPECT_EQ(node({.id = 1, .vector = {}, .linear_sum = {}, .square_sum = kNan}), kBad);
+  EXPECT_EQ(node({.id = 1, .vector = {}, .linear_sum = {}, .created_at = kInfinite}), kBad);
+  EXPECT_EQ(node({.id = 1, .vector = {}, .linear_sum = {}, .updated_at = kInfinite}), kBad);
+  EXPECT_EQ(node(BlockNode(1, {static_cast<float>(kNan)})), kBad);
+  EXPECT_EQ(node({.id = 1, .vector = {}, .linear_sum = {kInfinite}}), kBad);
+  EXPECT_EQ(node(BlockNode(1, std::vector<float>(kMaxNodeDimensions + 1))), kBad);
   EXPECT_EQ(edge({0, 1, EdgeKind::kNext, 1, 0}), kBad);
   EXPECT_EQ(edge({1, -1, EdgeKind::kNext, 1, 0}), kBad);
   EXPECT_EQ(edge({1, 1, static_cast<EdgeKind>(4), 1, 0}), kBad);

@@ -67,7 +67,7 @@ TEST_P(StoreMigration, AWriterMigratesAndAnswersTheSame) {
   const TensorView tensors[] = {{"now", "F64", {3}, bytes}, {"text/ids", "U8", {24}, bytes}};
   ASSERT_OK(store->PutTensors(1, tensors));
   GraphChange change;
-  change.put_nodes = {{.id = 1}, {.id = 4}};
+  change.put_nodes = {BlockNode(1), BlockNode(4)};
   change.put_edges = {{1, 4, EdgeKind::kNext, 1, 2}};
   ASSERT_OK(store->ChangeGraph(change));
   EXPECT_EQ(store->ReadTensor(1, "now")->bytes, bytes);
@@ -126,7 +126,7 @@ TEST_P(StoreMigration, AReaderSeesTheMigrationBesideIt) {
     ExpectAnswers(*reader, name());
     ExpectNoGraph(*reader);
     GraphChange change;
-    change.put_nodes = {{.id = 4}};
+    change.put_nodes = {BlockNode(4)};
     ASSERT_OK(writer->ChangeGraph(change));
     EXPECT_EQ(reader->ReadGraph()->nodes.size(), 1U);
   }

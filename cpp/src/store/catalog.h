@@ -47,8 +47,8 @@ struct TensorRecord {
 struct NewBlock {
   int64_t id = 0;
   const BlockDraft* draft = nullptr;
-  std::vector<PageRow> rows = {};
-  std::optional<TensorRecord> tensors = {};
+  std::vector<PageRow> rows;
+  std::optional<TensorRecord> tensors;
 };
 
 // A record of tensors of format 1, and what it holds: nothing when it could not be read.

@@ -172,7 +172,7 @@ Result<Graph> Catalog::ReadGraph(std::vector<Damage>* damage, GraphChange* lost)
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
   if (schema < 2) return graph;
   const auto complain = [&](const std::string& what) {
-    const Status status = Mismatch(what);
+    Status status = Mismatch(what);
     if (damage == nullptr) return status;
     damage->push_back({0, status.message()});
     return OkStatus();

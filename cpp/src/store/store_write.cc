@@ -81,7 +81,7 @@ size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
 size_t Store::Commit(std::span<const OwnedDraft> blocks, Status& failure) {
   std::vector<NewBlock> group;
   group.reserve(blocks.size());
-  for (const OwnedDraft& block : blocks) group.push_back({block.id(), &block.draft()});
+  for (const OwnedDraft& block : blocks) group.push_back({block.id(), &block.draft(), {}, {}});
   const std::scoped_lock lock(write_mutex_);
   return StoreBlocks(group, failure);
 }
@@ -105,7 +105,7 @@ Result<int64_t> Store::Submit(const BlockDraft& draft) {
   // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
-  NewBlock block{id, &draft};
+  NewBlock block{id, &draft, {}, {}};
   Status failure;
   if (StoreBlocks({&block, 1}, failure) == 1) return id;
   queue_->GiveBack(id);

@@ -30,10 +30,10 @@ inline constexpr int64_t kThisBlock = 0;
 struct GraphNode {
   int64_t id = 0;
   NodeKind kind = NodeKind::kBlock;
-  int32_t level = 0;               // in the hierarchy, from 0
-  std::vector<float> vector = {};  // of whatever space the caller compares in; may be empty
-  int64_t count = 0;               // members of a centre, the sum of their vectors, and of their squared lengths
-  std::vector<double> linear_sum = {};
+  int32_t level = 0;          // in the hierarchy, from 0
+  std::vector<float> vector;  // of whatever space the caller compares in; may be empty
+  int64_t count = 0;          // members of a centre, the sum of their vectors, and of their squared lengths
+  std::vector<double> linear_sum;
   double square_sum = 0;
   double created_at = 0;  // seconds since 1970, UTC
   double updated_at = 0;
