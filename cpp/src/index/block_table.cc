@@ -42,7 +42,7 @@ int32_t BlockTable::Names::Find(const std::string& name) const {
 
 int64_t BlockTable::Names::bytes() const {
   constexpr size_t kNodeBytes = 64;  // of `numbers`, as it is allocated
-  size_t bytes = names.size() * (kNodeBytes + sizeof(names[0]) + sizeof(postings[0]));
+  size_t bytes = names.size() * (kNodeBytes + sizeof(std::string*) + sizeof(std::vector<int32_t>));
   for (const std::string* name : names) bytes += name->capacity();
   for (const std::vector<int32_t>& of_name : postings) bytes += of_name.capacity() * sizeof(int32_t);
   return static_cast<int64_t>(bytes);
@@ -282,7 +282,7 @@ std::vector<int32_t> BlockTable::Candidates(const Wanted& wanted) const {
     const std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(tag)];
     if (of_tag == nullptr || postings.size() < of_tag->size()) of_tag = &postings;
   }
-  size_t fewest = static_cast<size_t>(blocks_.size());
+  auto fewest = static_cast<size_t>(blocks_.size());
   if (!wanted.any_source) fewest = std::min(fewest, of_sources);
   if (of_tag != nullptr) fewest = std::min(fewest, of_tag->size());
   if (wanted.since || wanted.before) {
