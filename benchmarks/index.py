@@ -1,6 +1,7 @@
 """Searching an archive by attention heads and by words, beside the plainest other way, in one run.
 
     python benchmarks/index.py [--tokens 10000 100000 1000000] [--json] [--plot FILE.png]
+    python benchmarks/index.py --beside [--tokens 1000000] [--rounds 3] [--json]
 
 heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
 same bytes and beside torch (a matmul a KV head, softmax, sums over pages). Where an archive is so large that the heads
@@ -9,6 +10,10 @@ law. Above two million tokens the same keys come again and again, and torch, who
 left out. The payload lies in a temporary folder (512 bytes a token), the indexes in RAM (up to 330 bytes a token). Then
 the exact scan of keys that are kept in bf16, int8 and e4m3: what the index takes in RAM, and how many of the 16 pages
 that are best in bf16 are so there too (keys are random: no page is much better than the next). Medians of the rounds.
+
+--beside: how long searches take while the last three quarters of so many tokens are added by another thread, beside
+searches alone at every size on that way. At three quarters the heads go over to two levels. Longest and median search
+of both, and the ratio of the longest; every round fills two memories for each set of parts, and its medians are shown.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import json
 import pathlib
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +43,8 @@ COARSE_FROM = 131_072  # pages (cpp/include/everlong/index/heads.h)
 NEVER = 2**31 - 1
 KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; the first is what `heads` and `two levels` are timed with
 BEST = 16  # pages that are compared
+BESIDE = (["heads"], ["lexical"], ["heads", "lexical"])  # what a searcher beside an appender asks
+PAUSES, SEARCHES = 24, 20  # sizes at which searches are timed alone, and how many at each
 HOST_BYTES = 1 << 30  # of the payload; nothing that is timed reads it
 
 
@@ -51,35 +59,56 @@ def seconds(work: Callable[[], object], rounds: int) -> float:
     return statistics.median(taken)
 
 
-def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core.Memory, torch.Tensor]:
-    """A memory of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
+def new_memory(folder: str) -> _core.Memory:
     manifest = _core.Manifest(
         weights="", rope="", tokenizer="", layers=1, kv_heads=KV_HEADS, head_dim=DIM, page_tokens=PAGE, codec="bf16"
     )
-    memory = _core.Memory.create(folder, manifest, HOST_BYTES)
+    return _core.Memory.create(folder, manifest, HOST_BYTES)
+
+
+def payload_of(keys: torch.Tensor) -> Any:
+    """Pages of keys [KV_HEADS, n, DIM] in bf16, with values that are zeros."""
+    pages = []
+    for first in range(0, keys.shape[1], PAGE):
+        page = keys[:, first : first + PAGE]
+        pages += [page.contiguous().view(torch.uint8).reshape(-1), torch.zeros(page.numel() * 2, dtype=torch.uint8)]
+    return torch.cat(pages).numpy()
+
+
+def random_keys(count: int, rng: np.random.Generator) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal((KV_HEADS, count, DIM), dtype=np.float32)).bfloat16()
+
+
+def random_ids(count: int, rng: np.random.Generator) -> Any:
+    return (rng.zipf(1.1, count) % VOCABULARY).astype(np.int32)
+
+
+def append(memory: _core.Memory, begin: int, token_ids: Any, payload: Any) -> None:
+    memory.append(
+        stream=0,
+        begin=begin,
+        end=begin + len(token_ids),
+        sink_tokens=0,
+        source="",
+        created_at=0,
+        tags=[],
+        token_ids=token_ids,
+        payload=payload,
+    )
+
+
+def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core.Memory, torch.Tensor]:
+    """A memory of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
+    memory = new_memory(folder)
     all_keys = []
     for begin in range(0, tokens, BLOCK):
         count = min(BLOCK, tokens - begin)
         if begin < DISTINCT:
-            keys = torch.from_numpy(rng.standard_normal((KV_HEADS, count, DIM), dtype=np.float32)).bfloat16()
+            keys = random_keys(count, rng)
             all_keys.append(keys)
         else:
             keys = all_keys[begin // BLOCK % len(all_keys)][:, :count]
-        pages = []
-        for first in range(0, count, PAGE):
-            page = keys[:, first : first + PAGE]
-            pages += [page.contiguous().view(torch.uint8).reshape(-1), torch.zeros(page.numel() * 2, dtype=torch.uint8)]
-        memory.append(
-            stream=0,
-            begin=begin,
-            end=begin + count,
-            sink_tokens=0,
-            source="",
-            created_at=0,
-            tags=[],
-            token_ids=(rng.zipf(1.1, count) % VOCABULARY).astype(np.int32),
-            payload=torch.cat(pages).numpy(),
-        )
+        append(memory, begin, random_ids(count, rng), payload_of(keys))
     return memory, torch.cat(all_keys, dim=1)
 
 
@@ -121,7 +150,7 @@ def read_seconds(key_bytes: int, rounds: int) -> float:
 
 def measure_archive(memory: _core.Memory, keys: torch.Tensor, rng: np.random.Generator, rounds: int) -> dict[str, Any]:
     tokens = memory.stats().tokens
-    ids = (rng.zipf(1.1, QUESTION) % VOCABULARY).astype(np.int32)
+    ids = random_ids(QUESTION, rng)
     q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
     weights = torch.from_numpy(memory.idf(ids))
     result: dict[str, Any] = {"tokens": tokens, "key_bytes": tokens * KV_HEADS * DIM * 2}
@@ -156,6 +185,93 @@ def measure_tokens(tokens: int, rounds: int) -> dict[str, Any]:
             return measure_archive(memory, keys, rng, rounds)
         finally:
             memory.close()
+
+
+Blocks = list[tuple[int, Any, Any]]  # first token, token ids, payload
+
+
+def time_searches(memory: _core.Memory, kinds: list[str], blocks: Blocks, beside: bool) -> list[float]:
+    """Seconds of searches while the last three quarters of `blocks` are added: by another thread, or between them."""
+    rng = np.random.default_rng(1)
+    ids = random_ids(QUESTION, rng)
+    q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
+    taken: list[float] = []
+
+    def search() -> None:
+        started = time.perf_counter()
+        memory.search(token_ids=ids, head_queries=q, kinds=kinds, max_groups=4)
+        taken.append(time.perf_counter() - started)
+
+    first = len(blocks) // 4
+    for block in blocks[:first]:
+        append(memory, *block)
+    blocks = blocks[first:]
+    if not beside:
+        step = max(1, len(blocks) // PAUSES)
+        for at in range(0, len(blocks), step):
+            for block in blocks[at : at + step]:
+                append(memory, *block)
+            for _ in range(SEARCHES):
+                search()
+        return taken
+    added = threading.Event()
+
+    def add() -> None:
+        try:
+            for block in blocks:
+                append(memory, *block)
+        finally:
+            added.set()
+
+    appender = threading.Thread(target=add)
+    appender.start()
+    while not added.is_set():
+        search()
+    appender.join()
+    return taken
+
+
+def measure_beside(tokens: int, rounds: int) -> dict[str, Any]:
+    """By parts: longest and median search alone and beside an appender, medians of the rounds."""
+    rng = np.random.default_rng(0)
+    blocks: Blocks = []
+    for begin in range(0, tokens, BLOCK):
+        count = min(BLOCK, tokens - begin)
+        blocks.append((begin, random_ids(count, rng), payload_of(random_keys(count, rng))))
+    coarse_from = tokens // PAGE * 3 // 4
+    measured: dict[str, dict[str, Any]] = {}
+    for kinds in BESIDE:
+        rows: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            longest = {}
+            for beside in (False, True):
+                with tempfile.TemporaryDirectory() as folder:
+                    memory = new_memory(folder)
+                    memory.set_retrieval_heads(HEADS, coarse_from)
+                    taken = time_searches(memory, kinds, blocks, beside)
+                    memory.close()
+                name = "beside" if beside else "alone"
+                longest[name] = max(taken)
+                rows.setdefault(f"longest {name}", []).append(max(taken))
+                rows.setdefault(f"median {name}", []).append(statistics.median(taken))
+                rows.setdefault(f"searches {name}", []).append(len(taken))
+            rows.setdefault("ratio", []).append(longest["beside"] / longest["alone"])
+        measured["+".join(kinds)] = {name: statistics.median(values) for name, values in rows.items()}
+        measured["+".join(kinds)]["ratios"] = rows["ratio"]
+    return {"tokens": tokens, "two levels from": coarse_from * PAGE, "rounds": rounds, "parts": measured}
+
+
+def print_beside(report: dict[str, Any]) -> None:
+    print(f"{report['cpu']}, torch {report['torch']}, {report['threads']} threads")
+    for row in report["beside"]:
+        way = f"two levels from {row['two levels from']:,} on, medians of {row['rounds']} rounds"
+        print(f"\n{row['tokens']:,} tokens, {way}")
+        print(f"{'':>14} {'longest alone':>14} {'beside':>10} {'ratio':>6} {'median alone':>13} {'beside':>10}  ratios")
+        for name, of in row["parts"].items():
+            ratios = " ".join(f"{ratio:.2f}" for ratio in of["ratios"])
+            longest = f"{of['longest alone'] * 1e3:11.1f} ms {of['longest beside'] * 1e3:7.1f} ms {of['ratio']:6.2f}"
+            median = f"{of['median alone'] * 1e3:10.1f} ms {of['median beside'] * 1e3:7.1f} ms"
+            print(f"{name:>14} {longest} {median}  {ratios}")
 
 
 def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
@@ -205,17 +321,19 @@ def print_report(report: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, nargs="+", help="10,000, 100,000 and 1,000,000; --beside: the last")
+    parser.add_argument("--rounds", type=int, help="7; --beside: 3")
+    parser.add_argument("--beside", action="store_true", help="searches while another thread adds")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=pathlib.Path, help="draw the scans' times over tokens (extra `plot`)")
     options = parser.parse_args()
-    report = {
-        "cpu": processor(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "archives": [measure_tokens(tokens, options.rounds) for tokens in options.tokens],
-    }
+    report: dict[str, Any] = {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    if options.beside:
+        report["beside"] = [measure_beside(tokens, options.rounds or 3) for tokens in options.tokens or [1_000_000]]
+        print(json.dumps(report, indent=2)) if options.json else print_beside(report)
+        return
+    sizes = options.tokens or [10_000, 100_000, 1_000_000]
+    report["archives"] = [measure_tokens(tokens, options.rounds or 7) for tokens in sizes]
     if options.plot is not None:
         plot_archives(report, options.plot)
     print(json.dumps(report, indent=2)) if options.json else print_report(report)

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/check.h"
@@ -122,7 +123,7 @@ void CheckAnswers(const HeadsIndex& index) {
   const auto every = everlong::index::PageFilter::All(index.pages());
   everlong::index::PageFilter even;
   for (int32_t page = 0; page < index.pages(); page += 2) even.Add({page, page + 1});
-  for (const auto* const filter : {&every, &even}) {
+  for (const everlong::index::PageFilter* const filter : {&every, &std::as_const(even)}) {
     for (const int32_t k : {1, 1000}) {
       const auto found = index.Search(queries, weights, k, *filter);
       if (!found.ok()) continue;  // keys so long that their scores would be no numbers

@@ -197,7 +197,7 @@ class Memory:
     ) -> None:
         """(layer, query_head, kv_head), layers counted among the archived ones.
 
-        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads_index.h). keys: how
+        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads.h). keys: how
         theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
         scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
         """

@@ -189,7 +189,7 @@ constexpr int32_t kPageTokens = 64;
 // Pages of 64 tokens of one stream and source, one block.
 BlockTable Book(int32_t pages) {
   BlockTable table(kPageTokens);
-  table.Append({.id = 1, .stream = 1, .span = {0, int64_t{pages} * kPageTokens}, .source = "book"});
+  table.Append({.id = 1, .stream = 1, .span = {0, int64_t{pages} * kPageTokens}, .source = "book", .tags = {}});
   return table;
 }
 
@@ -307,7 +307,11 @@ TEST(MakeGroups, NothingIsTakenThatMayNotBe) {
   BlockTable table(kPageTokens);
   for (int64_t block = 0; block < 4; ++block) {  // of three pages each
     const int64_t begin = block * 3 * kPageTokens;
-    table.Append({.id = block, .stream = 1, .span = {begin, begin + 3 * kPageTokens}, .source = block < 2 ? "a" : "b"});
+    table.Append({.id = block,
+                  .stream = 1,
+                  .span = {begin, begin + 3 * kPageTokens},
+                  .source = block < 2 ? "a" : "b",
+                  .tags = {}});
   }
   table.Forget(0);
   PageMask filter(12, true);
@@ -329,8 +333,11 @@ BlockTable RandomLibrary(std::mt19937& random) {
     if (random() % 4 == 0) ++sources[stream];
     const auto pages = static_cast<int64_t>(1 + random() % 6);
     const int64_t tokens = (pages - 1) * kPageTokens + static_cast<int64_t>(1 + random() % kPageTokens);
-    table.Append(
-        {.id = block, .stream = stream, .span = {end, end + tokens}, .source = std::to_string(sources[stream])});
+    table.Append({.id = block,
+                  .stream = stream,
+                  .span = {end, end + tokens},
+                  .source = std::to_string(sources[stream]),
+                  .tags = {}});
     end += tokens;
   }
   for (int64_t block = 0; block < 25; ++block) {

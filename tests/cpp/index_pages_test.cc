@@ -21,7 +21,8 @@ namespace {
 TEST(BlockTable, NeighboursAreContiguousPagesOfOneStreamAndSource) {
   BlockTable table(64);
   const auto add = [&](int64_t id, int64_t stream, int64_t begin, int64_t end, const char* source) {
-    const int32_t number = table.Append({.id = id, .stream = stream, .span = {begin, end}, .source = source});
+    const int32_t number =
+        table.Append({.id = id, .stream = stream, .span = {begin, end}, .source = source, .tags = {}});
     return table.block(number).first_page;
   };
   EXPECT_EQ(add(1, 1, 0, 128, "a"), 0);    // pages 0 and 1
@@ -62,7 +63,7 @@ TEST(BlockTable, NeighboursAreContiguousPagesOfOneStreamAndSource) {
 TEST(BlockTable, ForgottenPagesAreNoNeighbours) {
   BlockTable table(64);
   for (int64_t block = 0; block < 3; ++block) {
-    table.Append({.id = block, .stream = 1, .span = {block * 64, block * 64 + 64}});
+    table.Append({.id = block, .stream = 1, .span = {block * 64, block * 64 + 64}, .source = {}, .tags = {}});
   }
   table.Forget(1);
   EXPECT_EQ(table.Next(0), -1);

@@ -22,9 +22,27 @@ namespace everlong::os {
 // The mean of a page's token ids; the question is one number, and the best page is the one whose mean is nearest.
 class MeanIdPart final : public index::Part {
  public:
+  static constexpr index::Voice kVoice{index::Voice::Finds::kMeaning, 10.0};
+
   explicit MeanIdPart(const index::PartContext& context) : context_(context) {}
 
-  index::PartNeeds needs() const override { return {.token_ids = true}; }
+  static index::PartKind Kind() {
+    index::PartKind kind;
+    kind.name = "mean_ids";
+    kind.input = "mean_id";
+    kind.made = index::PartKind::Made::kWhenAsked;
+    kind.voice = kVoice;
+    kind.make = [](const index::PartContext& context) -> Result<std::unique_ptr<index::Part>> {
+      return std::unique_ptr<index::Part>(std::make_unique<MeanIdPart>(context));
+    };
+    return kind;
+  }
+
+  index::PartNeeds needs() const override {
+    index::PartNeeds needs;
+    needs.token_ids = true;
+    return needs;
+  }
 
   Status Add(const index::BlockInput& block) override {
     std::vector<float> means;
@@ -53,7 +71,7 @@ class MeanIdPart final : public index::Part {
     const std::span<const float> wanted = query.Input("mean_id");
     if (wanted.size() != 1) return InvalidArgumentError("mean_id is not one number");
     index::Ranking ranking;
-    ranking.voice = {index::Voice::Finds::kMeaning, 10.0};
+    ranking.voice = kVoice;
     const std::scoped_lock lock(guard_);
     for (const index::PageRun& run : filter.runs()) {
       for (int32_t ordinal = run.first; ordinal < run.last; ++ordinal) {
@@ -111,13 +129,6 @@ class MeanIdPart final : public index::Part {
 };
 
 // Its one line.
-inline const index::IndexPart kMeanIds =
-    index::RegisterPartKind({.name = "mean_ids",
-                             .input = "mean_id",
-                             .made = index::PartKind::Made::kWhenAsked,
-                             .voice = {index::Voice::Finds::kMeaning, 10.0},
-                             .make = [](const index::PartContext& context) -> Result<std::unique_ptr<index::Part>> {
-                               return std::unique_ptr<index::Part>(std::make_unique<MeanIdPart>(context));
-                             }});
+inline const index::IndexPart kMeanIds = index::RegisterPartKind(MeanIdPart::Kind());
 
 }  // namespace everlong::os

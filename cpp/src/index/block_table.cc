@@ -3,11 +3,28 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <ranges>
 
 #include "everlong/base/check.h"
 
 namespace everlong::index {
+namespace {
+
+// The first of 0 .. count - 1 that is not `before`, as all behind it are not; count if there is none.
+template <class Before>
+int32_t FirstNot(int32_t count, const Before& before) {
+  int32_t first = 0;
+  for (int32_t last = count; first < last;) {
+    const int32_t middle = first + (last - first) / 2;
+    if (before(middle)) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
+}  // namespace
 
 int32_t BlockTable::Names::Number(std::string_view name) {
   const auto [at, is_new] = numbers.try_emplace(std::string(name), static_cast<int32_t>(names.size()));
@@ -25,7 +42,7 @@ int32_t BlockTable::Names::Find(const std::string& name) const {
 
 int64_t BlockTable::Names::bytes() const {
   constexpr size_t kNodeBytes = 64;  // of `numbers`, as it is allocated
-  size_t bytes = names.size() * (kNodeBytes + sizeof(names[0]) + sizeof(postings[0]));
+  size_t bytes = names.size() * (kNodeBytes + sizeof(std::string*) + sizeof(std::vector<int32_t>));
   for (const std::string* name : names) bytes += name->capacity();
   for (const std::vector<int32_t>& of_name : postings) bytes += of_name.capacity() * sizeof(int32_t);
   return static_cast<int64_t>(bytes);
@@ -73,9 +90,8 @@ int32_t BlockTable::Append(const NewBlock& block) {
 }
 
 int32_t BlockTable::NumberOf(int64_t id) const {
-  const auto numbers = std::views::iota(0, blocks_.size());
-  const auto at = std::ranges::partition_point(numbers, [&](int32_t number) { return blocks_[number].id < id; });
-  return at == numbers.end() || blocks_[*at].id != id || blocks_[*at].forgotten ? -1 : *at;
+  const int32_t number = FirstNot(blocks_.size(), [&](int32_t at) { return blocks_[at].id < id; });
+  return number == blocks_.size() || blocks_[number].id != id || blocks_[number].forgotten ? -1 : number;
 }
 
 const BlockEntry* BlockTable::Find(int64_t id) const {
@@ -110,9 +126,7 @@ void BlockTable::Forget(int64_t id) {
 
 const BlockEntry& BlockTable::BlockOfPage(int32_t ordinal) const {
   EVERLONG_CHECK(ordinal >= 0 && ordinal < pages());
-  const auto after = std::ranges::partition_point(
-      std::views::iota(0, blocks_.size()), [&](int32_t number) { return blocks_[number].first_page <= ordinal; });
-  return blocks_[*after - 1];
+  return blocks_[FirstNot(blocks_.size(), [&](int32_t number) { return blocks_[number].first_page <= ordinal; }) - 1];
 }
 
 int32_t BlockTable::PageTokens(const BlockEntry& block, int32_t page) const {
@@ -268,7 +282,7 @@ std::vector<int32_t> BlockTable::Candidates(const Wanted& wanted) const {
     const std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(tag)];
     if (of_tag == nullptr || postings.size() < of_tag->size()) of_tag = &postings;
   }
-  size_t fewest = static_cast<size_t>(blocks_.size());
+  auto fewest = static_cast<size_t>(blocks_.size());
   if (!wanted.any_source) fewest = std::min(fewest, of_sources);
   if (of_tag != nullptr) fewest = std::min(fewest, of_tag->size());
   if (wanted.since || wanted.before) {
@@ -309,9 +323,8 @@ PageFilter BlockTable::ResidentPages(int64_t stream, int64_t resident_from) cons
     const auto resident = [&](int32_t page) {
       return block.span.begin + int64_t{page} * page_tokens_ + PageSinks(block, page) >= resident_from;
     };
-    const auto pages = std::views::iota(0, block.page_count);
-    const auto first = std::ranges::partition_point(pages, [&](int32_t page) { return !resident(page); });
-    runs.push_back({block.first_page + static_cast<int32_t>(first - pages.begin()), block.pages().last});
+    const int32_t first = FirstNot(block.page_count, [&](int32_t page) { return !resident(page); });
+    runs.push_back({block.first_page + first, block.pages().last});
   }
   std::ranges::sort(runs, {}, &PageRun::first);
   return PageFilter(runs);

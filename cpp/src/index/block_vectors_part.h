@@ -20,7 +20,11 @@ class BlockVectorsPart final : public Part {
   BlockVectorsPart(const PartContext& context, std::unique_ptr<VectorIndex> index, LoadIndex load);
   static int32_t Dimension(const PartContext& context) { return context.kv_heads * context.head_dim; }
 
-  PartNeeds needs() const override { return {.key_sum = true}; }
+  PartNeeds needs() const override {
+    PartNeeds needs;
+    needs.key_sum = true;
+    return needs;
+  }
   Status Check(const BlockInput& block) const override;
   Status Add(const BlockInput& block) override;
   Status Forget(const BlockInput& block) override;

@@ -1,14 +1,20 @@
-// The kinds of parts that this library brings, each of a file of its own.
+// The kinds of parts that this library brings, each of a file of its own: NAME_part.cc defines its NameKind().
 #pragma once
 
 #include "everlong/index/part_kinds.h"
 
+// One line a kind, in the order of IndexPart::number.
+#define EVERLONG_BUILT_IN_PARTS(Part) \
+  Part(Heads);                        \
+  Part(Lexical);                      \
+  Part(MeanPool);                     \
+  Part(Hnsw);                         \
+  Part(Embedding)
+
 namespace everlong::index {
 
-PartKind HeadsKind();
-PartKind LexicalKind();
-PartKind MeanPoolKind();
-PartKind HnswKind();
-PartKind EmbeddingKind();
+#define EVERLONG_DECLARE_KIND(Name) PartKind Name##Kind()
+EVERLONG_BUILT_IN_PARTS(EVERLONG_DECLARE_KIND);
+#undef EVERLONG_DECLARE_KIND
 
 }  // namespace everlong::index

@@ -35,7 +35,8 @@ class EmbeddingPart final : public Part {
                                 return block != nullptr && page < block->page_count &&
                                        filter.Allows(block->first_page + page);
                               }));
-    Ranking ranking{.voice = kVoice};
+    Ranking ranking;
+    ranking.voice = kVoice;
     for (const PageVectors::Found& page : found) {
       ranking.hits.push_back({context_.table.Find(page.block)->first_page + page.page, page.score});
     }
@@ -71,13 +72,15 @@ std::unique_ptr<Part> MakeEmbeddingPart(const PartContext& context, const PageVe
 }
 
 PartKind EmbeddingKind() {
-  return {.name = "embedding",
-          .input = "page_query",
-          .missing = "page_query is given, expected none: this memory has no vectors of pages",
-          .made = PartKind::Made::kByItsOptions,
-          .voice = kVoice,
-          .from_caller = true,
-          .from_settings = &FromSettings};
+  PartKind kind;
+  kind.name = "embedding";
+  kind.input = "page_query";
+  kind.missing = "page_query is given, expected none: this memory has no vectors of pages";
+  kind.made = PartKind::Made::kByItsOptions;
+  kind.voice = kVoice;
+  kind.from_caller = true;
+  kind.from_settings = &FromSettings;
+  return kind;
 }
 
 }  // namespace everlong::index

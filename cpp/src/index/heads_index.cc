@@ -340,7 +340,7 @@ Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32
 }
 
 Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads,
-                                    int32_t head_dim, std::span<const int32_t> ordinals, HeadsOptions options) {
+                                    int32_t head_dim, std::span<const int32_t> ordinals, const HeadsOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;

@@ -76,7 +76,7 @@ class HeadsIndex {
   // kIoError; kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another
   // number of pages.
   static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                 std::span<const int32_t> ordinals, HeadsOptions options = {});
+                                 std::span<const int32_t> ordinals, const HeadsOptions& options = {});
 
   [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }
   [[nodiscard]] HeadsOptions options() const;

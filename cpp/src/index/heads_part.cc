@@ -19,7 +19,11 @@ class HeadsPart final : public Part {
   HeadsPart(const PartContext& context, std::vector<RetrievalHead> heads, HeadsOptions options)
       : context_(context), index_(std::move(heads), context.head_dim, std::move(options)) {}
 
-  PartNeeds needs() const override { return {.keys = index_.key_heads()}; }
+  PartNeeds needs() const override {
+    PartNeeds needs;
+    needs.keys = index_.key_heads();
+    return needs;
+  }
 
   Status Check(const BlockInput& block) const override {
     std::vector<float> room;
@@ -49,7 +53,8 @@ class HeadsPart final : public Part {
 
   Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     const std::vector<float> weights = context_.statistics.Idf(query.token_ids);
-    Ranking ranking{.voice = kVoice};
+    Ranking ranking;
+    ranking.voice = kVoice;
     EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_.Search(query.Input("head_queries"), weights, k, filter));
     float all = 0;
     for (const float weight : weights) all += weight;
@@ -132,12 +137,14 @@ std::unique_ptr<Part> MakeHeadsPart(const PartContext& context, std::vector<Retr
 }
 
 PartKind HeadsKind() {
-  return {.name = "heads",
-          .input = "head_queries",
-          .missing = "head_queries are given, expected none: this memory has no retrieval heads",
-          .made = PartKind::Made::kByItsOptions,
-          .needs_keys = true,
-          .voice = kVoice};
+  PartKind kind;
+  kind.name = "heads";
+  kind.input = "head_queries";
+  kind.missing = "head_queries are given, expected none: this memory has no retrieval heads";
+  kind.made = PartKind::Made::kByItsOptions;
+  kind.needs_keys = true;
+  kind.voice = kVoice;
+  return kind;
 }
 
 }  // namespace everlong::index

@@ -16,12 +16,14 @@ Result<std::unique_ptr<Part>> Make(const PartContext& context) {
 }  // namespace
 
 PartKind HnswKind() {
-  return {.name = "hnsw",
-          .input = "mean_query",
-          .missing = "mean_query is given, expected none: a memory of text alone has no keys",
-          .made = PartKind::Made::kWhenAsked,
-          .needs_keys = true,
-          .make = &Make};
+  PartKind kind;
+  kind.name = "hnsw";
+  kind.input = "mean_query";
+  kind.missing = "mean_query is given, expected none: a memory of text alone has no keys";
+  kind.made = PartKind::Made::kWhenAsked;
+  kind.needs_keys = true;
+  kind.make = &Make;
+  return kind;
 }
 
 }  // namespace everlong::index

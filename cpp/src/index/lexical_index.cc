@@ -27,6 +27,9 @@ constexpr size_t kMaxIds = 64;
 constexpr std::string_view kInsert = "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)";
 // A contentless table is told what stood in the row that goes.
 constexpr std::string_view kRemove = "INSERT INTO pages(pages, rowid, ids) VALUES ('delete', ?1, ?2)";
+// FTS5 would merge what it has written by itself, when that is much and for as long as it takes (tens of milliseconds,
+// at a million tokens). Instead a little is merged after every row, and searches come between.
+constexpr std::string_view kMerge = "INSERT INTO pages(pages, rank) VALUES ('merge', 4)";
 constexpr std::string_view kMatch =
     "SELECT rowid, bm25(pages) FROM pages WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3";
 
@@ -52,10 +55,14 @@ class Fts5Index final : public LexicalIndex {
 
   Status Add(int32_t page, std::span<const int32_t> token_ids) override {
     EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    return Run(kInsert, page, token_ids);
+    EVERLONG_RETURN_IF_ERROR(Run(kInsert, page, token_ids));
+    return Merge();
   }
 
-  Status Remove(int32_t page, std::span<const int32_t> token_ids) override { return Run(kRemove, page, token_ids); }
+  Status Remove(int32_t page, std::span<const int32_t> token_ids) override {
+    EVERLONG_RETURN_IF_ERROR(Run(kRemove, page, token_ids));
+    return Merge();
+  }
 
   Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
                                   const PageFilter& filter) const override {
@@ -113,6 +120,12 @@ class Fts5Index final : public LexicalIndex {
     return query.Bind(int64_t{page}).Bind(words).Run();
   }
 
+  Status Merge() {
+    const std::unique_lock lock(mutex_);
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kMerge));
+    return query.Run();
+  }
+
   // The distinct ids that occur, rarest first, as many as one search may cost; at least one if any occurs.
   std::vector<int32_t> RarestIds(std::span<const int32_t> token_ids) const {
     std::vector<std::pair<int64_t, int32_t>> by_frequency;
@@ -148,6 +161,9 @@ Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create(const TokenStatistics
   // page.
   constexpr const char* kSchema =
       "CREATE VIRTUAL TABLE pages USING fts5(ids, content='', tokenize='ascii');"
+      "INSERT INTO pages(pages, rank) VALUES ('hashsize', 131072);"
+      "INSERT INTO pages(pages, rank) VALUES ('automerge', 0);"
+      "INSERT INTO pages(pages, rank) VALUES ('crisismerge', 1000);"
       "BEGIN";
   EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
   return std::unique_ptr<LexicalIndex>(std::make_unique<Fts5Index>(std::move(database), statistics));

@@ -14,7 +14,11 @@ class LexicalPart final : public Part {
  public:
   explicit LexicalPart(std::unique_ptr<LexicalIndex> index) : index_(std::move(index)) {}
 
-  PartNeeds needs() const override { return {.token_ids = true}; }
+  PartNeeds needs() const override {
+    PartNeeds needs;
+    needs.token_ids = true;
+    return needs;
+  }
 
   Status Add(const BlockInput& block) override {
     for (int32_t page = 0; page < block.page_count(); ++page) {
@@ -34,7 +38,8 @@ class LexicalPart final : public Part {
   bool Has(const BlockEntry& block) const override { return block.pages().last <= pages_; }
 
   Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    Ranking ranking{.voice = kVoice};
+    Ranking ranking;
+    ranking.voice = kVoice;
     EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_->Search(query.token_ids, k, filter));
     ranking.whole = index_->WholeScore(query.token_ids);
     ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
@@ -56,7 +61,13 @@ Result<std::unique_ptr<Part>> Make(const PartContext& context) {
 }  // namespace
 
 PartKind LexicalKind() {
-  return {.name = "lexical", .made = PartKind::Made::kWithMemory, .saved = false, .voice = kVoice, .make = &Make};
+  PartKind kind;
+  kind.name = "lexical";
+  kind.made = PartKind::Made::kWithMemory;
+  kind.saved = false;
+  kind.voice = kVoice;
+  kind.make = &Make;
+  return kind;
 }
 
 }  // namespace everlong::index

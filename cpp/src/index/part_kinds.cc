@@ -1,5 +1,6 @@
 #include "everlong/index/part_kinds.h"
 
+#include <cstddef>
 #include <deque>
 
 #include "built_in_parts.h"
@@ -10,9 +11,13 @@ namespace {
 
 // By IndexPart::number. A kind stays where it is.
 std::deque<PartKind>& Kinds() {
-  static std::deque<PartKind> kinds = {
-      HeadsKind(), LexicalKind(), MeanPoolKind(), HnswKind(), EmbeddingKind(),
-  };
+  static std::deque<PartKind> kinds = [] {
+    std::deque<PartKind> built_in;
+#define EVERLONG_ADD_KIND(Name) built_in.push_back(Name##Kind())
+    EVERLONG_BUILT_IN_PARTS(EVERLONG_ADD_KIND);
+#undef EVERLONG_ADD_KIND
+    return built_in;
+  }();
   return kinds;
 }
 
@@ -20,7 +25,7 @@ std::deque<PartKind>& Kinds() {
 
 std::vector<IndexPart> AllIndexParts() {
   std::vector<IndexPart> parts;
-  for (uint8_t number = 0; number < Kinds().size(); ++number) parts.push_back({number});
+  for (size_t number = 0; number < Kinds().size(); ++number) parts.push_back({static_cast<uint8_t>(number)});
   return parts;
 }
 

@@ -176,6 +176,8 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   input.key_sum = decoded.key_sum;
   EVERLONG_RETURN_IF_ERROR(s.index.Check(input));
 
+  // Room for what a lost block needs, before anything can be lost.
+  std::map<int64_t, std::vector<int32_t>> noted{{0, {draft.token_ids.begin(), draft.token_ids.end()}}};
   std::vector<int64_t> page_bytes;
   for (int64_t page = 0; !draft.payload.empty() && page < s.layout.PageCount(tokens); ++page) {
     page_bytes.push_back(s.layout.PageBytes(s.layout.PageTokens(tokens, page)));
@@ -188,7 +190,9 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
-  s.submitted[id].assign(draft.token_ids.begin(), draft.token_ids.end());
+  auto note = noted.extract(0);
+  note.key() = id;
+  s.submitted.insert(std::move(note));
   EVERLONG_RETURN_IF_ERROR(s.index.Append(
       {id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags}, input));
   s.appended_tokens += tokens;

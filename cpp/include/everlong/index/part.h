@@ -1,5 +1,6 @@
 // The contract of a part of the index: what it takes of a block, and what it says of pages to a question. A part is one
-// file that implements it and one line in part_kinds.cc, which makes it known by its name.
+// file that implements it (cpp/src/index/NAME_part.cc) and one line in built_in_parts.h, which makes it known by its
+// name.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +34,10 @@ struct KeyHead {
 
 // What a part takes of a block.
 struct PartNeeds {
-  bool token_ids = false;          // BlockInput::token_ids
-  std::vector<KeyHead> keys = {};  // BlockInput::keys of these
-  bool key_sum = false;            // BlockInput::key_sum
-  bool tensors = false;            // BlockInput::tensors
+  bool token_ids = false;     // BlockInput::token_ids
+  std::vector<KeyHead> keys;  // BlockInput::keys of these
+  bool key_sum = false;       // BlockInput::key_sum
+  bool tensors = false;       // BlockInput::tensors
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
 };
 

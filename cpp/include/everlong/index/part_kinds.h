@@ -17,9 +17,9 @@ struct PartKind {
   // What requests call it, and its file in a memory's index/ is called.
   std::string_view name;
   // The Query::inputs that it takes; empty: the token ids. A search without it does not ask the part.
-  std::string_view input = {};
+  std::string_view input;
   // What a search is told that has this input where the part is not there.
-  std::string_view missing = {};
+  std::string_view missing;
 
   enum class Made : uint8_t {
     kWithMemory,    // there from the beginning
@@ -29,7 +29,7 @@ struct PartKind {
   Made made = Made::kWithMemory;
   bool saved = true;         // to a file, where the memory is in a folder
   bool needs_keys = false;   // there is none in a memory of text alone
-  Voice voice = {};          // of its rankings
+  Voice voice;               // of its rankings
   bool from_caller = false;  // what it holds cannot be had from the store again (Part::AddVectors)
 
   // An empty one; null where the caller's options make it.

@@ -36,8 +36,8 @@ struct Decision {
 inline constexpr float kMaxDecisiveness = 1e6F;
 
 struct Ranking {
-  IndexPart part = {};         // set by whoever asked
-  std::vector<Hit> hits = {};  // best first
+  IndexPart part;         // set by whoever asked
+  std::vector<Hit> hits;  // best first
   // The score of a page that has all that is asked for, in the unit of the hits' scores: the whole attention mass of
   // the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), a cosine of 1.
   float whole = 1;
