@@ -42,9 +42,11 @@ Settings = Annotated[
         "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where the model computes: cuda, cuda:1; by default the CPU.")]
+Device = Annotated[
+    str, typer.Option(help="Where the model computes: cuda:1, cpu; by default a GPU that it fits, else the CPU.")
+]
 Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, elsewhere its own.")
+    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, on a GPU its own.")
 ]
 ChatTemplateKwargs = Annotated[
     str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
@@ -80,7 +82,7 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
 
 
 def on_device(device: str) -> dict[str, Any]:
-    """What --device says, as `load` takes it; "" leaves it to transformers, which takes the CPU.
+    """What --device says, as `load` takes it; "" leaves it to that.
 
     ValueError for a device that there is not.
     """
