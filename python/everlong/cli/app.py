@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -155,6 +157,7 @@ def model_for(memory: Path, named: str) -> str:
 
 def main() -> None:
     """Entry point: expected failures become one line on standard error."""
+    _silence_dependencies()
     try:
         app()
     except KeyboardInterrupt:
@@ -164,6 +167,19 @@ def main() -> None:
             raise
         print(f"everlong: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _silence_dependencies() -> None:
+    """What packages tell the developers of others is no news to who calls a command; errors are raised, and told.
+
+    All of it is told where that is asked for: TRANSFORMERS_VERBOSITY=warning, python -W default -m everlong.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
+    if sys.warnoptions:
+        return
+    warnings.filterwarnings("ignore", module=r"(?!everlong\b)")
+    for deprecated in (FutureWarning, DeprecationWarning):  # they may name the line of ours that called
+        warnings.simplefilter("ignore", deprecated)
 
 
 def _is_expected(error: Exception) -> bool:
