@@ -3,10 +3,12 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "everlong/kv/element.h"
 #include "ops_results.h"
@@ -91,6 +93,18 @@ bool PairsAreEqual(const std::vector<float>& rows, size_t width, const First& fi
     }
   }
   return true;
+}
+
+constexpr double kDefaultTheta = 10000.0;
+
+kv::RopeTable TableOf(std::string_view op, const Tensor& k, std::vector<double> inv_freq, double attention_scaling,
+                      bool interleaved) {
+  kv::RopeTable rope;
+  rope.inv_freq = std::move(inv_freq);
+  rope.attention_scaling = attention_scaling;
+  rope.pairing = PairingOf(interleaved);
+  ThrowIfError(op, kv::Validate(rope, RequireInt32(op, "k's last size (head_dim)", k.size(3), 1)));
+  return rope;
 }
 
 }  // namespace
@@ -203,19 +217,34 @@ kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, c
 
 kv::RopeTable RopeOf(std::string_view op, const Tensor& k, const Tensor& inv_freq, double attention_scaling,
                      bool interleaved) {
-  if (inv_freq.dim() != 1 || inv_freq.scalar_type() != ScalarType::Double) {
-    Reject(op, "inv_freq", Describe(inv_freq), "float64 [rotary_dim / 2]");
+  const bool widened = inv_freq.scalar_type() == ScalarType::Float;
+  if (inv_freq.dim() != 1 || (inv_freq.scalar_type() != ScalarType::Double && !widened)) {
+    Reject(op, "inv_freq", Describe(inv_freq), "float64 or float32 [rotary_dim / 2]");
   }
   const Tensor contiguous = HostTensor(op, k, "inv_freq", inv_freq);
-  kv::RopeTable rope;
-  rope.inv_freq.resize(static_cast<size_t>(contiguous.numel()));
-  if (!rope.inv_freq.empty()) {
-    std::memcpy(rope.inv_freq.data(), contiguous.const_data_ptr(), rope.inv_freq.size() * sizeof(double));
+  const auto count = static_cast<size_t>(contiguous.numel());
+  std::vector<double> frequencies(count);
+  if (widened) {
+    const auto* first = static_cast<const float*>(contiguous.const_data_ptr());
+    std::copy(first, first + count, frequencies.begin());
+  } else if (count > 0) {
+    std::memcpy(frequencies.data(), contiguous.const_data_ptr(), count * sizeof(double));
   }
-  rope.attention_scaling = attention_scaling;
-  rope.pairing = PairingOf(interleaved);
-  ThrowIfError(op, kv::Validate(rope, RequireInt32(op, "k's last size (head_dim)", k.size(3), 1)));
-  return rope;
+  return TableOf(op, k, std::move(frequencies), attention_scaling, interleaved);
+}
+
+kv::RopeTable RopeOrDefault(std::string_view op, const Tensor& k, const std::optional<Tensor>& inv_freq,
+                            double attention_scaling, bool interleaved) {
+  if (inv_freq) return RopeOf(op, k, *inv_freq, attention_scaling, interleaved);
+  const int64_t head_dim = k.size(3);
+  if (head_dim % 2 != 0) {
+    Reject(op, "inv_freq", "not given", "one where D is odd, as " + std::to_string(head_dim) + " is");
+  }
+  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(kDefaultTheta, -static_cast<double>(2 * i) / static_cast<double>(head_dim));
+  }
+  return TableOf(op, k, std::move(frequencies), attention_scaling, interleaved);
 }
 
 void RequireTokens(std::string_view op, int64_t tokens, const kv::FrameKv& frame) {

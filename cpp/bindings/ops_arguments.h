@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,9 +68,12 @@ kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v);
 // cos, sin [F, rotary_dim / 2] fp32, contiguous.
 kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, const Tensor& sin,
                       const kv::FrameKv& frame);
-// inv_freq [rotary_dim / 2] fp64.
+// inv_freq [rotary_dim / 2] fp64, or fp32, which is widened.
 kv::RopeTable RopeOf(std::string_view op, const Tensor& k, const Tensor& inv_freq, double attention_scaling,
                      bool interleaved);
+// RoFormer's own table over the whole of a head where none is given: 10000^(-2i / D), in fp64.
+kv::RopeTable RopeOrDefault(std::string_view op, const Tensor& k, const std::optional<Tensor>& inv_freq,
+                            double attention_scaling, bool interleaved);
 // Tokens of a span of the frame: 0 to F.
 void RequireTokens(std::string_view op, int64_t tokens, const kv::FrameKv& frame);
 

@@ -2,6 +2,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <cmath>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -66,12 +67,13 @@ std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Te
 }
 
 std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
-                                      const Tensor& inv_freq, double attention_scaling, bool interleaved) {
+                                      const std::optional<Tensor>& inv_freq, double attention_scaling,
+                                      bool interleaved) {
   constexpr std::string_view kOp = "rerotate_kv";
   const OnDeviceOf device(kOp, "k", k);
   RequireKeysAndValues(kOp, k, v);
   const std::vector<int64_t> positions = PositionsOf(kOp, k, "new_pos_ids", new_pos_ids, k.size(2));
-  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
+  const kv::RopeTable rope = RopeOrDefault(kOp, k, inv_freq, attention_scaling, interleaved);
 
   const Tensor device_positions = device.Upload(std::span(positions));
   const Tensor device_inv_freq = device.Upload(std::span(rope.inv_freq));

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -15,7 +16,7 @@ using torch::stable::Tensor;
 using DerotateKvFunction = std::tuple<Tensor, Tensor>(const Tensor& k, const Tensor& v, const Tensor& cos,
                                                       const Tensor& sin, bool interleaved);
 using RerotateKvFunction = std::tuple<Tensor, Tensor>(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
-                                                      const Tensor& inv_freq, double attention_scaling,
+                                                      const std::optional<Tensor>& inv_freq, double attention_scaling,
                                                       bool interleaved);
 using ShiftKvFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source,
                              int64_t target, int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved);

@@ -20,7 +20,7 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   everlong::SetParallelForHook(&TorchParallelFor);
   m.def("derotate_kv(Tensor k, Tensor v, Tensor cos, Tensor sin, bool interleaved=False) -> (Tensor, Tensor)");
   m.def(
-      "rerotate_kv(Tensor k, Tensor v, Tensor new_pos_ids, Tensor inv_freq, float attention_scaling=1.0, "
+      "rerotate_kv(Tensor k, Tensor v, Tensor new_pos_ids, Tensor? inv_freq=None, float attention_scaling=1.0, "
       "bool interleaved=False) -> (Tensor, Tensor)");
   m.def(
       "shift_kv_(Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, int source, int target, int count, "

@@ -1,6 +1,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -53,11 +54,12 @@ std::tuple<Tensor, Tensor> DerotateKv(const Tensor& k, const Tensor& v, const Te
 }
 
 std::tuple<Tensor, Tensor> RerotateKv(const Tensor& k, const Tensor& v, const Tensor& new_pos_ids,
-                                      const Tensor& inv_freq, double attention_scaling, bool interleaved) {
+                                      const std::optional<Tensor>& inv_freq, double attention_scaling,
+                                      bool interleaved) {
   constexpr std::string_view kOp = "rerotate_kv";
   RequireKeysAndValues(kOp, k, v);
   const std::vector<int64_t> positions = PositionsOf(kOp, k, "new_pos_ids", new_pos_ids, k.size(2));
-  const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, attention_scaling, interleaved);
+  const kv::RopeTable rope = RopeOrDefault(kOp, k, inv_freq, attention_scaling, interleaved);
   const Tensor keys = WithContiguousRows(k);
   const Tensor out = EmptyContiguous(k);
   kv::RerotateRows(KeyRowsOf(kOp, keys, out), positions, rope);

@@ -3,11 +3,12 @@
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
 k, v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie on
 the same device; those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on the
-CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. Every instruction set of a CPU gives the
-same bits; a GPU's kernels are made of the same functions of one element, but its fp64 cos and sin may differ in the
-last bit. Positions lie in [0, 2^30). Elements past R of a head pass through. A wrong argument raises RuntimeError,
-which names it, its value and what was expected. The ops run on torch's threads or the current stream and release the
-GIL; two calls may run at once on different tensors. They have no gradient.
+CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. inv_freq is in radians a position, float64
+or float32, which is widened. Every instruction set of a CPU gives the same bits; a GPU's kernels are made of the same
+functions of one element, but its fp64 cos and sin may differ in the last bit. Positions lie in [0, 2^30). Elements past
+R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops
+run on torch's threads or the current stream and release the GIL; two calls may run at once on different tensors. They
+have no gradient.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ def rerotate_kv(
     k: torch.Tensor,
     v: torch.Tensor,
     new_pos_ids: torch.Tensor,
-    inv_freq: torch.Tensor,
+    inv_freq: torch.Tensor | None = None,
     attention_scaling: float = 1.0,
     interleaved: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Un-rotated keys put at positions: attention_scaling * R(new_pos_ids[t]) k, and a contiguous copy of v.
 
-    k, v [B, Hkv, T, D]; new_pos_ids int64 [T]; inv_freq float64 [R/2], radians a position.
+    k, v [B, Hkv, T, D]; new_pos_ids int64 [T]; inv_freq [R/2]: a model's own, its `rotary_emb.inv_freq`. Without one
+    RoFormer's over the whole of a head, 10000^(-2i/D), which few models still have.
     """
     out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.rerotate_kv(
         k, v, new_pos_ids, inv_freq, attention_scaling, interleaved
@@ -74,7 +76,7 @@ def shift_kv_(
     """Move slots [source, source + count) to [target, target + count) in place; their keys turn by `delta` positions.
 
     k, v [L, Hkv, F, D], [F, D] contiguous; the ranges may overlap. cos, sin [F, R/2] float32, the rotation that each
-    slot's key carries, move along and turn with it. inv_freq float64 [R/2].
+    slot's key carries, move along and turn with it. inv_freq [R/2].
     """
     torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
 

@@ -263,3 +263,76 @@ def test_what_goes_on_is_loaded_by_name_in_the_dtype_that_it_began_in(
     with pytest.raises(LoadedError) as loaded:
         niah.run_niah("tiny")
     assert loaded.value.args == (None,)
+
+
+def test_the_race_is_run_once_on_a_machine(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[torch.dtype] = []
+
+    def seconds(model: Any) -> float:
+        timed.append(model.dtype)
+        return 1.0 if model.dtype == torch.bfloat16 else 2.0
+
+    monkeypatch.setattr(models, "_prefill_seconds", seconds)
+    expected = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    for _ in range(2):
+        assert_same(models.load(str(folder))[0], expected)
+    assert timed == [torch.float32, torch.bfloat16]
+    # Another processor, another number of threads, another model: they have races of their own.
+    monkeypatch.setattr(models, "processor", lambda: "another one")
+    models.load(str(folder))
+    assert len(timed) == 4
+    tiny_model(seed=1).save_pretrained(folder)
+    models.load(str(folder))
+    assert len(timed) == 6
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"dtype": "float16"}', "\0"])
+def test_a_race_that_was_kept_and_damaged_is_run_again(
+    folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(models, "_prefill_seconds", lambda model: 1.0 if model.dtype == torch.float32 else 2.0)
+    models.load(str(folder))
+    (file,) = (tmp_path / "cache" / "profiles").iterdir()
+    found = file.read_text()
+    file.write_text(text)
+    assert models.load(str(folder))[0].dtype == torch.float32
+    assert file.read_text() == found
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A machine with a GPU that has room; tensors that lie there have no data."""
+    device = torch.device("meta")
+    monkeypatch.setattr(models, "_GPU", device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 1 << 34))
+    monkeypatch.setattr(models.ops, "runs_on", lambda of: of == device)
+    return device
+
+
+@pytest.mark.usefixtures("no_race")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_is_used_in_the_dtype_of_the_checkpoint(
+    tmp_path: pathlib.Path, gpu: torch.device, dtype: torch.dtype
+) -> None:
+    tiny_model().to(dtype).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    model, _ = models.load(str(tmp_path))
+    assert {weight.device for weight in (*model.parameters(), *model.buffers())} == {gpu}
+    assert model.dtype == dtype
+
+
+def test_a_gpu_is_not_used_where_that_was_asked_for(folder: pathlib.Path, gpu: torch.device) -> None:
+    assert models.load(str(folder), dtype="float32")[0].device == gpu
+    assert models.load(str(folder), dtype="float32", device_map="cpu")[0].device.type == "cpu"
+
+
+def test_a_gpu_without_room_or_operators_is_not_used(
+    folder: pathlib.Path, gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (300_000, 1 << 34))
+    assert models.load(str(folder), dtype="float32")[0].device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 1 << 34))
+    monkeypatch.setattr(models.ops, "runs_on", lambda of: False)
+    assert models.load(str(folder), dtype="float32")[0].device.type == "cpu"

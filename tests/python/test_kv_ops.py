@@ -15,6 +15,7 @@ from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate_llama
 
 from everlong import ops
+from tiny_models import tiny_model
 
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of its group's largest where the format is subnormal.
@@ -434,6 +435,62 @@ def test_decode_gives_back_what_was_encoded(
             assert_within(got, held.double(), bound * 1.001 + held.double().abs() * ULP[dtype] + 2.0**-24)
 
 
+@given(ropes, positions_lists, seeds)
+def test_frequencies_in_fp32_are_widened(rope: Rope, positions: list[int], seed: int) -> None:
+    """As transformers has them. The angles are those of the widened numbers, by the same arithmetic."""
+    at, narrow = torch.tensor(positions), rope.inv_freq.float()
+    k = keys(seed, 1, 2, len(positions), rope.rotary_dim + 2).float()
+    for got, want in zip(
+        ops.rerotate_kv(k, k, at, narrow, rope.attention_scaling, rope.interleaved),
+        ops.rerotate_kv(k, k, at, narrow.double(), rope.attention_scaling, rope.interleaved),
+        strict=True,
+    ):
+        assert torch.equal(got, want)
+
+
+def test_shifted_and_restored_keys_take_frequencies_in_fp32() -> None:
+    rope = Rope(8, 1e4, 1.0, 1.25, "half")
+    frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
+    payload = ops.archive_kv(*frame.buffers, 0, 20, 16, "bf16")
+    places = placements_of_block(20, 16, "bf16", 10, slot=18, position=77)
+    narrow = rope.inv_freq.float()
+    frames = []
+    for inv_freq in (narrow, narrow.double()):
+        moved = frame.clone()
+        ops.shift_kv_(*moved.buffers, 10, 0, 20, -10, inv_freq)
+        ops.restore_kv(payload, places, *moved.buffers, 16, "bf16", inv_freq, 1.25)
+        frames.append(moved)
+    for got, want in zip(frames[0].buffers, frames[1].buffers, strict=True):
+        assert torch.equal(got, want)
+    assert not torch.equal(frames[0].k, frame.k)
+
+
+def test_the_model_s_own_frequencies_are_taken_as_they_are() -> None:
+    """Keys of a model of transformers, moved by its own table and rotary embedding alone."""
+    model = tiny_model()
+    rotary = model.model.rotary_emb
+    k = keys(0, 1, 2, 9, 16).float()
+    old, new = torch.arange(9), torch.arange(9) + 500
+    cos, sin = rotary(k, old[None])
+    plain, _ = ops.derotate_kv(rotate_llama(k, k, cos, sin)[1], k, cos, sin)
+    moved, _ = ops.rerotate_kv(plain, k, new, rotary.inv_freq, rotary.attention_scaling)
+    assert_within(moved, rotate_llama(k, k, *rotary(k, new[None]))[1].double(), 1e-4 * row_norm(k).double())
+
+
+def test_without_frequencies_a_head_turns_as_roformer_s() -> None:
+    rope = Rope(16, 1e4, 1.0, 1.0, "half")
+    at = torch.arange(40) + 100_000
+    k = keys(0, 2, 3, 40, 16).float()
+    for got, want in zip(ops.rerotate_kv(k, k, at), ops.rerotate_kv(k, k, at, rope.inv_freq), strict=True):
+        assert_within(got, want.double(), 1e-6 * row_norm(k))
+    for got, want in zip(
+        torch.ops.everlong.rerotate_kv(k, k, at, interleaved=True),
+        ops.rerotate_kv(k, k, at, rope.inv_freq, interleaved=True),
+        strict=True,
+    ):
+        assert_within(got, want.double(), 1e-6 * row_norm(k))
+
+
 def test_encode_is_archive_without_rotation() -> None:
     rope = Rope(8, 1e4, 1.0, 1.25, "half")
     frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)
@@ -460,6 +517,13 @@ def examples() -> dict[str, tuple[Any, ...]]:
             (frame.k[:, :, ::2], frame.v[:, :, ::2], *rope.cos_sin(at[:20])),
         ),
         "rerotate_kv": (kv.rerotate_kv.default, (frame.k, frame.v, at, rope.inv_freq, 1.25)),
+        "rerotate_kv, fp32": (kv.rerotate_kv.default, (frame.k, frame.v, at, rope.inv_freq.float(), 1.25)),
+        "rerotate_kv, no table": (kv.rerotate_kv.default, (frame.k, frame.v, at)),
+        "shift_kv_, fp32": (kv.shift_kv_.default, (*frame.clone().buffers, 3, 1, 20, -2, rope.inv_freq.float())),
+        "restore_kv, fp32": (
+            kv.restore_kv.default,
+            (payload, places, *frame.clone().buffers, 16, "e4m3", rope.inv_freq.float(), 1.25),
+        ),
         "shift_kv_": (kv.shift_kv_.default, (*frame.clone().buffers, 3, 1, 20, -2, rope.inv_freq)),
         "archive_kv": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "bf16")),
         "archive_kv, e4m3": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e4m3")),
@@ -589,7 +653,13 @@ def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]
         "a payload of other tokens": (decode, (payload, 3, 2, 21, 10, 16, "e4m3", torch.float32), "tokens is 21"),
         "integers to decode to": (decode, (payload, 3, 2, 20, 10, 16, "e4m3", torch.int32), "dtype is Int"),
         "too few positions": (rerotate, (k, v, at[1:], freq), "int64 [40]"),
-        "frequencies of float32": (rerotate, (k, v, at, freq.float()), "inv_freq is Float"),
+        "frequencies of float16": (rerotate, (k, v, at, freq.half()), "inv_freq is Half"),
+        "frequencies of integers": (shift, (*frame.buffers, 0, 0, 3, 1, freq.long()), "inv_freq is Long"),
+        "no frequencies of an odd head": (
+            rerotate,
+            (k[..., :9], v[..., :9], at),
+            "inv_freq is not given; expected one where D is odd, as 9 is",
+        ),
         "too many frequencies": (rerotate, (k, v, at, torch.ones(6, dtype=torch.float64)), "rotary_dim is 12"),
         "a frequency that is inf": (rerotate, (k, v, at, freq / 0), "inv_freq[0]"),
         "no attention scaling": (rerotate, (k, v, at, freq, 0.0), "attention_scaling"),

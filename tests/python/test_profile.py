@@ -10,6 +10,7 @@ import pytest
 
 import everlong
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.profiles import profiles_in
 from everlong.retrieval import profile as profiles
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -62,12 +63,12 @@ def test_an_evaluation_neither_sees_nor_leaves_profiles_of_the_machine(cache: Pa
     profiles.save_model_profile(PRINTS, PROFILE)
     found = dataclasses.replace(PROFILE, seed=1)
     for folder in (tmp_path / "run", None):
-        with profiles.profiles_in(folder):
+        with profiles_in(folder):
             assert load() is None
             profiles.save_model_profile(PRINTS, found)
             assert load() == found
         assert load() == PROFILE
-    with profiles.profiles_in(tmp_path / "run"):
+    with profiles_in(tmp_path / "run"):
         assert load() == found
     assert len(list((cache / "profiles").iterdir())) == 1
 

@@ -15,8 +15,8 @@ from everlong.frame.room import check_room
 from everlong.frame.serve import TextAloneError
 from everlong.generation.memory_model import MemoryModel
 from everlong.models import dtype_name
+from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
-from everlong.retrieval.profile import profiles_in
 
 MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval")
 

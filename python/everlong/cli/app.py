@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,9 +44,11 @@ Settings = Annotated[
         "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where the model computes: cuda, cuda:1; by default the CPU.")]
+Device = Annotated[
+    str, typer.Option(help="Where the model computes: cuda:1, cpu; by default a GPU that it fits, else the CPU.")
+]
 Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, elsewhere its own.")
+    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, on a GPU its own.")
 ]
 ChatTemplateKwargs = Annotated[
     str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
@@ -80,7 +84,7 @@ def where_of(sources: list[str] | None, tags: list[str] | None, after: str, befo
 
 
 def on_device(device: str) -> dict[str, Any]:
-    """What --device says, as `load` takes it; "" leaves it to transformers, which takes the CPU.
+    """What --device says, as `load` takes it; "" leaves it to that.
 
     ValueError for a device that there is not.
     """
@@ -153,6 +157,7 @@ def model_for(memory: Path, named: str) -> str:
 
 def main() -> None:
     """Entry point: expected failures become one line on standard error."""
+    _silence_dependencies()
     try:
         app()
     except KeyboardInterrupt:
@@ -162,6 +167,19 @@ def main() -> None:
             raise
         print(f"everlong: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _silence_dependencies() -> None:
+    """What packages tell the developers of others is no news to who calls a command; errors are raised, and told.
+
+    All of it is told where that is asked for: TRANSFORMERS_VERBOSITY=warning, python -W default -m everlong.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
+    if sys.warnoptions:
+        return
+    warnings.filterwarnings("ignore", module=r"(?!everlong\b)")
+    for deprecated in (FutureWarning, DeprecationWarning):  # they may name the line of ours that called
+        warnings.simplefilter("ignore", deprecated)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -27,9 +27,9 @@ from everlong.frame.room import check_room
 from everlong.memory import Memory
 from everlong.models import DEFAULT_MODEL, dtype_name, load
 from everlong.models.machine import processor
+from everlong.models.profiles import profiles_in
 from everlong.pictures import require_matplotlib
 from everlong.pictures.heatmap import draw_heat_map
-from everlong.retrieval.profile import profiles_in
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel

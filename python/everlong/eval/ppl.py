@@ -30,8 +30,8 @@ from everlong.frame.room import check_room
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
 from everlong.models.attach import trained_window
+from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
-from everlong.retrieval.profile import profiles_in
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 

@@ -31,8 +31,8 @@ from everlong.frame.room import check_room
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
+from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
-from everlong.retrieval.profile import profiles_in
 from everlong.text.prompt import with_template_variables
 
 DEFAULT_BASELINES = (

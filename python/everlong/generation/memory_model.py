@@ -23,7 +23,6 @@ from everlong.errors import (
     EverlongError,
     MemoryBusyError,
     MemoryNotFoundError,
-    ModelMismatchError,
     ReadOnlyMemoryError,
 )
 from everlong.frame.frame import Recalled
@@ -35,7 +34,7 @@ from everlong.generation.read_pieces import read_pieces
 from everlong.memory import Memory
 from everlong.memory.readings import Readings, pieces_of
 from everlong.memory.where import EVERYWHERE, Where, names_of, require_where
-from everlong.models.fingerprint import adapters_at_work
+from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
@@ -109,7 +108,7 @@ class MemoryModel:
             opened = open_memory(model, tokenizer, memory, config, self, undo)
             self.memory = opened.memory
             self.model = opened.served.model
-            self._adapters = adapters_at_work(self.model)
+            self._weights = WeightsAtWork(self.model)
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream)
@@ -451,11 +450,7 @@ class MemoryModel:
     def _require_ready(self) -> None:
         self.frame.require_whole()
         require_plain(self.model)
-        if adapters_at_work(self.model) != self._adapters:
-            raise ModelMismatchError(
-                "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "
-                "it; a MemoryModel of these adapters takes another memory"
-            )
+        self._weights.require_unchanged()
 
     def _end_streamed(self) -> None:
         """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""

@@ -20,8 +20,8 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
-import everlong.ops as ops
 from everlong.errors import UnsupportedModelError
+from everlong.models.placement import device_of
 from everlong.models.probe import DELTA, Probe, ProbeError, probe
 from everlong.models.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
 from everlong.models.text_model import require_window
@@ -155,7 +155,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         raise UnsupportedModelError(
             f"{name}: no `layers` and `rotary_emb` in its decoder; models built like Llama or Qwen3 work"
         )
-    device = _device_of(modules, name)
+    device = device_of(model, modules, name)
     tables = _tables(config, frame_tokens)
     archived, sliding = _kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}
@@ -197,20 +197,6 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         dtype=model.dtype,
         device=device,
     )
-
-
-def _device_of(layers: torch.nn.Module, name: str) -> torch.device:
-    """Where the keys and values of all layers are computed."""
-    devices = {parameter.device for parameter in layers.parameters()}
-    if len(devices) != 1:
-        raise UnsupportedModelError(f"{name}: its layers lie on {sorted(map(str, devices))}; one device for all works")
-    device = devices.pop()
-    if not ops.runs_on(device):
-        raise UnsupportedModelError(
-            f"{name}: it lies on {device}, and this everlong was built without operators for that; "
-            "model.to('cpu') works, or everlong built with EVERLONG_CUDA=ON or EVERLONG_HIP=ON"
-        )
-    return device
 
 
 def _tables(config: Any, frame_tokens: int) -> list[RopeTable]:

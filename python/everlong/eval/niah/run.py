@@ -19,8 +19,8 @@ from everlong.eval.log import Log, silent
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise
 from everlong.frame.room import check_room
+from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
-from everlong.retrieval.profile import profiles_in
 from everlong.text.prompt import with_template_variables
 
 if TYPE_CHECKING:

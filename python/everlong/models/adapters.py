@@ -1,0 +1,94 @@
+"""Adapters as peft lays them over a model's layers: which are at work, and which of them keys and values depend on.
+
+What lies over the output embeddings changes logits and no key: a memory does not tell it from none. Where these share
+their tensor with the input embeddings, what lies over them leaves it alone, and what is merged into it is seen there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+# Below an adapted layer, what the adapters lie over.
+_LAID_OVER = ("base_layer", "original_module")
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapters:
+    """Of a model as it stands now. Layers are named as in `named_modules`."""
+
+    at_work: tuple[str, ...]  # layer and its adapters at work, of those that keys and values depend on
+    _layers: dict[str, frozenset[str]]  # that are adapted: which of the loaded adapters are not at work there
+    _output: str | None  # the output embeddings
+    _model: str  # before the names of the model itself, where peft wraps it: "base_model.model."
+
+    def name_of(self, weight: str) -> str | None:
+        """What a weight is called without the adapters that keys and values do not depend on; None: it is of these."""
+        for layer, idle in reversed(self._layers.items()):  # what lies deeper first
+            part, _, below = weight.removeprefix(f"{layer}.").partition(".")
+            if not weight.startswith(f"{layer}.") or not below:
+                continue
+            if not _is_in(layer, self._output):
+                if {part, below.partition(".")[0]} & idle:
+                    return None
+            elif part in _LAID_OVER:
+                weight = f"{layer}.{below}"
+            else:
+                return None
+        return weight if self.at_work else weight.removeprefix(self._model)
+
+    def keys_depend_on(self, weight: str) -> bool:
+        """Whether keys and values do; at its name here alone, of a weight that stands at several."""
+        return not _is_in(weight, self._output) and self.name_of(weight) is not None
+
+
+def adapters_of(model: torch.nn.Module) -> Adapters:
+    """Which adapters a model has, and what each of its layers does with them."""
+    output = _output_name(model)
+    found: dict[str, list[str]] = {}
+    for name, module in model.named_modules():
+        active = getattr(module, "active_adapters", None)
+        if isinstance(active, list | tuple):  # a layer of peft; a model of transformers has a method of that name
+            found[name] = [] if getattr(module, "disable_adapters", False) else list(active)
+    # What holds adapted layers, peft's model and its tuner, has no adapter of its own.
+    layers = {
+        name: at_work
+        for name, at_work in found.items()
+        if _is_in(name, output) or not any(_holds(name, other) for other in found)
+    }
+    deep = any(not _is_in(name, output) for name in layers)
+    told = [name for name in found if deep and not _is_in(name, output)]
+    loaded = getattr(model, "peft_config", None)
+    names = frozenset(loaded) if isinstance(loaded, dict) else frozenset()
+    return Adapters(
+        at_work=tuple(f"{name} {found[name]}" for name in told),
+        _layers={name: names.difference(at_work) for name, at_work in layers.items()},
+        _output=output,
+        _model=_base_prefix(model),
+    )
+
+
+def _output_name(model: torch.nn.Module) -> str | None:
+    """The module whose output are the logits, as in `named_modules`; None where the model does not say."""
+    get: Any = getattr(model, "get_output_embeddings", None)
+    return None if get is None else _name_in(model, get())
+
+
+def _base_prefix(model: Any) -> str:
+    base = model.get_base_model() if hasattr(model, "get_base_model") else None
+    name = _name_in(model, base)
+    return f"{name}." if name else ""
+
+
+def _name_in(model: torch.nn.Module, wanted: torch.nn.Module | None) -> str | None:
+    return next((name for name, module in model.named_modules() if module is wanted), None)
+
+
+def _is_in(name: str, outer: str | None) -> bool:
+    return outer is not None and (name == outer or name.startswith(f"{outer}."))
+
+
+def _holds(outer: str, name: str) -> bool:
+    return name != outer and name.startswith(f"{outer}." if outer else "")

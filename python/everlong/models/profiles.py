@@ -1,0 +1,67 @@
+"""What was measured of a model on this machine, kept for the next time.
+
+Files: `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded), JSON. Nothing
+depends on them: what is missing or damaged is measured anew. An evaluation keeps them in a folder of its own: what it
+finds must not depend on what else ran on the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+_own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("profiles", default=None)
+
+
+def kept(name: str) -> str | None:
+    """What is kept under that name; None where nothing is that can be read."""
+    try:
+        return _file(name).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def keep(name: str, text: str) -> None:
+    """Keep it. A folder that cannot be written is passed over: what was measured costs seconds to measure again."""
+    try:
+        file = _file(name)
+    except OSError:
+        return
+    written = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text, encoding="utf-8")
+        written.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            written.unlink()
+
+
+@contextlib.contextmanager
+def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
+    """Inside, this thread's models find and keep their profiles in `folder` alone; None: in one that goes after it."""
+    with contextlib.ExitStack() as undone:
+        if folder is None:
+            folder = pathlib.Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="everlong-")))
+        token = _own_folder.set(folder)
+        undone.callback(_own_folder.reset, token)
+        yield
+
+
+def _file(name: str) -> pathlib.Path:
+    return (_own_folder.get() or _cache_folder() / "profiles") / f"{name}.json"
+
+
+def _cache_folder() -> pathlib.Path:
+    named = os.environ.get("EVERLONG_CACHE")
+    if named:
+        return pathlib.Path(named)
+    try:
+        home = pathlib.Path.home()
+    except RuntimeError as error:  # neither HOME nor an entry for the user, as in some containers
+        raise FileNotFoundError(str(error)) from error
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "everlong"
