@@ -182,8 +182,8 @@ def _quiet_without_terminal() -> Iterator[None]:
     if sys.stderr.isatty():
         yield
         return
-    bars = importlib.import_module("transformers.utils.logging")
-    gguf = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # whose bar heeds no setting
+    bars: Any = importlib.import_module("transformers.utils.logging")
+    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # its bar heeds no setting
     drawn, own = bars.is_progress_bar_enabled(), gguf.tqdm
     bars.disable_progress_bar()
     gguf.tqdm = bars.tqdm
