@@ -27,7 +27,8 @@ from everlong.retrieval.profile import IndexProfile
 
 if TYPE_CHECKING:
     from everlong.generation import pipeline as pipeline
-    from everlong.generation.memory_model import Answer, MemoryModel, ReadReport
+    from everlong.generation.answer import Answer
+    from everlong.generation.memory_model import MemoryModel, ReadReport
     from everlong.generation.perplexity import Perplexity
     from everlong.models import rope as rope
     from everlong.retrieval import embedding as embedding
@@ -37,7 +38,7 @@ else:
     # What imports transformers, which takes as long as all the rest, is imported when it is first asked for (PEP 562):
     # a memory without a model and most of the command line go without it.
     _LATER = {
-        "Answer": "generation.memory_model",
+        "Answer": "generation.answer",
         "MemoryModel": "generation.memory_model",
         "Perplexity": "generation.perplexity",
         "ReadReport": "generation.memory_model",

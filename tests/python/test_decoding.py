@@ -190,3 +190,53 @@ def test_processors_keep_no_graph(mm) -> None:
 
     mm.generate(PROMPT, max_new_tokens=2, logits_processor=transformers.LogitsProcessorList([Asking()]))
     assert seen == [False, False]
+
+
+def test_what_the_call_leaves_open_the_model_s_own_settings_say(mm) -> None:
+    own = mm.model.generation_config
+    own.eos_token_id = None
+    assert len(ours(mm)) == 64
+    own.update(do_sample=True, temperature=0.9, top_k=7, max_new_tokens=23)
+    torch.manual_seed(3)
+    expected = plain(mm)
+    greedy = plain(mm, do_sample=False)
+    assert len(expected) == 23
+    assert expected != greedy
+    torch.manual_seed(3)
+    assert ours(mm) == expected
+    assert ours(mm, do_sample=False) == greedy
+    torch.manual_seed(3)
+    assert ours(mm, max_new_tokens=5) == expected[:5]
+    torch.manual_seed(3)
+    pieces = "".join(mm.stream(PROMPT, remember=False))
+    assert pieces == decode_text(mm.tokenizer, expected)
+    own.update(max_new_tokens=None, max_length=len(PROMPT) + 11)
+    assert len(ours(mm)) == 11
+    own.update(max_length=None, eos_token_id=[expected[2], 256])
+    torch.manual_seed(3)
+    assert ours(mm) == expected[:3]
+
+
+def test_a_length_of_the_call_goes_before_the_model_s_own_without_a_word(mm, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(transformers.generation.utils.logger, "warning", lambda text, *_: said.append(text))
+    mm.model.generation_config.update(max_length=50, eos_token_id=None)
+    assert len(ours(mm, max_new_tokens=70)) == 70
+    assert said == []
+
+
+def test_an_answer_says_why_it_ends_and_of_which_tokens_it_is(mm) -> None:
+    whole = mm.generate(PROMPT, max_new_tokens=30, eos_token_id=None, remember=False)
+    assert (whole.finish_reason, whole.tokens, len(whole.token_ids)) == ("length", 30, 30)
+    assert decode_text(mm.tokenizer, list(whole.token_ids)) == whole.text
+    third = whole.token_ids[2]
+    first = whole.token_ids.index(third) + 1
+    for how in ({"eos_token_id": third}, {"eos_token_id": third, "max_new_tokens": first}):
+        ended = mm.generate(PROMPT, remember=False, **{"max_new_tokens": 30, **how})
+        assert (ended.finish_reason, ended.token_ids) == ("stop", whole.token_ids[:first])
+    stopped = mm.generate(PROMPT, max_new_tokens=30, eos_token_id=None, stop_strings=[whole.text[9:11]], remember=False)
+    assert stopped.finish_reason == "stop"
+    assert stopped.tokens < 30
+    late = mm.generate(PROMPT, max_new_tokens=30, eos_token_id=None, max_time=0.0, remember=False)
+    assert (late.finish_reason, late.tokens) == ("time", 1)
+    assert mm.generate(PROMPT, max_length=len(PROMPT) + 4, eos_token_id=None).finish_reason == "length"

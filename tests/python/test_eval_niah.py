@@ -106,14 +106,14 @@ class Reader:
         self.remembered.append(remember)
         self.model.decoded.append(how)
         if not recall:
-            return Answer(stated_in(self.text[-self.window :], question), 1, ())
+            return Answer(stated_in(self.text[-self.window :], question), 1, (), "stop", (0,))
         if any(word in question for word in self.forgets):
-            return Answer("I do not know.", 1, ())
+            return Answer("I do not know.", 1, (), "stop", (0,))
         reply = stated_in(self.text, question)
         begin = self.text.index(reply)
         spans = [(0, 100), (begin - 5, begin + len(reply) + 5)]
         groups = tuple(Recall(1, span, 1.0, "", self.text[slice(*span)], "", ("lexical",)) for span in spans)
-        return Answer(reply, 1, groups)
+        return Answer(reply, 1, groups, "stop", (0,))
 
 
 def evaluate(reader: Reader, config: NiahConfig = CONFIG) -> NiahReport:

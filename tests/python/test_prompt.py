@@ -107,7 +107,7 @@ def test_a_conversation_is_what_the_template_makes_of_it(ends: bool, reopened: b
         {"role": "assistant", "content": answer.text},
         {"role": "user", "content": "second"},
     ]
-    expected = "<end>" + tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    expected = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(ids[:-1]) == expected
 
 
@@ -150,3 +150,144 @@ def test_a_question_that_spells_a_special_token_ends_no_turn() -> None:
     plain = build_prompt(tokenizer, "What?")
     assert prompt.ids[: prompt.question.start].tolist() == plain.ids[: plain.question.start].tolist()
     assert prompt.ids[prompt.question.stop :].tolist() == plain.ids[plain.question.stop :].tolist()
+
+
+SAYS_NO_SYSTEM = (
+    "{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "<{{ m['role'] }}>{{ m['content'] | trim }}</{{ m['role'] }}>{% endfor %}<assistant>"
+)
+# Of a system message it takes the first one alone, and only at the beginning, as some do.
+SYSTEM_FIRST = (
+    "{% if messages[0]['role'] == 'system' %}<sys>{{ messages[0]['content'] }}</sys>{% endif %}"
+    "{% for m in messages if m['role'] != 'system' %}<{{ m['role'] }}>{{ m['content'] }}</{{ m['role'] }}>{% endfor %}"
+    "<assistant>"
+)
+
+
+def opened(template: str) -> everlong.MemoryModel:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    return everlong.MemoryModel(tiny_model(), tokenizer, None, dataclasses.replace(SMALL, index=("lexical",)))
+
+
+def said(mm: everlong.MemoryModel) -> str:
+    return mm.tokenizer.decode(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).encode("ascii", "replace").decode()
+
+
+@pytest.mark.parametrize("ask", ["generate", "stream"])
+def test_the_first_turn_of_an_empty_memory_is_what_the_template_makes_of_a_conversation(ask: str) -> None:
+    turn = [{"role": "user", "content": "Who are you?"}]
+    with opened(TEMPLATE) as mm:
+        expected = mm.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        assert expected == "<sys>be good</sys><user>Who are you?</user><assistant>"
+        answer = getattr(mm, ask)("Who are you?", max_new_tokens=1)
+        list(answer) if ask == "stream" else None
+        assert said(mm)[:-1] == expected
+        mm.generate("And then?", max_new_tokens=1)
+        assert said(mm)[len(expected) + 1 : -1] == "</assistant><user>And then?</user><assistant>"
+    with opened(TEMPLATE) as mm:
+        mm.read("A text.")
+        mm.generate("Who are you?", max_new_tokens=1)
+        assert said(mm)[:-1] == "A text.</assistant><user>Who are you?</user><assistant>"
+
+
+def test_what_was_asked_first_and_not_remembered_was_no_first_turn() -> None:
+    with opened(TEMPLATE) as mm:
+        mm.generate("Who are you?", max_new_tokens=1, remember=False)
+        mm.generate("Who are you?", max_new_tokens=1)
+        assert said(mm).startswith("<sys>be good</sys>")
+
+
+def test_messages_go_behind_the_stream_as_they_are() -> None:
+    messages = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": "Hello Ada."},
+        {"role": "user", "content": "Who am I? assistant"},
+    ]
+    with opened(TEMPLATE) as mm:
+        expected = mm.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        mm.generate(messages=messages, max_new_tokens=1)
+        assert said(mm)[:-1] == expected
+        before = mm.stream_tokens
+        "".join(mm.stream(messages=messages, max_new_tokens=1, system="Be brief."))
+        turns = expected.removeprefix("<sys>be good</sys>")
+        assert said(mm)[before:-1] == f"</assistant><system>Be brief.</system>{turns}"
+        assert mm.generate(messages=messages, max_new_tokens=1, remember=False).tokens == 1
+        prompt = build_prompt(mm.tokenizer, messages)
+        assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Who am I? assistant"
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("template", "beginning", "later"),
+    [
+        (TEMPLATE, "<system>Be brief.</system><user>{}", "</assistant><system>Be brief.</system><user>{}"),
+        (SAYS_NO_SYSTEM, "<user>Be brief.\n\n{}", "</assistant><user>Be brief.\n\n{}"),
+        (SYSTEM_FIRST, "<sys>Be brief.</sys><user>{}", "</assistant><user>Be brief.\n\n{}"),
+    ],
+    ids=["anywhere", "nowhere", "at the beginning"],
+)
+def test_a_system_message_stands_where_the_template_has_a_place_for_it(
+    template: str, beginning: str, later: str, first: bool
+) -> None:
+    question = "Be brief. Why?"
+    with opened(template) as mm:
+        if not first:
+            mm.read("A text.")
+        before = mm.stream_tokens
+        mm.generate(question, system="Be brief.", max_new_tokens=1)
+        expected = (beginning if first else later).format(question) + "</user><assistant>"
+        assert said(mm)[before:-1] == expected
+        asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
+        prompt = build_prompt(mm.tokenizer, asked, first=first)
+        assert mm.tokenizer.decode(prompt.ids) == expected
+        assert mm.tokenizer.decode(prompt.ids[prompt.question]) == question
+        assert mm.tokenizer.decode(prompt.ids[: prompt.question.start]).endswith(("<user>", "\n\n"))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_spells_a_special_token_is_text_in_every_message(first: bool) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</user>"]})
+    tokenizer.chat_template = TEMPLATE
+    ended = tokenizer.convert_tokens_to_ids("</user>")
+    messages = [
+        {"role": "system", "content": "Say no </user>."},
+        {"role": "user", "content": "One </user> two"},
+        {"role": "assistant", "content": "Three."},
+        {"role": "user", "content": " What is </user>? "},
+    ]
+    prompt = build_prompt(tokenizer, messages, first=first)
+    assert prompt.ids.tolist().count(ended) == 2  # the template's own
+    assert tokenizer.decode(prompt.ids[prompt.question]) == "What is </user>?"
+    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(prompt.ids) == ("" if first else "</assistant>") + whole
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "says"),
+    [
+        ({}, TypeError, "expected a question"),
+        ({"question": "a", "messages": [{"role": "user", "content": "b"}]}, TypeError, "not both"),
+        ({"messages": []}, ValueError, "the last message is missing"),
+        ({"messages": [{"role": "assistant", "content": "b"}]}, ValueError, "the last message is assistant's"),
+        ({"messages": [{"role": "user", "content": " "}]}, ValueError, "the question is empty"),
+        ({"messages": [{"role": "user"}]}, TypeError, "is no"),
+        ({"messages": "hello"}, TypeError, "messages is a str"),
+        ({"messages": [{"role": "user", "content": "half \ud83d"}]}, ValueError, "surrogate"),
+        ({"question": "a", "system": 3}, TypeError, "system is a int"),
+        ({"question": "a", "system": "b", "chat": False}, ValueError, "need a chat template"),
+        (
+            {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "system": "c"},
+            ValueError,
+            "a second one",
+        ),
+    ],
+)
+def test_messages_that_are_no_conversation_are_refused(asked: dict, error: type[Exception], says: str) -> None:
+    with opened(TEMPLATE) as mm:
+        for ask in (mm.generate, lambda **given: list(mm.stream(**given)), mm.recall):
+            with pytest.raises(error, match=says):
+                ask(**asked)
+        assert mm.stream_tokens == 0

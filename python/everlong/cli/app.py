@@ -34,6 +34,13 @@ KeptModel = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Length = Annotated[int, typer.Option("--max-new-tokens", help="Tokens of an answer, at most.")]
+OwnLength = Annotated[
+    int | None,
+    typer.Option("--max-new-tokens", help="Tokens of an answer, at most; by default the model's own setting, or 64."),
+]
+System = Annotated[
+    str | None, typer.Option(help="A system message before the question, where there is a chat template.")
+]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]

@@ -24,8 +24,10 @@ from everlong.cli.app import (
     KeptModel,
     Length,
     MemoryFolder,
+    OwnLength,
     Settings,
     Sources,
+    System,
     Tags,
     app,
     load_configured,
@@ -38,7 +40,7 @@ from everlong.cli.app import (
     set_config,
     where_of,
 )
-from everlong.cli.questions import answer_of, questions_in
+from everlong.cli.questions import ask_all, questions_in
 from everlong.generation.progress import working
 from everlong.memory.readings import pieces_of
 
@@ -91,13 +93,15 @@ def ask(
         Path | None,
         typer.Option(
             help="Many instead, asked in one load of the model: a file with a JSON object a line, of question and, if "
-            "need be, source, tags and answer. So is what is printed; `right` says whether the answer is in the text.",
+            "need be, source, tags and answer. So is what is printed; `right` says whether the answer is in the text. "
+            "They are answered greedily, in 64 tokens at most by default.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     model: KeptModel = "",
-    max_new_tokens: Length = 64,
+    max_new_tokens: OwnLength = None,
+    system: System = None,
     remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
     source: Sources = None,
@@ -128,15 +132,13 @@ def ask(
         _open(memory, host_bytes, to_write=remember) as opened,
         _attached(model or kept, opened, settings, device, dtype) as mm,
     ):
-        how: dict[str, Any] = {"recall": not no_recall, "where": where, "chat_template_kwargs": variables}
-        for number, asked in enumerate(listed, 1):
-            with working(f"question {number} of {len(listed)}", enabled=sys.stderr.isatty()):
-                row = answer_of(mm, asked, max_new_tokens, **how)
-            print_json_line(row)
+        how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
         if question is None:
+            with working(f"answering {len(listed)} questions", enabled=sys.stderr.isatty()):
+                ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
             return
         with working("searching and answering", enabled=sys.stderr.isatty()):
-            answer = mm.generate(question, max_new_tokens, remember=remember, **how)
+            answer = mm.generate(question, max_new_tokens, remember=remember, where=where, **how)
         evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -197,6 +199,7 @@ def chat(
     memory: MemoryFolder,
     model: KeptModel = "",
     max_new_tokens: Length = 256,
+    system: System = None,
     source: Sources = None,
     tag: Tags = None,
     after: After = "",
@@ -212,7 +215,8 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. A memory
+    /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. --system
+    stands before the first line and is remembered with it; answers are decoded by the model's own settings. A memory
     that is not there is made, with the embedded model by default.
     """
     where = where_of(source, tag, after, before)
@@ -231,7 +235,8 @@ def chat(
                 said = _obey(mm, line)
                 print(json.dumps({"command": line, "text": said}) if as_json else said)
             elif line:
-                streamed = mm.stream(line, max_new_tokens, chat_template_kwargs=variables, where=where)
+                given, system = system, None  # it is remembered as what was said is: the first line has it
+                streamed = mm.stream(line, max_new_tokens, system=given, chat_template_kwargs=variables, where=where)
                 try:
                     _show(mm, line, streamed, as_json=as_json)
                 except ValueError as error:  # of this line; the next one may be text

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everlong.generation.answer import Answer
     from everlong.generation.memory_model import MemoryModel
     from everlong.memory.where import Where
 
@@ -47,27 +48,39 @@ def questions_in(file: Path) -> list[FileQuestion]:
     return found
 
 
-def answer_of(
+def ask_all(
     mm: MemoryModel,
-    asked: FileQuestion,
-    max_new_tokens: int,
-    *,
-    recall: bool,
+    listed: Sequence[FileQuestion],
     where: Where,
-    chat_template_kwargs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Question and answer as plain values; nothing is remembered. As `MemoryModel.generate` raises."""
+    tell: Callable[[dict[str, Any]], None],
+    max_new_tokens: int | None,
+    **generation: Any,
+) -> None:
+    """Tell each question and its answer as plain values, as soon as it is there; nothing is remembered.
+
+    Answers are greedy, of NEW_TOKENS by default, whatever the model's own settings are: what is right of them is
+    counted.
+
+    `generation` is `MemoryModel.answer_many`'s, which says what is raised.
+    """
+    from everlong.generation.decoding import NEW_TOKENS
+
+    length = NEW_TOKENS if max_new_tokens is None else max_new_tokens
+    started = time.perf_counter()
+
+    def answered(number: int, answer: Answer) -> None:
+        nonlocal started
+        now = time.perf_counter()
+        tell(_row(listed[number], answer, now - started))
+        started = now
+
+    questions, places = [one.question for one in listed], [one.within(where) for one in listed]
+    mm.answer_many(questions, length, where=places, on_answer=answered, do_sample=False, **generation)
+
+
+def _row(asked: FileQuestion, answer: Answer, seconds: float) -> dict[str, Any]:
     from everlong.eval.facts import states
 
-    started = time.perf_counter()
-    answer = mm.generate(
-        asked.question,
-        max_new_tokens,
-        recall=recall,
-        remember=False,
-        where=asked.within(where),
-        chat_template_kwargs=chat_template_kwargs,
-    )
     row: dict[str, Any] = {
         "question": asked.question,
         "text": answer.text,
@@ -75,7 +88,7 @@ def answer_of(
             {"span": one.span, "source": one.source, "score": one.score, "passage": one.passage}
             for one in answer.recalled
         ],
-        "seconds": round(time.perf_counter() - started, 3),
+        "seconds": round(seconds, 3),
     }
     return row if asked.answer is None else {**row, "right": states(answer.text, asked.answer)}
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, Book, TooFewTokensError, all_books, make_of_enough
-from everlong.eval.decoding import UNPUNISHED
+from everlong.eval.decoding import AS_MEASURED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.haystack import Haystack
@@ -174,7 +174,7 @@ def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, fl
     """All three ways, and of that with the memory."""
     started = time.monotonic()
     answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
-    generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
     mm.generate(fact.question, recall=False, **generation)
     recalling = time.monotonic()
     mm.generate(fact.question, **generation)
@@ -246,7 +246,7 @@ def verdict(report: NiahReport) -> str:
 
 def show_free_question(mm: MemoryModel, question: str, console: Console) -> None:
     """Answer a question about the books, and cite what came back."""
-    answer = mm.generate(question, max_new_tokens=48, remember=False, **UNPUNISHED)
+    answer = mm.generate(question, max_new_tokens=48, remember=False, **AS_MEASURED)
     console.print(f"\nQ: {question}\nA: {' '.join(answer.text.split())}", markup=False)
     for recall in answer.recalled:
         line = " ".join(recall.passage.split())[:80]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from everlong.eval.decoding import UNPUNISHED
+from everlong.eval.decoding import AS_MEASURED
 from everlong.models.cache_argument import cache_argument
 from everlong.models.packing import packed
 from everlong.text.prompt import with_start
@@ -34,7 +34,7 @@ def answer_from_passage(
 
 @torch.inference_mode()
 def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any = None, **generation: Any) -> str:
-    """Greedy, UNPUNISHED answer to `ids`, of which a `cache` holds the first ones.
+    """Answer, decoded AS_MEASURED, to `ids`, of which a `cache` holds the first ones.
 
     Further arguments are those of `generate`.
     """
@@ -44,9 +44,8 @@ def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any =
             input_ids=rows,
             attention_mask=torch.ones_like(rows),
             **{cache_argument(model): cache},
-            do_sample=False,
             pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-            **{**UNPUNISHED, **generation},
+            **{**AS_MEASURED, **generation},
         )
     answer: str = tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
     return answer

@@ -12,15 +12,17 @@ the layers with full attention. The others keep transformers' own cache layers b
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 import everlong.ops as ops
+from everlong.errors import EverlongError
 from everlong.frame.anchors import AnchorMasters
 from everlong.frame.own_layers import OwnLayers
 from everlong.models.attach import ServedModel
@@ -47,8 +49,6 @@ class ResidentLayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write k, v [1, Hkv, q, D] behind the newest slot; return all that attention sees [1, Hkv, length + q, D]."""
-        if key_states.shape[0] != 1:
-            raise ValueError(f"a batch of {key_states.shape[0]}: a frame is one stream; one MemoryModel for each works")
         cache = self._cache
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
@@ -99,8 +99,15 @@ class _Part:
     rope: RopeTable
 
 
+_OF_A_FRAME = "this cache is a memory's frame: model.generate(..., custom_generate=mm.decode) decodes over it; "
+
+
 class ResidentCache(Cache):
-    """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it."""
+    """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it.
+
+    To transformers it says how long it is. What would change it behind the back of its memory raises EverlongError and
+    says what to do instead; a forward writes to it inside of `forward` alone.
+    """
 
     def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int) -> None:
         """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks'."""
@@ -119,6 +126,7 @@ class ResidentCache(Cache):
         self.begin = front_tokens - sink_tokens
         self.end = self.begin
         self.recalled = 0  # slots before rolling
+        self._in_forward = False
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn: one copy of them, as they were first written, serves whenever the front is laid anew. So do
         # the anchor zone's slots until they move.
@@ -127,6 +135,61 @@ class ResidentCache(Cache):
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
         by_index = {**self.own.layers, **resident}
         super().__init__(layers=[by_index[index] for index in sorted(by_index)])
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Inside, the model's forward may write behind the newest slot."""
+        self._in_forward = True
+        try:
+            yield
+        finally:
+            self._in_forward = False
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self._require_forward(key_states)
+        written: tuple[torch.Tensor, torch.Tensor] = super().update(
+            key_states, value_states, layer_idx, *args, **kwargs
+        )
+        return written
+
+    def update_conv_state(self, conv_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._require_forward(conv_states)
+        written: torch.Tensor = super().update_conv_state(conv_states, *args, **kwargs)
+        return written
+
+    def update_recurrent_state(self, recurrent_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._require_forward(recurrent_states)
+        written: torch.Tensor = super().update_recurrent_state(recurrent_states, *args, **kwargs)
+        return written
+
+    def _require_forward(self, states: torch.Tensor) -> None:
+        if states.shape[0] != 1:
+            raise ValueError(f"a batch of {states.shape[0]}: a frame is one stream; one MemoryModel for each works")
+        if not self._in_forward:
+            raise EverlongError(_OF_A_FRAME + "mm.frame.forward computes ids or soft tokens behind it")
+
+    def get_seq_length(self, layer_idx: int | None = None) -> int:
+        """Slots that the next token attends to; of a layer with a state of its own the tokens that it has seen."""
+        return self.length if layer_idx is None else int(super().get_seq_length(layer_idx))
+
+    def crop(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise EverlongError(
+            _OF_A_FRAME + "`with mm.frame.branch():` takes back what came inside, as remember=False does"
+        )
+
+    def reset(self) -> NoReturn:
+        raise EverlongError(_OF_A_FRAME + "an empty one is another MemoryModel's")
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> NoReturn:
+        raise EverlongError(_OF_A_FRAME + "it is one stream: no beams")
+
+    def batch_repeat_interleave(self, repeats: int) -> NoReturn:
+        raise EverlongError(_OF_A_FRAME + "it is one stream: no batch")
+
+    def batch_select_indices(self, indices: torch.Tensor) -> NoReturn:
+        raise EverlongError(_OF_A_FRAME + "it is one stream: no batch")
 
     @property
     def length(self) -> int:

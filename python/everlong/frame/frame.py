@@ -20,7 +20,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import BrokenFrameError, CapacityError, MemoryNotFoundError
+from everlong.errors import BrokenFrameError, CapacityError, MemoryBusyError, MemoryNotFoundError
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.frame.interrupts import interrupts_between_steps
@@ -123,6 +123,7 @@ class Frame(abc.ABC):
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
         self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that observers want
         self._broken = False
+        self._in_step = False
 
     # --- what is resident
 
@@ -225,6 +226,9 @@ class Frame(abc.ABC):
         return self._broken
 
     def require_whole(self) -> None:
+        """BrokenFrameError, and MemoryBusyError to whoever is called in the middle of a step, such as an observer."""
+        if self._in_step:
+            raise MemoryBusyError("a step of this frame is under way: ask again once the call that takes it goes on")
         if self._broken:
             raise BrokenFrameError(
                 "an earlier error cut a step of this frame short, and what it holds is not what it should be: close "
@@ -237,8 +241,11 @@ class Frame(abc.ABC):
         """Around what has to be done whole; an exception out of it breaks the frame."""
         self.require_whole()
         with interrupts_between_steps(), _plain_tensors():
-            self._broken = True
-            yield
+            self._broken = self._in_step = True
+            try:
+                yield
+            finally:
+                self._in_step = False
             self._broken = False
 
     def checkpoint(self) -> None:
@@ -289,11 +296,13 @@ class Frame(abc.ABC):
         else:
             self.os.resume(0, [], archived_until=archived_until)
         if len(behind) > 0:
+            started = time.monotonic()
             _LOGGER.warning(
                 "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
             self._decide(lambda: self.os.end_of_text(), None)
+            _LOGGER.info("read them again in %.1f s", time.monotonic() - started)
         if outdated:
             self._note()
         elif last.stream_end == end:

@@ -119,14 +119,15 @@ class KvFrame(Frame):
         positions = torch.arange(first, first + len(chunk), device=device)[None]
         alone = len(chunk) == 1 and not self.cache.own
         packed = alone and self.served.kv_heads < self.served.query_heads and packs(self.served.model)
-        out = self.served.model(
-            **chunk.inputs(device, self.served.dtype),
-            attention_mask=open_mask(self.cache.length + 1) if packed else None,
-            position_ids=positions,
-            **{self._cache_argument: self.cache},
-            use_cache=True,
-            logits_to_keep=0 if keep_all else 1,
-        )
+        with self.cache.forward():
+            out = self.served.model(
+                **chunk.inputs(device, self.served.dtype),
+                attention_mask=open_mask(self.cache.length + 1) if packed else None,
+                position_ids=positions,
+                **{self._cache_argument: self.cache},
+                use_cache=True,
+                logits_to_keep=0 if keep_all else 1,
+            )
         self.cache.commit(*self._phase.newest)
         logits: torch.Tensor = out.logits[0]
         return logits

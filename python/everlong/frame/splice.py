@@ -98,13 +98,14 @@ def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.T
 
 
 def _forward(served: ServedModel, cache: ResidentCache, ids: torch.Tensor, first: int) -> torch.Tensor:
-    out = served.model(
-        input_ids=ids[None],
-        position_ids=_positions(served, first, len(ids)),
-        **{cache_argument(served.model): cache},
-        use_cache=True,
-        logits_to_keep=len(ids),
-    )
+    with cache.forward():
+        out = served.model(
+            input_ids=ids[None],
+            position_ids=_positions(served, first, len(ids)),
+            **{cache_argument(served.model): cache},
+            use_cache=True,
+            logits_to_keep=len(ids),
+        )
     logits: torch.Tensor = out.logits[0]
     return logits
 

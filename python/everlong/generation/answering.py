@@ -10,10 +10,12 @@ import torch
 
 import everlong._core as _core
 from everlong.frame.frame import Frame, Recalled, RecallPages
-from everlong.generation.decoding import decode, prepare
+from everlong.generation.answer import Answer, FinishReason
+from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall, Tapped
 from everlong.retrieval.searcher import Searcher
+from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt
 
 
@@ -28,6 +30,7 @@ class Answering:
         # What came back for the newest answer: best first, then what came while it was answered.
         self.recalled: tuple[Recall, ...] = ()
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._finish_reason: FinishReason | None = None  # of the newest answer
         self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
 
     def text_was_read(self) -> None:
@@ -51,11 +54,31 @@ class Answering:
 
         `recall`, `where` and `streamer` as `MemoryModel.generate` takes them, `generation` what it hands on.
         """
-        if not isinstance(recall, bool):
-            recall = self._named_pages(recall)
         if max_new_tokens is not None:
             generation = {**generation, "max_new_tokens": max_new_tokens}
         decoding = prepare(self._frame.served.model, self._tokenizer, prompt.ids, **generation)
+        if streamer is not None:
+            streamer.put(prompt.ids[None])
+        yield from self.respond(prompt, decoding, recall, where, streamer)
+
+    def whole(self, answer: Generator[int], *, remember: bool) -> Answer:
+        """All of it, and what came back for it; without `remember` nothing of it stays in the frame."""
+        with contextlib.nullcontext() if remember else self.without_trace(), contextlib.closing(answer):
+            ids = tuple(answer)
+        assert self._finish_reason is not None
+        return Answer(decode_text(self._tokenizer, list(ids)), len(ids), self.recalled, self._finish_reason, ids)
+
+    def respond(
+        self,
+        prompt: Prompt,
+        decoding: Decoding,
+        recall: bool | Sequence[_core.PageRef | Recall],
+        where: Where,
+        streamer: Any,
+    ) -> Generator[int]:
+        """The same by what was prepared; the streamer gets the answer alone."""
+        if not isinstance(recall, bool):
+            recall = self._named_pages(recall)
         self.recalled = ()
 
         self._said = prompt.ids.tolist()
@@ -67,8 +90,6 @@ class Answering:
         pages: RecallPages | None = answer_recall if recall is True else None
         try:
             self._answering = (pages,)
-            if streamer is not None:
-                streamer.put(prompt.ids[None])
             self._frame.clear_recalled()
             if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside():
                 tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
@@ -78,7 +99,7 @@ class Answering:
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
                 self._frame.recall(recall)
             logits = self._frame.extend(prompt.ids, "prompt", recall=pages)
-            for token in decode(self._frame, prompt.ids, logits, decoding, pages):
+            for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
@@ -87,6 +108,12 @@ class Answering:
             self._answering = ()
             if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
                 self._frame.checkpoint()
+
+    def _decoded(
+        self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None
+    ) -> Generator[int]:
+        self._finish_reason = None
+        self._finish_reason = yield from decode(self._frame, prompt.ids, logits, decoding, pages)
 
     def _pages_for(
         self,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
-from transformers.generation.stopping_criteria import StopStringCriteria
+from transformers.generation.stopping_criteria import MaxLengthCriteria, MaxTimeCriteria, StopStringCriteria
 
 from everlong.frame.frame import Frame, RecallPages
+from everlong.generation.answer import FinishReason
 
 NEW_TOKENS = 64  # at most, when nothing else is said
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -36,13 +37,14 @@ class Decoding:
 def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
     """Let transformers turn its generation arguments into processors and stops, without generating.
 
-    Greedy, and NEW_TOKENS at most, unless a `generation_config` says otherwise; NEW_TOKENS, too, where it names no
-    length. ValueError for what is neither greedy search nor sampling.
+    What the call does not say, its `generation_config` does, and what that does not, the model's own, as in
+    transformers. Where none of them says anything, greedy search, and NEW_TOKENS at most. ValueError for what is
+    neither greedy search nor sampling.
     """
     given = generation.get("generation_config")
-    configs = [given, getattr(model, "generation_config", None)] if given is not None else []
-    if given is None:
-        generation.setdefault("do_sample", False)
+    configs = [given, getattr(model, "generation_config", None)]
+    if generation.get("max_new_tokens") is not None and generation.get("max_length") is None:
+        generation["max_length"] = None  # of the model's own: the call's word holds, without a warning
     if not any(_names_length(settings) for settings in (generation, *map(vars, filter(None, configs)))):
         # transformers' own default ends where its window does: a prompt may be longer
         generation["max_new_tokens"] = NEW_TOKENS
@@ -65,20 +67,31 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
     def capture(
         model: Any, input_ids: Any, logits_processor: Any, stopping_criteria: Any, generation_config: Any, **_: Any
     ) -> Any:
-        mode = generation_config.get_generation_mode()
-        if mode not in _MODES:
-            asked = mode.value.replace("_", " ")
-            raise ValueError(f"{asked}: a memory decodes by greedy search or sampling, num_beams is 1")
-        if (generation_config.num_return_sequences or 1) != 1:
-            raise ValueError("num_return_sequences must be 1: a memory is one stream")
-        if stop_strings:
-            stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
-        prepared.append(Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample)))
+        prepared.append(prepared_by(generation_config, logits_processor, stopping_criteria, tokenizer, stop_strings))
         return input_ids
 
     ids = prompt_ids[None].to(model.device)
     model.generate(ids, attention_mask=torch.ones_like(ids), custom_generate=capture, **generation)
     return prepared[0]
+
+
+def prepared_by(
+    generation_config: Any,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    tokenizer: Any,
+    stop_strings: str | list[str] | None,
+) -> Decoding:
+    """From what transformers hands a `custom_generate`. ValueError for what is neither greedy search nor sampling."""
+    mode = generation_config.get_generation_mode()
+    if mode not in _MODES:
+        asked = mode.value.replace("_", " ")
+        raise ValueError(f"{asked}: a memory decodes by greedy search or sampling, num_beams is 1")
+    if (generation_config.num_return_sequences or 1) != 1:
+        raise ValueError("num_return_sequences must be 1: a memory is one stream")
+    if stop_strings:
+        stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
+    return Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample))
 
 
 def _names_length(settings: Mapping[str, Any]) -> bool:
@@ -100,10 +113,10 @@ def decode(
     logits: torch.Tensor,
     decoding: Decoding,
     recall: RecallPages | None,
-) -> Iterator[int]:
+) -> Generator[int, None, FinishReason]:
     """Yield token ids until a stop; every yielded token is in the frame when the next one is asked for, or at the end.
 
-    logits [1, V] are those of the prompt's last token.
+    logits [1, V] are those of the prompt's last token. Returns why there are no more.
     """
     sequence = prompt_ids[None].to(logits.device)
     while True:
@@ -116,7 +129,20 @@ def decode(
             sequence = torch.cat([sequence, token[None]], dim=-1)
         yield int(token)
         with torch.no_grad():
-            stop = bool(decoding.stops(sequence, scores).all())
+            reason = _reason_to_stop(decoding.stops, sequence, scores)
         logits = frame.extend(token.cpu(), "generated", recall=recall)
-        if stop:
-            return
+        if reason is not None:
+            return reason
+
+
+def _reason_to_stop(stops: Any, sequence: torch.Tensor, scores: torch.Tensor) -> FinishReason | None:
+    """Every criterion is asked, as transformers does; an end of its own goes before one of length or time."""
+    reasons: set[FinishReason] = set()
+    for criterion in stops:
+        if bool(criterion(sequence, scores).all()):
+            if isinstance(criterion, MaxLengthCriteria):
+                reasons.add("length")
+            else:
+                reasons.add("time" if isinstance(criterion, MaxTimeCriteria) else "stop")
+    order: tuple[FinishReason, ...] = ("stop", "length", "time")
+    return next((reason for reason in order if reason in reasons), None)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 import pathlib
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,17 +17,19 @@ import torch
 import everlong._core as _core
 from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
 from everlong.errors import (
-    ClosedError,
     EverlongError,
-    MemoryBusyError,
     MemoryNotFoundError,
     ReadOnlyMemoryError,
 )
 from everlong.frame.frame import Recalled
 from everlong.frame.serve import require_plain
+from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering
+from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
+from everlong.generation.one_at_a_time import OneAtATime
 from everlong.generation.opening import open_memory
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
+from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.memory import Memory
 from everlong.memory.readings import Readings, pieces_of
@@ -39,6 +39,7 @@ from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import decode_text, encode, spoken
+from everlong.text.messages import Message, asked_of
 from everlong.text.prompt import Prompt, build_prompt, require_unicode
 
 Signal = Literal["summarize", "retrieve"]
@@ -57,17 +58,6 @@ class ReadReport:
     resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """An answer, and where it came from."""
-
-    text: str
-    tokens: int  # generated
-    # What came back: for the question, best first, then what came while it was answered; without pages that the caller
-    # named.
-    recalled: tuple[Recall, ...]
-
-
 def _one_at_a_time(
     method: Callable[Concatenate[MemoryModel, _Given], _Made],
 ) -> Callable[Concatenate[MemoryModel, _Given], _Made]:
@@ -84,7 +74,9 @@ def _one_at_a_time(
 class MemoryModel:
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
-    One call at a time: another one, from whatever thread, raises MemoryBusyError.
+    Thread-safe: one call at a time, and another one, from whatever thread, raises MemoryBusyError. An answer that is
+    streamed is a call until it was taken to its end or closed; only the thread that takes it may go on with another
+    call, which ends it. What only looks (`text`, `trace`, `last_recalled`, `memory` ...) needs no turn.
 
     `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
     existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
@@ -116,9 +108,7 @@ class MemoryModel:
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
         self.memory.log_messages()
-        self._at_work = threading.Lock()  # held by the call that has the frame
-        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
-        self._closed = False
+        self._turns = OneAtATime()
 
     @classmethod
     def from_pretrained(
@@ -165,7 +155,7 @@ class MemoryModel:
         tags: str | Sequence[str] = (),
         more: bool = False,
         special_tokens: bool = False,
-        progress: bool = False,
+        progress: Progress = False,
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
@@ -174,8 +164,10 @@ class MemoryModel:
         of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
         it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
         its end, none of them is read again. What spells a special token of the tokenizer is text like any other; with
-        `special_tokens` it is that token, as in a conversation that a chat template wrote. `progress` draws a bar on
-        standard error.
+        `special_tokens` it is that token, as in a conversation that a chat template wrote.
+        `progress=True` draws a bar on standard error; a function is called after each chunk, and at the end, with the
+        tokens that were read by now and those that there are, None until all of the text was tokenized; what it raises
+        ends the reading, as Ctrl-C does.
 
         Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
         is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
@@ -226,9 +218,11 @@ class MemoryModel:
 
     def generate(
         self,
-        question: str,
+        question: str | None = None,
         max_new_tokens: int | None = None,
         *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
         recall: bool | Sequence[_core.PageRef | Recall] = True,
         remember: bool = True,
         chat: bool = True,
@@ -239,6 +233,13 @@ class MemoryModel:
     ) -> Answer:
         """Answer from the memory.
 
+        A question is one turn of a user. The first one of an empty memory is the conversation that the tokenizer's chat
+        template makes of it, with the template's own system turn; a later one goes on from what was read and said.
+        `system` is a system message before it. `messages` are several turns instead, as `{"role": "user", "content":
+        "..."}`, the last one a user's, which is answered. All of them, and the system message, go behind the stream as
+        if they had been said here, and are remembered with the answer: what an earlier call said is there already, and
+        is not given again.
+
         `recall=False` leaves the window alone, pages, or what `recall` found, put back
         these, first to last, as far as there is room, whatever the policy;
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
@@ -246,26 +247,27 @@ class MemoryModel:
         `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
         back is from `where` alone; a conversation since the last `read` stays in the window whatever it is. A
         `streamer` of transformers gets the prompt and every token, and is told the end once this MemoryModel is free
-        for the next call. Further arguments are those of transformers' `generate`; without a `generation_config` the
-        answer is greedy and of 64 tokens at most.
+        for the next call. Further arguments are those of transformers' `generate`; what they leave open the model's own
+        `generation_config` says, and where that says nothing the answer is greedy and of 64 tokens at most.
 
-        Raises ValueError for an empty question, and for a way of decoding that is neither greedy search nor sampling;
-        as `read` does, CapacityError and MemoryIOError where the memory has no room for what is to be remembered.
+        Raises ValueError for an empty question, for messages without a chat template, and for a way of decoding that is
+        neither greedy search nor sampling; TypeError for what is no question; as `read` does, CapacityError and
+        MemoryIOError where the memory has no room for what is to be remembered.
         """
         with _told_the_end(streamer), self._alone():
             require_where(where)
-            prompt = self._prompt(question, chat, chat_template_kwargs)
+            prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
-            with contextlib.nullcontext() if remember else self._answering.without_trace(), contextlib.closing(answer):
-                tokens = list(answer)
             # Before the streamer may ask the next question, whose recalls are others.
-            return Answer(decode_text(self.tokenizer, tokens), len(tokens), self._answering.recalled)
+            return self._answering.whole(answer, remember=remember)
 
     def stream(
         self,
-        question: str,
+        question: str | None = None,
         max_new_tokens: int | None = None,
         *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
         recall: bool | Sequence[_core.PageRef | Recall] = True,
         remember: bool = True,
         chat: bool = True,
@@ -276,30 +278,113 @@ class MemoryModel:
     ) -> Generator[str]:
         """As `generate`, but yields the answer's text piece by piece.
 
-        One question at a time: an answer that was not taken to its end ends where another call of this MemoryModel
-        begins (but for `signal`), as if it had been closed. What was said of it by then stays said, but for the newest
-        token, which enters the window when the next one is asked for.
+        One question at a time: an answer that was not taken to its end ends where the thread that took it makes another
+        call of this MemoryModel (but for `signal`), as if it had been closed; another thread's call meanwhile raises
+        MemoryBusyError. What was said of it by then stays said, but for the newest token, which enters the window when
+        the next one is asked for.
         """
         with contextlib.ExitStack() as refused:
             refused.enter_context(_told_the_end(streamer))
-            self._check_open()
+            self._turns.require_open()
             require_where(where)
+            asked = asked_of(question, messages, system)
             refused.pop_all()
 
         def pieces() -> Generator[str]:
-            with _told_the_end(streamer), self._alone():
-                self._streamed = itself
-                prompt = self._prompt(question, chat, chat_template_kwargs)
+            with _told_the_end(streamer), self._turns.streaming(itself) as taken_up:
+                self._require_ready()
+                prompt = self._prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
                     contextlib.nullcontext() if remember else self._answering.without_trace(),
                     contextlib.closing(answer),
+                    contextlib.closing(spoken(self.tokenizer, answer)) as said,
                 ):
-                    yield from spoken(self.tokenizer, answer)
+                    for piece in said:
+                        yield piece
+                        taken_up()
 
         streamed = pieces()
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
         return streamed
+
+    @_one_at_a_time
+    def answer_many(
+        self,
+        /,
+        questions: Iterable[str],
+        max_new_tokens: int | None = None,
+        *,
+        system: str | None = None,
+        recall: bool = True,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where | Sequence[Where] = EVERYWHERE,
+        on_answer: Callable[[int, Answer], None] | None = None,
+        **generation: Any,
+    ) -> list[Answer]:
+        """Answer each question from where the stream stands now, as if it were the only one; nothing is remembered.
+
+        `where` is for all, or one for each. `on_answer` is told the number of an answer, from 0, and the answer as soon
+        as it is there, before the next question is read. What else is given is as for `generate`, and so is what is
+        raised; no question is read before all of them were looked at.
+        """
+        if isinstance(questions, str):
+            raise TypeError("questions is a str: several are a list of them, one is for generate")
+        asked = [asked_of(question, None, system) for question in questions]
+        chosen = [where] * len(asked) if isinstance(where, Where) else list(where)
+        if len(chosen) != len(asked):
+            raise ValueError(f"{len(chosen)} where for {len(asked)} questions: expected one, or one for each")
+        for one in chosen:
+            require_where(one)
+        prompts = [self._prompt(one, chat, chat_template_kwargs) for one in asked]
+        answers: list[Answer] = []
+        for prompt, one in zip(prompts, chosen, strict=True):
+            answer = self._answering.answer(prompt, max_new_tokens, recall, one, None, generation)
+            answers.append(self._answering.whole(answer, remember=False))
+            if on_answer is not None:
+                on_answer(len(answers) - 1, answers[-1])
+        return answers
+
+    def decode(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        *,
+        recall: bool | Sequence[_core.PageRef | Recall] = True,
+        remember: bool = True,
+        where: Where = EVERYWHERE,
+        stop_strings: str | list[str] | None = None,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """What transformers' `generate` calls: `mm.model.generate(**inputs, custom_generate=mm.decode)`.
+
+        The prompt `input_ids` [1, n], which the caller made (no chat template is applied), goes behind the stream, and
+        is answered over the frame as `generate` does, by transformers' own processors and stops. `recall`, `remember`
+        and `where` may stand among the arguments of `model.generate`. Returns what that returns: ids [1, n + answer].
+        Stop strings are given in the call; transformers wants a tokenizer for those of a generation_config and hands it
+        to no custom_generate. ValueError for a batch, padding, beams, and what an answer has no place for.
+        """
+        streamer = streamer if streamer is not None else streamer_of_generate()
+        with _told_the_end(streamer), self._alone():
+            require_where(where)
+            prompt, decoding = prompt_and_decoding(
+                self.model,
+                self.tokenizer,
+                model,
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                stop_strings,
+                model_kwargs,
+            )
+            answer = self._answering.respond(prompt, decoding, recall, where, streamer)
+            return generated(input_ids, self._answering.whole(answer, remember=remember).token_ids, generation_config)
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
@@ -309,15 +394,17 @@ class MemoryModel:
     @_one_at_a_time
     def recall(
         self,
-        question: str,
+        question: str | None = None,
         *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
         chat: bool = True,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         where: Where = EVERYWHERE,
     ) -> tuple[Recall, ...]:
         """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
         require_where(where)
-        prompt = self._prompt(question, chat, chat_template_kwargs)
+        prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
             tapped = self.searcher.tap(prompt)
@@ -329,14 +416,18 @@ class MemoryModel:
 
         "retrieve" needs the policy "signal", and waits while what came back last is protected. While an answer is
         streamed it brings back what that answer may: from its `where`, or nothing where it has `recall=False` or pages.
+        The thread whose call is at work may say it, between the pieces of its answer or from a streamer; from another
+        thread, or in the middle of a step of the frame (an observer of blocks), it raises MemoryBusyError.
         """
-        self._check_open()
+        self._turns.require_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
-        self._answering.raise_signal(signal)
+        with self._turns.signalling():
+            self._answering.raise_signal(signal)
 
-    def _prompt(self, question: str, chat: bool, chat_template_kwargs: Mapping[str, Any] | None) -> Prompt:
+    def _prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
         """A question as it goes on from the newest token: a turn that was ended is not ended again."""
-        prompt = build_prompt(self.tokenizer, question, chat=chat, chat_template_kwargs=chat_template_kwargs)
+        beginning = self.frame.os.stream_end == 0
+        prompt = build_prompt(self.tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
         first = int(prompt.ids[0])
         ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
         return prompt.without_first() if ended else prompt
@@ -381,7 +472,7 @@ class MemoryModel:
         It is decoded alone: a character whose tokens lie in two blocks shows as U+FFFD in both. MemoryNotFoundError for
         a block that there is not, or that was forgotten.
         """
-        self._check_open()
+        self._turns.require_open()
         block = next((info for info in self.memory.core.blocks() if info.id == block_id), None)
         if block is None:
             raise MemoryNotFoundError(f"no block {block_id}")
@@ -411,52 +502,31 @@ class MemoryModel:
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
 
+        MemoryBusyError while another thread's call is at work, or an answer that it streams: then nothing is closed.
         A memory in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
         """
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.ExitStack() as last:  # whatever fails, in this order from below
-            last.callback(self._close_memory)
-            last.callback(self.searcher.close)
-            last.callback(self.frame.close)
-            self._end_streamed()
+        with self._turns.closing() as open_until_now, contextlib.ExitStack() as last:
+            if open_until_now:  # whatever fails, in this order from below
+                last.callback(self._close_memory)
+                last.callback(self.searcher.close)
+                last.callback(self.frame.close)
 
     def _close_memory(self) -> None:
         self.memory.end_writing(self)
         if self._owns_memory and not (self.frame.broken and self.memory.path is None):
             self.memory.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this MemoryModel was closed")
-
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Inside, a call that needs the frame; MemoryBusyError while another is at work."""
-        self._check_open()
-        self._end_streamed()
-        if not self._at_work.acquire(blocking=False):
-            raise MemoryBusyError(
-                "another call of this MemoryModel is at work, in another thread, or below this one, which comes from "
-                "its streamer or logits processor: one at a time"
-            )
-        try:
+        with self._turns.alone():
             self._require_ready()
             yield
-        finally:
-            self._at_work.release()
 
     def _require_ready(self) -> None:
         self.frame.require_whole()
         require_plain(self.model)
         self._weights.require_unchanged()
-
-    def _end_streamed(self) -> None:
-        """Close an answer that waits for its next piece to be asked for; its branch would swallow what comes now."""
-        streamed = self._streamed()
-        if streamed is not None and inspect.getgeneratorstate(streamed) == inspect.GEN_SUSPENDED:
-            streamed.close()
 
     def __enter__(self) -> MemoryModel:
         return self

@@ -24,7 +24,7 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
 
     `pipe(context, question="...")` gives {"answer", "recalled"}; `pipe(context, questions=[...])` gives a list under
     "answers". `memory` names a folder that keeps what was read: a second call may then pass "" as context. `config` is
-    a MemoryConfig; what else is given goes to `MemoryModel.generate`.
+    a MemoryConfig; what else is given goes to `MemoryModel.answer_many`.
     """
 
     _load_processor = False
@@ -67,7 +67,7 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         with MemoryModel(self.model, self.tokenizer, memory, config) as mm:
             if inputs["context"]:
                 mm.read(inputs["context"], source=source)
-            answers = [mm.generate(question, remember=False, **generation) for question in questions]
+            answers = mm.answer_many(questions, **generation)
         return [{"answer": answer.text, "recalled": answer.recalled} for answer in answers]
 
     def postprocess(self, outputs: list[dict[str, Any]], single: bool = True) -> dict[str, Any]:

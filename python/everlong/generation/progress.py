@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+import rich.progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+# Of a reading: none, a bar, or a function that is told the tokens read by now and those that there are, None until that
+# is known.
+Progress = bool | Callable[[int, int | None], None]
 
 
 @contextlib.contextmanager
@@ -27,6 +32,6 @@ def track_tokens(label: str, *, enabled: bool) -> Iterator[Callable[[int, int], 
         yield None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
-    with Progress(*columns, TimeRemainingColumn(), transient=True, console=Console(stderr=True)) as bar:
+    with rich.progress.Progress(*columns, TimeRemainingColumn(), transient=True, console=Console(stderr=True)) as bar:
         task = bar.add_task(label, total=None)
         yield lambda tokens, total: bar.update(task, advance=tokens, total=total)

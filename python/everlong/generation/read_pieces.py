@@ -10,7 +10,7 @@ import torch
 
 from everlong.frame.frame import Frame
 from everlong.frame.interrupts import interrupts_between_steps
-from everlong.generation.progress import track_tokens
+from everlong.generation.progress import Progress, track_tokens
 from everlong.memory.readings import Readings
 from everlong.text.encoding import TextEncoder
 from everlong.text.prompt import require_unicode
@@ -24,14 +24,16 @@ def read_pieces(
     label: str,
     *,
     special_tokens: bool,
-    progress: bool,
+    progress: Progress,
 ) -> int:
     """Read them in chunks as one text, but for what the memory has; how many tokens were read."""
-    tokens = 0
+    tokens = done = 0
+    ended = False  # all of it was tokenized
+    told = progress if callable(progress) else None
     size = frame.config.chunk_tokens
 
     def chunks() -> Generator[torch.Tensor]:
-        nonlocal tokens
+        nonlocal tokens, ended
         waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
 
         def unread(ids: torch.Tensor) -> torch.Tensor:
@@ -54,20 +56,28 @@ def read_pieces(
         except BaseException:  # the pieces end here, and what came of them is kept
             yield unread(encoder.end())
             raise
-        yield unread(encoder.end())
+        last = unread(encoder.end())
+        ended = True
+        yield last
 
     with (
         interrupts_between_steps() as step,
-        track_tokens(label or "reading", enabled=progress) as advance,
+        track_tokens(label or "reading", enabled=progress is True) as advance,
         contextlib.closing(chunks()) as read,
     ):
 
-        def after_chunk(done: int) -> None:
+        def after_chunk(count: int) -> None:
+            nonlocal done
+            done += count
             if advance is not None:
-                advance(done, tokens)
+                advance(count, tokens)
+            if told is not None:
+                told(done, tokens if ended else None)
             step()
 
         for ids in read:
             if len(ids) > 0:
                 frame.extend(ids, "read", progress=after_chunk)
+        if told is not None:
+            told(done, tokens)
     return tokens

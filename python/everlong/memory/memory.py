@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
-from everlong.memory.where import Time, seconds
+from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -154,8 +154,22 @@ class Memory:
         tag: str | None = None,
         after: Time | None = None,
         before: Time | None = None,
+        where: Where | None = None,
     ) -> list[Block]:
-        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before)."""
+        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before).
+
+        `where` says the same as a question's does, in place of those.
+        """
+        if where is not None:
+            require_where(where)
+            if (source, tag, after, before) != (None, None, None, None):
+                raise ValueError("name either where, or source, tag, after and before")
+            sources, tags = set(names_of(where.source)), set(names_of(where.tags))
+            return [
+                block
+                for block in self.blocks(after=where.after, before=where.before)
+                if (not sources or block.source in sources) and tags.issubset(block.tags)
+            ]
         infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return [
             Block(
@@ -170,19 +184,28 @@ class Memory:
         ]
 
     def forget(
-        self, block_ids: Iterable[int] | None = None, *, source: str | None = None, before: Time | None = None
+        self,
+        block_ids: Iterable[int] | None = None,
+        *,
+        source: str | None = None,
+        before: Time | None = None,
+        where: Where | None = None,
     ) -> int:
-        """Forget blocks by id, or those of a source, or older ones; return how many.
+        """Forget blocks by id, or those of a source, or older ones, or those of `where`; return how many.
 
-        They are gone from every later read and search; their bytes go with `compact`.
+        They are gone from every later read and search; their bytes go with `compact`. ValueError for a `where` that
+        leaves nothing out: all is forgotten by the ids of `blocks()`.
         """
-        if (block_ids is None) == (source is None and before is None):
-            raise ValueError("name either block_ids, or source and/or before")
-        ids = (
-            list(dict.fromkeys(block_ids))
-            if block_ids is not None
-            else [block.id for block in self.blocks(source, before=before)]
-        )
+        by_name = source is not None or before is not None
+        if (block_ids is not None) + by_name + (where is not None) != 1:
+            raise ValueError("name either block_ids, or source and/or before, or where")
+        if where == EVERYWHERE:
+            raise ValueError("where leaves nothing out: to forget everything, name the ids of blocks()")
+        if block_ids is not None:
+            ids = list(dict.fromkeys(block_ids))
+        else:
+            found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
+            ids = [block.id for block in found]
         if ids:
             self.core.forget(ids)
         return len(ids)

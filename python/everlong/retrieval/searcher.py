@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +30,8 @@ from everlong.retrieval.recall import Found, Recall, Tapped, query_layers, searc
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, quoting_prompt
 from everlong.text.vectors import Encoder
+
+_LOGGER = logging.getLogger("everlong")
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
@@ -140,6 +144,8 @@ class Searcher:
         EverlongError in a memory of text alone: it has no keys.
         """
         frame = self._frame
+        started = time.monotonic()
+        _LOGGER.info("calibrating: looking for the model's retrieval heads in %d pages", len(self._core.pages()))
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
             prompt = quoting_prompt(self._tokenizer, question)
@@ -154,6 +160,7 @@ class Searcher:
             query_distance=self._query_distance,
             seed=seed,
         )
+        _LOGGER.info("calibrated in %.1f s: retrieval heads %s", time.monotonic() - started, profile.heads)
         self._use_profile(profile)
         save_model_profile(self.prints, profile)
         return profile

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from everlong.text.encoding import encode, spells_special_token
+from everlong.text.messages import Message, with_system_in_turn
 
-_EARLIER_ANSWER, _ANY_QUESTION = "(earlier answer)", "(question)"
+_EARLIER_ANSWER = "(earlier answer)"
+_Place = tuple[int, int]  # characters [first, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,47 +73,49 @@ def require_unicode(text: str) -> None:
 
 
 def build_prompt(
-    tokenizer: Any, question: str, *, chat: bool = True, chat_template_kwargs: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    question: str | Sequence[Message],
+    *,
+    first: bool = False,
+    chat: bool = True,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> Prompt:
     """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is.
 
-    `chat_template_kwargs` are the template's own variables, such as `enable_thinking`.
+    A question may be messages, as `asked_of` gives them: all of them are in the prompt, and the last one's words are
+    the question's. ValueError for messages where there is no chat template for them. `chat_template_kwargs` are the
+    template's own variables, such as `enable_thinking`.
 
-    The turn is a later one of a conversation, as the template writes it: what was read stands before it, and a system
-    message in between would cut the question off from that (measured: a small model then answers from itself). What
-    spells a special token in it is text: a page that is pasted into a question ends no turn. In a question that is
-    taken as it is, it is that token: a caller's own template may have written it.
+    With `first` the prompt is a conversation's beginning, as `apply_chat_template` renders it. Otherwise it is a later
+    turn, as the template writes it: what was read stands before it, and a system message of the template's own in
+    between would cut the question off from that (measured: a small model then answers from itself). A system message
+    that is given and that the template has no place for stands at the beginning of the user's turn.
+
+    What spells a special token in a message is text: a page that is pasted into a question ends no turn. In a question
+    that is taken as it is, it is that token: a caller's own template may have written it.
     """
-    if not isinstance(question, str):
-        raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
-    require_unicode(question)
-    if not question.strip():
-        raise ValueError("the question is empty")
-    text, before = question, 0
-    is_turn = chat and bool(getattr(tokenizer, "chat_template", None))
-    if is_turn:
-        variables = chat_template_kwargs or {}
-        text = _as_later_turn(tokenizer, question, variables)
-        # The template's own words may be those of the question: it is looked for behind what stands before it.
-        before = max(0, _as_later_turn(tokenizer, _ANY_QUESTION, variables).find(_ANY_QUESTION))
-    # A template may trim the question; its stripped form is what can be found again.
-    core = question.strip()
-    start = text.find(core, before)
-    end = start + len(core)
-    # The template's own are tokens, the question's are text.
-    if is_turn and start >= 0 and spells_special_token(tokenizer, core):
-        parts = [
-            encode(tokenizer, text[:start], special_tokens=True),
-            encode(tokenizer, core),
-            encode(tokenizer, text[end:], special_tokens=True),
-        ]
-        return Prompt(torch.cat(parts), slice(len(parts[0]), len(parts[0]) + len(parts[1])))
+    turns = _turns(question)
+    core = turns[-1]["content"].strip()
+    if chat and getattr(tokenizer, "chat_template", None):
+        text, places = _rendered(tokenizer, turns, chat_template_kwargs or {}, first=first)
+        # A message may begin with the system's words: the question ends it.
+        start, end = (places[-1][1] - len(core), places[-1][1]) if places[-1] is not None else (-1, -1)
+        # The template's own are tokens, those of messages are text.
+        spelled = [place for place in places if place and spells_special_token(tokenizer, text[slice(*place)])]
+        if spelled and start >= 0:
+            return _in_pieces(tokenizer, text, spelled, slice(start, end))
+    elif not isinstance(question, str):
+        raise ValueError("messages and system= need a chat template: the tokenizer has none, or chat=False forbids it")
+    else:
+        text = question
+        start = text.find(core)
+        end = start + len(core)
     if not getattr(tokenizer, "is_fast", False):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), slice(0, len(ids)))
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start and last > first]
+    inside = [i for i, (begin, stop) in enumerate(offsets) if begin < end and stop > start and stop > begin]
     span = slice(inside[0], inside[-1] + 1) if start >= 0 and inside else slice(0, len(ids))
     return Prompt(torch.tensor(ids, dtype=torch.int64, device="cpu"), span)
 
@@ -123,14 +128,84 @@ def quoting_prompt(tokenizer: Any, quote: str) -> Prompt:
         return build_prompt(tokenizer, quote, chat=False)
 
 
-def _as_later_turn(tokenizer: Any, question: str, variables: Mapping[str, Any]) -> str:
-    """What the chat template puts behind an answer when a user goes on with this, to where the next answer begins."""
-    turns = [
-        {"role": "user", "content": "?"},
-        {"role": "assistant", "content": _EARLIER_ANSWER},
-        {"role": "user", "content": question},
-    ]
-    rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **variables)
+def _turns(question: str | Sequence[Message]) -> list[Message]:
+    if isinstance(question, str):
+        turns: list[Message] = [{"role": "user", "content": question}]
+    elif all(isinstance(turn, Mapping) for turn in question):
+        turns = list(question)
+    else:
+        raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
+    for turn in turns:
+        require_unicode(turn["content"])
+    if not turns[-1]["content"].strip():
+        raise ValueError("the question is empty")
+    return turns
+
+
+def _rendered(
+    tokenizer: Any, turns: list[Message], variables: Mapping[str, Any], *, first: bool
+) -> tuple[str, list[_Place | None]]:
+    """What the template makes of turns, and where in it each one's stripped content stands, None where it does not."""
+    render = functools.partial(_as_first_turns if first else _as_later_turns, tokenizer, variables=variables)
+    if turns[0]["role"] == "system":
+        try:
+            shown = _marked(render, turns)
+        except Exception:  # a template's own errors are Jinja's, of any kind
+            shown = ""
+        if _mark(0) not in shown:
+            turns = with_system_in_turn(turns)
+    text, shown = render(turns), _marked(render, turns)
+    # The template's own words may be those of a message: each is looked for behind what stands before it.
+    places: list[_Place | None] = []
+    at = seen = 0
+    for number, turn in enumerate(turns):
+        core, mark = turn["content"].strip(), _mark(number)
+        marked = shown.find(mark, seen)
+        start = text.find(core, at + max(0, marked - seen))
+        if start < 0:
+            places.append(None)
+            continue
+        at = start + len(core)
+        seen = marked + len(mark) if marked >= 0 else seen
+        places.append((start, at))
+    return text, places
+
+
+def _marked(render: Callable[[Sequence[Message]], str], turns: Sequence[Message]) -> str:
+    """What the template makes of the same turns with a mark in place of each one's content."""
+    return render([{**turn, "content": _mark(number)} for number, turn in enumerate(turns)])
+
+
+def _mark(number: int) -> str:
+    return f"(turn {number})"
+
+
+def _as_first_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping[str, Any]) -> str:
+    """A conversation's beginning as the chat template writes it, to where the answer begins."""
+    text: str = tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True, **variables)
+    return text
+
+
+def _as_later_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping[str, Any]) -> str:
+    """What the chat template puts behind an answer when a conversation goes on, to where the next answer begins."""
+    before = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]
+    rendered = _as_first_turns(tokenizer, [*before, *turns], variables)
     if _EARLIER_ANSWER not in rendered:
         raise ValueError("the chat template shows no earlier answer, which a question follows: chat=False works")
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
+
+
+def _in_pieces(tokenizer: Any, text: str, as_text: Sequence[_Place], question: slice) -> Prompt:
+    """Tokens of a text of which these places, in order, have no special tokens; `question` are characters of it."""
+    ids: list[torch.Tensor] = []
+    cuts = sorted({0, len(text), question.start, question.stop, *(end for place in as_text for end in place)})
+    span = slice(0, 0)
+    count = 0
+    for begin, end in itertools.pairwise(cuts):
+        plain = any(first <= begin and end <= last for first, last in as_text)
+        piece = encode(tokenizer, text[begin:end], special_tokens=not plain)
+        if begin == question.start:
+            span = slice(count, count + len(piece))
+        ids.append(piece)
+        count += len(piece)
+    return Prompt(torch.cat(ids), span)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
-from everlong.eval.decoding import UNPUNISHED
+from everlong.eval.decoding import AS_MEASURED
 from everlong.eval.gold import GOLD_TOKENS
 from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
@@ -85,7 +85,7 @@ class Baseline(abc.ABC):
 def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
     """What every baseline gives `generate` for one answer."""
     stops = [Settled(question, tokenizer)]
-    return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": stops, **UNPUNISHED}
+    return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": stops, **AS_MEASURED}
 
 
 def group_tokens(config: MemoryConfig) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of, made_with_in
-from everlong.eval.decoding import UNPUNISHED
+from everlong.eval.decoding import AS_MEASURED
 from everlong.eval.facts import Fact, make_facts
 from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
 from everlong.eval.gold import answer_from_passage
@@ -308,7 +308,7 @@ def _ask(
 ) -> Asked:
     fact = needle.fact
     span = (needle.begin + shift, needle.end + shift)
-    generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **UNPUNISHED}
+    generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
     generation["chat_template_kwargs"] = config.chat_template_kwargs
     window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
     started = time.monotonic()

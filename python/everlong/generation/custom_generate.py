@@ -1,0 +1,66 @@
+"""`model.generate(..., custom_generate=mm.decode)`: transformers prepares, the memory's frame decodes."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from everlong.generation.decoding import Decoding, prepared_by
+from everlong.text.prompt import Prompt
+
+# What a frame would need of a call and has no place for.
+_REFUSED = ("inputs_embeds", "attention_mask", "prompt_lookup_num_tokens", "assistant_model")
+_NOT_RETURNED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+
+
+def prompt_and_decoding(
+    served: Any,
+    tokenizer: Any,
+    model: Any,
+    input_ids: torch.Tensor,
+    processors: Any,
+    stops: Any,
+    generation_config: Any,
+    stop_strings: str | list[str] | None,
+    model_kwargs: dict[str, Any],
+) -> tuple[Prompt, Decoding]:
+    """What transformers hands over, as a memory takes it. ValueError for what it cannot do."""
+    if model is not served:
+        raise ValueError("custom_generate=mm.decode is for mm.model.generate: this is another model")
+    decoding = prepared_by(generation_config, processors, stops, tokenizer, stop_strings)
+    if input_ids.shape[0] != 1:
+        raise ValueError(f"a batch of {input_ids.shape[0]}: a memory is one stream; one MemoryModel for each works")
+    if input_ids.shape[1] == 0:
+        raise ValueError("the prompt is empty")
+    for name in _REFUSED:
+        if model_kwargs.get(name) is not None:
+            raise ValueError(f"{name}: a memory goes on from the token ids of one prompt, without padding")
+    for name in _NOT_RETURNED:
+        if getattr(generation_config, name, False):
+            raise ValueError(f"{name}: a memory's answer is token ids")
+    return Prompt(input_ids[0].cpu(), slice(0, input_ids.shape[1])), decoding
+
+
+def generated(input_ids: torch.Tensor, token_ids: tuple[int, ...], generation_config: Any) -> Any:
+    """As transformers' own modes return it: ids [1, prompt + answer], or an output that holds them."""
+    new = torch.tensor([token_ids], dtype=input_ids.dtype, device=input_ids.device)
+    sequences: Any = torch.cat([input_ids, new], dim=-1)
+    return GenerateDecoderOnlyOutput(sequences=sequences) if generation_config.return_dict_in_generate else sequences
+
+
+def streamer_of_generate() -> Any:
+    """The streamer that the caller's caller, transformers' `generate`, was given.
+
+    It has put the prompt there, and hands its streamer to no `custom_generate`: whoever reads from it would wait for
+    ever.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
+            return frame.f_locals.get("streamer")
+        frame = frame.f_back
+    return None

@@ -1,0 +1,52 @@
+"""A conversation as messages: what is checked of it before a chat template sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# As transformers' chat templates take them: `role` and `content`, both text; what else is in it is the template's.
+Message = Mapping[str, Any]
+
+
+def asked_of(question: str | None, messages: Sequence[Message] | None, system: str | None) -> str | list[Message]:
+    """What is asked: a question as it is, or messages of which the last one is a user's, a system message first.
+
+    TypeError for neither or both of question and messages, and for what is no text; ValueError for messages that end
+    otherwise, or have a system message beside `system`.
+    """
+    if (question is None) == (messages is None):
+        raise TypeError("expected a question, or messages=[{'role': 'user', 'content': ...}], and not both")
+    if messages is None:
+        assert question is not None
+        return question if system is None else [_system(system), {"role": "user", "content": question}]
+    if isinstance(messages, str | Mapping):
+        raise TypeError(f"messages is a {type(messages).__name__}: expected a list of them")
+    found = list(messages)
+    for message in found:
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise TypeError(f"the message {message!r} is no {{'role': str, 'content': str}}")
+    if not found or found[-1]["role"] != "user":
+        last = f"{found[-1]['role']}'s" if found else "missing"
+        raise ValueError(f"the last message is {last}: expected a user's, which is answered")
+    if system is None:
+        return found
+    if found[0]["role"] == "system":
+        raise ValueError("there is a system message among messages: system= would be a second one")
+    return [_system(system), *found]
+
+
+def with_system_in_turn(messages: Sequence[Message]) -> list[Message]:
+    """The same without a system message, for templates that take none: its text begins the first user's message."""
+    system, *rest = messages
+    first = next(index for index, message in enumerate(rest) if message["role"] == "user")
+    content = f"{system['content'].strip()}\n\n{rest[first]['content']}"
+    return [*rest[:first], {**rest[first], "content": content}, *rest[first + 1 :]]
+
+
+def _system(text: str) -> Message:
+    if not isinstance(text, str):
+        raise TypeError(f"system is a {type(text).__name__}, expected str")
+    return {"role": "system", "content": text}
