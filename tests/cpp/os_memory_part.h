@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -22,6 +23,8 @@ namespace everlong::os {
 // The mean of a page's token ids; the question is one number, and the best page is the one whose mean is nearest.
 class MeanIdPart final : public index::Part {
  public:
+  // A block's tensor F32 [1], if it came with one: added to its means.
+  static constexpr const char* kShift = "mean_ids/shift";
   static constexpr index::Voice kVoice{index::Voice::Finds::kMeaning, 10.0};
 
   explicit MeanIdPart(const index::PartContext& context) : context_(context) {}
@@ -41,15 +44,22 @@ class MeanIdPart final : public index::Part {
   index::PartNeeds needs() const override {
     index::PartNeeds needs;
     needs.token_ids = true;
+    needs.tensors = true;
     return needs;
   }
 
   Status Add(const index::BlockInput& block) override {
+    float shift = 0;
+    for (const index::BlockTensor& tensor : block.tensors) {
+      if (tensor.name != kShift) continue;
+      if (tensor.dtype != "F32" || tensor.bytes.size() != sizeof shift) return InvalidArgumentError("no F32 [1]");
+      std::memcpy(&shift, tensor.bytes.data(), sizeof shift);
+    }
     std::vector<float> means;
     for (int32_t page = 0; page < block.page_count(); ++page) {
       double sum = 0;
       for (const int32_t id : block.PageIds(page)) sum += id;
-      means.push_back(static_cast<float>(sum / block.PageTokens(page)));
+      means.push_back(static_cast<float>(sum / block.PageTokens(page)) + shift);
     }
     const std::scoped_lock lock(guard_);
     means_[block.id] = std::move(means);

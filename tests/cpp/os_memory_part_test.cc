@@ -201,6 +201,38 @@ TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
   expect_loads(memory, blocks, 0);
 }
 
+TEST(OsMemoryPartTest, TakesTheTensorsOfABlock) {
+  const TemporaryFolder folder;
+  const std::vector<int64_t> shape{1};
+  const float shift = 500;
+  PageRef shifted;
+  {
+    Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 55, 8);
+    ASSERT_TRUE(Ask(*filled.memory, shift).ok());  // the part is made, and fed from now on
+    Block block = filled.blocks[0];
+    block.stream = 9;
+    block.sink_tokens = 0;
+    const std::vector<std::byte> payload = block.Payload();
+    store::BlockDraft draft = DraftOf(block);
+    draft.payload = payload;
+    const store::TensorView tensor{MeanIdPart::kShift, "F32", shape, std::as_bytes(std::span(&shift, 1))};
+    draft.tensors = {&tensor, 1};
+    block.id = filled.memory->Append(draft).value();
+    shifted = block.Pages()[0];
+    const auto found = Ask(*filled.memory, MeanId(block, shifted) + shift);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->groups[0].pages[0].block, block.id);
+    EXPECT_EQ(found->groups[0].score, 1.0F);
+    ASSERT_TRUE(filled.memory->Flush().ok());
+  }
+  // Made anew, from what the store has.
+  const auto opened = Memory::Open(folder.path(), false).value();
+  const auto found = Ask(*opened, shift);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(found->groups[0].pages[0].block, shifted.block);
+  EXPECT_GT(found->groups[0].score, 0.01F);
+}
+
 TEST(OsMemoryPartTest, FollowsARepair) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.segment_bytes = 1}).value(), 54, 12);

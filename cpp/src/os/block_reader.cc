@@ -77,6 +77,7 @@ index::BlockInput InputOf(const index::BlockEntry& block, int32_t page_tokens, c
   input.token_ids = decoded.token_ids;
   input.keys = &decoded.keys;
   input.key_sum = decoded.key_sum;
+  input.tensors = decoded.tensor_views;
   return input;
 }
 
@@ -158,6 +159,15 @@ Result<std::vector<DecodedBlock>> BlockReader::Read(std::span<const index::Block
   });
   for (size_t i = 0; needs.token_ids && i < blocks.size(); ++i) {
     EVERLONG_ASSIGN_OR_RETURN(decoded[i].token_ids, store_.TokenIds(blocks[i]->id));
+  }
+  for (size_t i = 0; needs.tensors && i < blocks.size(); ++i) {
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::TensorInfo> infos, store_.Tensors(blocks[i]->id));
+    DecodedBlock& block = decoded[i];
+    for (const store::TensorInfo& info : infos) {
+      EVERLONG_ASSIGN_OR_RETURN(store::Tensor tensor, store_.ReadTensor(blocks[i]->id, info.name));
+      block.tensors.push_back(std::move(tensor));
+    }
+    for (const store::Tensor& tensor : block.tensors) block.tensor_views.push_back(ViewOf(tensor));
   }
   return decoded;
 }

@@ -19,7 +19,15 @@ struct DecodedBlock {
   std::vector<int32_t> token_ids;  // only out of the store
   index::BlockKeys keys;
   std::vector<float> key_sum;
+  std::vector<store::Tensor> tensors;            // only out of the store
+  std::vector<index::BlockTensor> tensor_views;  // of these, or of the draft's
 };
+
+// A tensor as parts see it; refers to `tensor`: a store::Tensor or store::TensorView.
+template <class T>
+index::BlockTensor ViewOf(const T& tensor) {
+  return {tensor.name, tensor.dtype, tensor.shape, tensor.bytes};
+}
 
 // As parts take it. Refers to `decoded`.
 index::BlockInput InputOf(const index::BlockEntry& block, int32_t page_tokens, const DecodedBlock& decoded);

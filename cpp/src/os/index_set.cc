@@ -58,7 +58,7 @@ Status IndexSet::LoadBlocks() {
     if (kind.made == PartKind::Made::kWithMemory) {
       slot.make = kind.make;
       EVERLONG_ASSIGN_OR_RETURN(slot.part, slot.make(context_));
-      if (kind.saved || slot.part->needs().payload()) {
+      if (kind.saved || slot.part->needs().stored()) {
         slot.part.reset();
         built.push_back(part);
       } else {

@@ -174,6 +174,9 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   input.token_ids = draft.token_ids;
   input.keys = &decoded.keys;
   input.key_sum = decoded.key_sum;
+  std::vector<index::BlockTensor> tensors;
+  for (const store::TensorView& tensor : draft.tensors) tensors.push_back(ViewOf(tensor));
+  input.tensors = tensors;
   EVERLONG_RETURN_IF_ERROR(s.index.Check(input));
 
   // Room for what a lost block needs, before anything can be lost.

@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "everlong/base/dtype.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/page_filter.h"
@@ -39,6 +38,8 @@ struct PartNeeds {
   bool key_sum = false;       // BlockInput::key_sum
   bool tensors = false;       // BlockInput::tensors
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
+  // Whether a block that is in the store already has to be read again for it.
+  [[nodiscard]] bool stored() const { return payload() || tensors; }
 };
 
 // Un-rotated keys of a block, decoded once for all parts that want some of them.
@@ -63,7 +64,7 @@ class BlockKeys {
 // A tensor that came with a block.
 struct BlockTensor {
   std::string_view name;
-  DType dtype = DType::kFloat32;
+  std::string_view dtype;  // of safetensors, as store/tensor.h has it: "F32", "BF16" ...
   std::span<const int64_t> shape;
   std::span<const std::byte> bytes;
 };
