@@ -417,7 +417,7 @@ bool Memory::State::ForgottenByWriter(const Status& status) const {
 
 PageRef Memory::State::RefOf(int32_t ordinal) const {
   const index::PageEntry& entry = directory.at(ordinal);
-  return {entry.block, entry.page, entry.stream, entry.span};
+  return {entry.block, entry.page, entry.stream, entry.span, entry.sink_tokens};
 }
 
 Result<int32_t> Memory::State::OrdinalOf(const PageRef& page) const {
@@ -428,10 +428,11 @@ Result<int32_t> Memory::State::OrdinalOf(const PageRef& page) const {
   }
   const int32_t ordinal = block->second.first + page.page;
   const index::PageEntry& entry = directory.at(ordinal);
-  if (entry.stream != page.stream || entry.span != page.span) {
+  if (page != RefOf(ordinal)) {
     return InvalidArgumentError(name() + " is given as tokens " + NameOf(page.span) + " of stream " +
-                                std::to_string(page.stream) + ", expected " + NameOf(entry.span) + " of stream " +
-                                std::to_string(entry.stream));
+                                std::to_string(page.stream) + " with " + std::to_string(page.sink_tokens) +
+                                " sinks, expected " + NameOf(entry.span) + " of stream " +
+                                std::to_string(entry.stream) + " with " + std::to_string(entry.sink_tokens));
   }
   return ordinal;
 }
