@@ -41,10 +41,11 @@ void BindSpan(py::class_<T>& type) {
 
 void BindPages(py::module_& module) {
   py::class_<PageRef>(module, "PageRef")
-      .def(py::init([](int64_t block, int32_t page, int64_t stream, int64_t begin, int64_t end) {
-             return PageRef{block, page, stream, {begin, end}};
+      .def(py::init([](int64_t block, int32_t page, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens) {
+             return PageRef{block, page, stream, {begin, end}, sink_tokens};
            }),
-           py::arg("block"), py::arg("page"), py::arg("stream"), py::arg("begin"), py::arg("end"))
+           py::arg("block"), py::arg("page"), py::arg("stream"), py::arg("begin"), py::arg("end"),
+           py::arg("sink_tokens") = 0)
       .def_readwrite("block", &PageRef::block)
       .def_readwrite("page", &PageRef::page)
       .def_readwrite("stream", &PageRef::stream)
@@ -54,11 +55,12 @@ void BindPages(py::module_& module) {
       .def_property(
           "end", [](const PageRef& self) { return self.span.end; },
           [](PageRef& self, int64_t value) { self.span.end = value; })
+      .def_readwrite("sink_tokens", &PageRef::sink_tokens)
       .def(py::self == py::self)
       .def("__repr__", [](const PageRef& self) {
         return "PageRef(block=" + std::to_string(self.block) + ", page=" + std::to_string(self.page) +
                ", stream=" + std::to_string(self.stream) + ", begin=" + std::to_string(self.span.begin) +
-               ", end=" + std::to_string(self.span.end) + ")";
+               ", end=" + std::to_string(self.span.end) + ", sink_tokens=" + std::to_string(self.sink_tokens) + ")";
       });
 
   py::class_<BlockInfo> block(module, "BlockInfo");

@@ -53,7 +53,8 @@ class PageRef:
     stream: int
     begin: int
     end: int
-    def __init__(self, block: int, page: int, stream: int, begin: int, end: int) -> None: ...
+    sink_tokens: int  # so many of its first tokens are sinks of that stream, which no recall brings back
+    def __init__(self, block: int, page: int, stream: int, begin: int, end: int, sink_tokens: int = 0) -> None: ...
     def __eq__(self, other: object) -> bool: ...
 
 class BlockInfo:

@@ -76,7 +76,8 @@ struct Block {
       pages.push_back({id,
                        static_cast<int32_t>(first / kPageTokens),
                        stream,
-                       {span.begin + first, std::min(span.begin + first + kPageTokens, span.end)}});
+                       {span.begin + first, std::min(span.begin + first + kPageTokens, span.end)},
+                       static_cast<int32_t>(std::clamp<int64_t>(sink_tokens - first, 0, kPageTokens))});
     }
     return pages;
   }

@@ -37,12 +37,13 @@ MemoryOsConfig WithAnchorZone(int32_t anchor_tokens, int32_t anchors) {
   return config;
 }
 
-// Pages of 8 tokens over blocks of 16, as a memory would cut the stream [0, end).
-std::vector<PageRef> PagesOf(int64_t stream, int64_t end, int64_t first_block = 1) {
+// Pages of 8 tokens over blocks of 16, as a memory would cut the stream [0, end), whose first `sinks` are its sinks.
+std::vector<PageRef> PagesOf(int64_t stream, int64_t end, int64_t first_block = 1, int64_t sinks = 0) {
   std::vector<PageRef> pages;
   for (int64_t begin = 0; begin < end; begin += 8) {
-    pages.push_back(
-        {first_block + begin / 16, static_cast<int32_t>(begin / 8 % 2), stream, {begin, std::min(begin + 8, end)}});
+    const TokenSpan span{begin, std::min(begin + 8, end)};
+    const auto its_sinks = static_cast<int32_t>(span.Intersect({0, sinks}).size());
+    pages.push_back({first_block + begin / 16, static_cast<int32_t>(begin / 8 % 2), stream, span, its_sinks});
   }
   return pages;
 }
@@ -200,6 +201,102 @@ TEST(MemoryOsTest, RecallIsRightAlignedAndLeavesOutWhatIsResident) {
   EXPECT_EQ(os.recalled_tokens(), 18);
   os.ClearRecalled();
   EXPECT_EQ(os.recalled_tokens(), 0);
+}
+
+// What a recall brought, in frame order: a run a placement, by the stream's tokens.
+std::vector<TokenSpan> RunsOf(const std::vector<Placement>& placements) {
+  std::vector<TokenSpan> runs;
+  for (const Placement& placement : placements) {
+    const int64_t first = placement.page.span.begin + placement.first_token;
+    runs.push_back({first, first + placement.tokens});
+  }
+  return runs;
+}
+
+TEST(MemoryOsTest, RecallLeavesOutWhatStandsInTheAnchorZone) {
+  const MemoryOsConfig config = WithAnchorZone(3, 2);
+  MemoryOs os(config);
+  const std::vector<Boundary> turns{{10, BoundaryKind::kTurn}, {22, BoundaryKind::kTurn}};
+  os.Observe(30, Origin::kRead, turns);
+  os.Observe(60, Origin::kRead);
+  ASSERT_EQ(os.anchor_zone().anchors, (std::vector<TokenSpan>{{10, 13}, {22, 25}}));
+  ASSERT_EQ(os.rolling().begin, 50);
+  const int64_t behind = os.NextPosition() - os.rolling().size();
+  const std::vector<PageRef> pages = PagesOf(0, 90, 1, 4);
+
+  // [8, 16) comes back around the anchor in its middle; of [16, 24) and [24, 32) the anchor over their border stays.
+  std::vector<Placement> placements = os.Recall(std::span(pages).subspan(1, 3));
+  EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{8, 10}, {13, 16}, {16, 22}, {25, 32}}));
+  ASSERT_EQ(placements.size(), 4U);
+  EXPECT_EQ(placements[0].page, pages[1]);
+  EXPECT_EQ(placements[0].first_token, 0);
+  EXPECT_EQ(placements[1].page, pages[1]);
+  EXPECT_EQ(placements[1].first_token, 5);
+  EXPECT_EQ(placements[3].first_token, 1);
+  EXPECT_EQ(os.recalled_tokens(), 18);
+  int64_t next = behind - 18;
+  for (const Placement& placement : placements) {
+    EXPECT_EQ(placement.position, next) << "contiguous";
+    next += placement.tokens;
+  }
+  EXPECT_EQ(next, behind) << "right-aligned";
+  const Event& restored = os.trace().back();
+  ASSERT_EQ(restored.what, EventKind::kRestore) << "what is resident was not left out for want of room";
+  EXPECT_EQ(restored.tokens, 18);
+  EXPECT_EQ(restored.restored,
+            (std::vector<RestoredRun>{{1, 0, {8, 10}}, {1, 0, {13, 16}}, {2, 0, {16, 22}}, {2, 0, {25, 32}}}));
+
+  // More than the zone has room for: what is resident does not count as left out.
+  placements = os.Recall(std::vector<PageRef>{pages[1], pages[3], pages[4], pages[5]});
+  EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{28, 32}, {32, 40}, {40, 48}}));
+  ASSERT_EQ(os.trace().back().what, EventKind::kLeftOut);
+  EXPECT_EQ(os.trace().back().tokens, 2 + 3 + 3);
+
+  // A page named twice comes once, whatever its runs; a branch has the same anchors.
+  MemoryOs branch = os.Branch();
+  EXPECT_EQ(RunsOf(branch.Recall(std::vector<PageRef>{pages[1], pages[1]})),
+            (std::vector<TokenSpan>{{8, 10}, {13, 16}}));
+  EXPECT_EQ(branch.recalled_tokens(), 5);
+}
+
+TEST(MemoryOsTest, APageThatIsAllAnchorsDoesNotComeBack) {
+  MemoryOsConfig config = WithAnchorZone(16, 1);
+  MemoryOs os(config);
+  os.Observe(24, Origin::kRead, std::vector<Boundary>{{16, BoundaryKind::kTurn}});
+  os.Observe(50, Origin::kRead);
+  ASSERT_EQ(os.anchor_zone().anchors, (std::vector<TokenSpan>{{16, 32}}));
+  const std::vector<PageRef> pages = PagesOf(0, 74, 1, 4);
+  EXPECT_TRUE(os.Recall(std::span(pages).subspan(2, 2)).empty());
+  EXPECT_EQ(os.recalled_tokens(), 0);
+  EXPECT_EQ(RunsOf(os.Recall(std::span(pages).first(4))), (std::vector<TokenSpan>{{4, 8}, {8, 16}}));
+  // Of another stream the same tokens are no anchors here.
+  EXPECT_EQ(RunsOf(os.Recall(std::vector<PageRef>{{9, 0, 5, {16, 24}}})), (std::vector<TokenSpan>{{16, 24}}));
+}
+
+TEST(MemoryOsTest, RecallLeavesOutTheSinksOfEveryStream) {
+  MemoryOsConfig config = SmallConfig();
+  config.stream = 7;
+  MemoryOs os(config);
+  os.Observe(60, Origin::kRead);
+  // Ten sinks over two pages of another stream: of the first nothing comes back.
+  const std::vector<PageRef> other = PagesOf(3, 16, 1, 10);
+  const std::vector<Placement> placements = os.Recall(other);
+  ASSERT_EQ(placements.size(), 1U);
+  EXPECT_EQ(placements[0].page, other[1]);
+  EXPECT_EQ(placements[0].first_token, 2);
+  EXPECT_EQ(placements[0].tokens, 6);
+  EXPECT_EQ(placements[0].position, 24 - 6);
+  EXPECT_EQ(os.trace().back().what, EventKind::kRestore);
+  EXPECT_EQ(os.trace().back().tokens, 6);
+
+  // Sinks of the own stream that an earlier frame had more of, or that this one lost, are none the less sinks.
+  EXPECT_EQ(RunsOf(os.Recall(PagesOf(7, 8, 1, 6))), (std::vector<TokenSpan>{{6, 8}}));
+  MemoryOs without(config);
+  std::vector<PageRef> pages = PagesOf(7, 96, 1, 12);
+  pages.erase(pages.begin());  // forgotten, and with it what the others follow on
+  without.Resume({.stream_end = 96, .pages = pages});
+  ASSERT_EQ(without.sinks(), 0);
+  EXPECT_EQ(RunsOf(without.Recall(std::span(pages).first(2))), (std::vector<TokenSpan>{{12, 16}, {16, 24}}));
 }
 
 TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
@@ -721,8 +818,11 @@ struct ModelHost {
   MemoryOsConfig config;
   std::map<int64_t, int64_t> at_position;                   // own stream, not recalled: position -> token
   std::map<int64_t, std::pair<int64_t, int64_t>> recalled;  // position -> (stream, token)
+  std::vector<int64_t> anchors;                             // tokens of the own stream, slot by slot
   std::vector<TokenSpan> archived;
-  bool opened = false;  // an eviction has been executed
+  std::vector<PageRef> pages;                   // what was archived, in pages of 8
+  std::set<std::pair<int64_t, int64_t>> sinks;  // (stream, token), as the pages say; more than what is resident
+  bool opened = false;                          // an eviction has been executed
 
   void Forward(const MemoryOs& os, int64_t tokens) {
     for (int64_t i = 0; i < tokens; ++i) {
@@ -742,14 +842,87 @@ struct ModelHost {
         for (int64_t t = archive->span.begin; t < archive->span.end; ++t) ASSERT_TRUE(resident.contains(t)) << t;
         ASSERT_LE(archive->span.size(), config.segmenter.block_tokens);
         archived.push_back(archive->span);
+        AddPages(os.stream(), *archive);
       } else if (const auto* evict = std::get_if<EvictAction>(&action)) {
+        KeepAnchors(*evict);
         Evict(*evict, os.sinks(), os.archiving());
         ASSERT_EQ(evict->anchor_positions, os.AnchorPositions());
+        ASSERT_EQ(anchors.size() + os.anchor_zone().tombstones.size(), evict->anchor_positions.size());
         for (const Keep& keep : evict->keeps) {
           ASSERT_EQ(keep.span.end <= os.rolling().begin && keep.span.begin >= os.rolling().begin - evict->tokens, true);
         }
       }
     }
+  }
+
+  void AddPages(int64_t stream, const ArchiveAction& archive) {
+    const int64_t block = pages.empty() ? 1 : pages.back().block + 1;
+    const TokenSpan its_sinks{archive.span.begin, archive.span.begin + archive.sink_tokens};
+    for (int32_t page = 0; archive.span.begin + page * 8 < archive.span.end; ++page) {
+      const int64_t begin = archive.span.begin + page * 8;
+      const TokenSpan span{begin, std::min(begin + 8, archive.span.end)};
+      pages.push_back({block, page, stream, span, static_cast<int32_t>(span.Intersect(its_sinks).size())});
+    }
+    AddSinks(pages);
+  }
+
+  void AddSinks(const std::vector<PageRef>& of) {
+    for (const PageRef& page : of) {
+      for (int64_t i = 0; i < page.sink_tokens; ++i) sinks.emplace(page.stream, page.span.begin + i);
+    }
+  }
+
+  void KeepAnchors(const EvictAction& evict) {
+    std::set<int64_t> resident;
+    for (const auto& [position, token] : at_position) resident.insert(token);
+    for (const Keep& keep : evict.keeps) {
+      for (int64_t t = keep.span.begin; t < keep.span.end; ++t) ASSERT_TRUE(resident.contains(t)) << t;
+      if (keep.tombstone) continue;
+      for (int64_t t = keep.dropped.begin; t < keep.dropped.end; ++t) ASSERT_EQ(std::erase(anchors, t), 1) << t;
+      for (int64_t t = keep.span.begin; t < keep.span.end; ++t) anchors.push_back(t);
+    }
+  }
+
+  [[nodiscard]] bool Resident(int64_t token) const {
+    const auto is_it = [token](const auto& at) { return at.second == token; };
+    return std::ranges::any_of(at_position, is_it) || std::ranges::find(anchors, token) != anchors.end();
+  }
+
+  // What should come back of `wanted`: every token that is neither resident nor a sink of its stream, of a page named
+  // twice by its last mention, cut to R from the back. Then checks that it does, and how.
+  void Recall(MemoryOs& os, const std::vector<PageRef>& wanted) {
+    std::vector<std::pair<int64_t, int64_t>> expected;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const PageRef& page = wanted[i];
+      if (std::find(wanted.begin() + static_cast<ptrdiff_t>(i) + 1, wanted.end(), page) != wanted.end()) continue;
+      for (int64_t t = page.span.begin + page.sink_tokens; t < page.span.end; ++t) {
+        if (opened && !(page.stream == os.stream() && Resident(t))) expected.emplace_back(page.stream, t);
+      }
+    }
+    const int64_t found = std::ssize(expected);
+    const auto budget = static_cast<size_t>(config.residency.recalled_tokens);
+    if (expected.size() > budget) expected.erase(expected.begin(), expected.end() - static_cast<ptrdiff_t>(budget));
+
+    recalled.clear();
+    std::vector<std::pair<int64_t, int64_t>> got;
+    const std::vector<Placement> placements = os.Recall(wanted);
+    int64_t next = placements.empty() ? 0 : placements.front().position;
+    for (const Placement& placement : placements) {
+      ASSERT_EQ(placement.position, next) << "contiguous";
+      ASSERT_GE(placement.tokens, 1);
+      for (int32_t i = 0; i < placement.tokens; ++i) {
+        got.emplace_back(placement.page.stream, placement.page.span.begin + placement.first_token + i);
+        recalled.emplace(next++, got.back());
+      }
+    }
+    ASSERT_EQ(got, expected);
+    if (!got.empty()) {
+      ASSERT_EQ(next, os.NextPosition() - os.rolling().size()) << "right-aligned against rolling";
+    }
+    if (!opened) return;
+    const Event& last = os.trace().back();
+    ASSERT_EQ(last.what, found > std::ssize(got) ? EventKind::kLeftOut : EventKind::kRestore);
+    ASSERT_EQ(last.tokens, found > std::ssize(got) ? found - std::ssize(got) : found);
   }
 
   void Evict(const EvictAction& evict, int64_t sinks, bool archiving) {
@@ -800,9 +973,16 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
     ASSERT_LT(position, config.sink_tokens + config.anchor_zone());
     ASSERT_FALSE(host.at_position.contains(position));
   }
+  std::set<int64_t> once;
+  for (const auto& [position, token] : host.at_position) ASSERT_TRUE(once.insert(token).second) << token;
+  for (const int64_t token : host.anchors) ASSERT_TRUE(once.insert(token).second) << token << " is an anchor, too";
+  std::set<std::pair<int64_t, int64_t>> came_back;
   for (const auto& [position, what] : host.recalled) {
     ASSERT_GE(position, config.sink_tokens + config.anchor_zone());
     ASSERT_FALSE(what.first == os.stream() && what.second >= os.rolling().begin && what.second < os.rolling().end);
+    ASSERT_TRUE(came_back.insert(what).second) << what.second << " came back twice";
+    ASSERT_FALSE(what.first == os.stream() && once.contains(what.second)) << what.second << " is resident twice";
+    ASSERT_FALSE(host.sinks.contains(what)) << what.second << " is a sink of stream " << what.first;
   }
 }
 
@@ -830,44 +1010,14 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   ModelHost host(config);
   int64_t generated = 0;
   const auto recall = [&](MemoryOs& on, ModelHost& its_host) {
-    std::vector<PageRef> pages = PagesOf(config.stream, on.archived_until());
-    const std::vector<PageRef> other = PagesOf(9, 30, 1000);
+    std::vector<PageRef> pages = its_host.pages;
+    const std::vector<PageRef> other = PagesOf(9, 30, 1'000'000, 5);
+    its_host.AddSinks(other);
     pages.insert(pages.end(), other.begin(), other.end());
     std::shuffle(pages.begin(), pages.end(), random);
     pages.resize(static_cast<size_t>(below(static_cast<int64_t>(pages.size()) + 1)));
     if (!pages.empty()) pages.push_back(pages.front());
-
-    // What should come back: every token of the wanted pages, last mention counting, cut to R from the back.
-    std::vector<std::pair<int64_t, int64_t>> expected;
-    for (size_t i = 0; i < pages.size(); ++i) {
-      if (std::find(pages.begin() + static_cast<ptrdiff_t>(i) + 1, pages.end(), pages[i]) != pages.end()) continue;
-      for (int64_t t = pages[i].span.begin; t < pages[i].span.end; ++t) {
-        bool resident = pages[i].stream == config.stream && t < on.sinks();
-        for (const auto& [position, token] : its_host.at_position) {
-          resident |= pages[i].stream == config.stream && token == t;
-        }
-        if (!resident && its_host.opened) expected.emplace_back(pages[i].stream, t);
-      }
-    }
-    const auto budget = static_cast<size_t>(config.residency.recalled_tokens);
-    if (expected.size() > budget) expected.erase(expected.begin(), expected.end() - static_cast<ptrdiff_t>(budget));
-
-    its_host.recalled.clear();
-    std::vector<std::pair<int64_t, int64_t>> got;
-    const std::vector<Placement> placements = on.Recall(pages);
-    int64_t next = placements.empty() ? 0 : placements.front().position;
-    for (const Placement& placement : placements) {
-      ASSERT_EQ(placement.position, next) << "contiguous";
-      ASSERT_GE(placement.tokens, 1);
-      for (int32_t i = 0; i < placement.tokens; ++i) {
-        got.emplace_back(placement.page.stream, placement.page.span.begin + placement.first_token + i);
-        its_host.recalled.emplace(next++, got.back());
-      }
-    }
-    ASSERT_EQ(got, expected);
-    if (!got.empty()) {
-      ASSERT_EQ(next, on.NextPosition() - on.rolling().size()) << "right-aligned against rolling";
-    }
+    its_host.Recall(on, pages);
   };
 
   for (int step = 0; step < 400; ++step) {
@@ -969,6 +1119,126 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   resumed_host.archived = host.archived;
   resumed_host.Execute(resumed, resumed.Observe(1, Origin::kRead));
   CheckInvariants(resumed, resumed_host);
+}
+
+// Anything that a host may call, in any order, over several processes and with text forgotten between them.
+TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
+  std::mt19937_64 random(GetParam());
+  const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  MemoryOsConfig config;
+  config.stream = 2;
+  config.segmenter = {.block_tokens = static_cast<int32_t>(6 + below(24)), .least_tokens = 3, .cooldown_tokens = 4};
+  config.residency = {.sink_tokens = static_cast<int32_t>(below(12)),
+                      .recalled_tokens = static_cast<int32_t>(10 + below(60)),
+                      .rolling_tokens = static_cast<int32_t>(config.segmenter.block_tokens + below(20)),
+                      .evict_tokens = static_cast<int32_t>(1 + below(10)),
+                      .anchor_tokens = static_cast<int32_t>(below(12)),
+                      .anchors = static_cast<int32_t>(below(5)),
+                      .tombstones = static_cast<int32_t>(below(3))};
+  config.recall = {.recent = true, .signal = true, .prompt_rolling_tokens = 5, .recent_every = 9, .protect_tokens = 3};
+  const auto fit_frame = [](ResidencyConfig& zones) {
+    zones.frame_tokens = static_cast<int32_t>(zones.sink_tokens + zones.anchor_zone() + zones.recalled_tokens +
+                                              zones.rolling_tokens + zones.evict_tokens + 20);
+  };
+  fit_frame(config.residency);
+  const std::vector<PageRef> other = PagesOf(9, 60, 1'000'000, 1 + below(20));
+  MemoryOs os(config);
+  ModelHost host(config);
+  host.AddSinks(other);
+
+  const auto recall = [&](MemoryOs& on, ModelHost& its_host) {
+    // The newest pages and the zone's are those of which a part is resident.
+    std::vector<PageRef> pages;
+    for (const PageRef& page : its_host.pages) {
+      bool near = page.span.end + 16 > on.rolling().begin || page.span.begin < 16;
+      for (const TokenSpan& anchor : on.anchor_zone().anchors) near = near || anchor.Overlaps(page.span);
+      if (below(near ? 2 : 12) == 0) pages.push_back(page);
+    }
+    for (const PageRef& page : other) {
+      if (below(4) == 0) pages.push_back(page);
+    }
+    if (below(2) == 0) std::shuffle(pages.begin(), pages.end(), random);
+    its_host.Recall(on, pages);
+  };
+  const auto step = [&](MemoryOs& on, ModelHost& its_host) {
+    switch (below(8)) {
+      case 0:
+      case 1:
+      case 2: {
+        const int64_t tokens = 1 + below(on.Room());
+        its_host.Forward(on, tokens);
+        std::vector<Boundary> boundaries;
+        for (int64_t at = below(9); at <= tokens; at += 1 + below(25)) {
+          boundaries.push_back({on.stream_end() + at, static_cast<BoundaryKind>(below(4))});
+        }
+        its_host.Execute(on, on.Observe(tokens, static_cast<Origin>(below(3)), boundaries));
+        break;
+      }
+      case 3:
+        its_host.Execute(on, on.Raise(below(2) == 0 ? Signal::kSummarize : Signal::kRetrieve));
+        break;
+      case 4:
+        its_host.Execute(on, on.BeginPrompt());
+        break;
+      case 5:
+        on.ClearRecalled();
+        its_host.recalled.clear();
+        break;
+      case 6:
+        its_host.Execute(on, on.EndOfText());
+        break;
+      default:
+        recall(on, its_host);
+    }
+    CheckInvariants(on, its_host);
+  };
+  // Another process, perhaps after a part was forgotten, and with another number of sinks.
+  const auto reopen = [&] {
+    host.Execute(os, os.EndOfText());
+    if (below(3) == 0 && !host.pages.empty()) {
+      const int64_t gone = host.pages[static_cast<size_t>(below(std::ssize(host.pages)))].block;
+      std::erase_if(host.pages, [gone](const PageRef& page) { return page.block == gone; });
+    }
+    if (below(3) == 0) config.residency.sink_tokens = static_cast<int32_t>(below(12));
+    fit_frame(config.residency);
+    MemoryOs again(config);
+    ModelHost its_host(config);
+    its_host.pages = host.pages;
+    its_host.sinks = host.sinks;
+    its_host.archived = host.archived;
+    for (const Placement& placement : again.Resume({.stream_end = os.stream_end(),
+                                                    .pages = host.pages,
+                                                    .rolling_from = os.rolling().begin,
+                                                    .read_until = os.read_until(),
+                                                    .anchor_zone = os.anchor_zone(),
+                                                    .recall_counts = os.recall_counts(),
+                                                    .cooldown_until = os.cooldown_until()})) {
+      const int64_t first = placement.page.span.begin + placement.first_token;
+      for (int32_t i = 0; i < placement.tokens; ++i) {
+        ASSERT_TRUE(its_host.at_position.emplace(placement.position + i, first + i).second);
+      }
+    }
+    if (!again.anchor_zone().empty()) its_host.anchors = host.anchors;
+    its_host.opened = again.evicted();
+    os = std::move(again);
+    host = std::move(its_host);
+    CheckInvariants(os, host);
+  };
+
+  for (int at = 0; at < 300; ++at) {
+    step(os, host);
+    if (below(12) == 0) {  // branches nest
+      MemoryOs branch = os.Branch();
+      ModelHost its_host = host;
+      for (int i = 0; i < 6; ++i) step(branch, its_host);
+      MemoryOs within = branch.Branch();
+      for (int i = 0; i < 6; ++i) step(within, its_host);
+      os.TakeTrace(branch);
+      CheckInvariants(os, host);
+    }
+    if (below(25) == 0) reopen();
+    if (HasFatalFailure()) FAIL() << "step " << at;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomWalk, testing::Range<uint64_t>(1, 101));

@@ -121,6 +121,9 @@ TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
   std::vector<float> keys(64);
   EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
   wrong = wanted[0];
+  wrong.sink_tokens += 1;
+  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
+  wrong = wanted[0];
   wrong.block = 1000;
   EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kNotFound);
 }

@@ -130,6 +130,30 @@ TEST(ResidencyTest, TheAnchorZoneIsPartOfTheBudget) {
   EXPECT_EQ(residency.Evict(1).delta, -1);
 }
 
+TEST(ResidencyTest, WhatIsOutsideIsNeitherSinkNorAnchorNorRolling) {
+  Residency residency(WithZone(4, 3, 2));
+  residency.Append(10);
+  EXPECT_TRUE(residency.Outside({0, 10}).empty()) << "nothing has left";
+  residency.BeginTopic(10);
+  residency.Append(2);
+  residency.BeginTopic(12);  // the topic at 10 has 2 tokens, and the next one's follow on them
+  residency.Append(18);
+  residency.BeginTopic(30);
+  residency.Append(20);
+  residency.Evict(28);  // 4 .. 32: of the topic at 30 two tokens
+  ASSERT_EQ(residency.anchor_zone().anchors, (std::vector<TokenSpan>{{10, 12}, {12, 16}, {30, 32}}));
+  using Runs = std::vector<TokenSpan>;
+  EXPECT_EQ(residency.Outside({0, 50}), (Runs{{4, 10}, {16, 30}}));
+  EXPECT_EQ(residency.Outside({2, 9}), (Runs{{4, 9}}));
+  EXPECT_EQ(residency.Outside({8, 20}), (Runs{{8, 10}, {16, 20}})) << "around two anchors";
+  EXPECT_EQ(residency.Outside({10, 16}), Runs{});
+  EXPECT_EQ(residency.Outside({11, 18}), (Runs{{16, 18}}));
+  EXPECT_EQ(residency.Outside({28, 40}), (Runs{{28, 30}}));
+  EXPECT_EQ(residency.Outside({17, 17}), Runs{});
+  EXPECT_EQ(residency.Outside({0, 4}), Runs{});
+  EXPECT_EQ(residency.Outside({32, 99}), Runs{}) << "rolling, and what is not there yet";
+}
+
 TEST(ResidencyTest, TheFirstTokensOfATopicStayWhenTheyLeaveRolling) {
   Residency residency(WithZone(6, 2, 0));
   residency.Append(20);

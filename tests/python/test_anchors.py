@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
+import everlong._core as _core
 import everlong.frame.frame
 from everlong.models.cache_argument import cache_argument
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
@@ -134,6 +136,18 @@ class SplicedByHand:
     def begin_topic(self) -> None:
         self.topics.append(self.tokens)
 
+    def recall(self, pages: Sequence[_core.PageRef]) -> None:
+        self.recalled = []
+        resident = {tokens[0] for tokens, _ in self.entries() if len(tokens) == 1}
+        self.recalled = [token for page in pages for token in range(page.begin, page.end) if token not in resident]
+
+
+def pages_with_anchors(mm: everlong.MemoryModel) -> list[_core.PageRef]:
+    pages: list[_core.PageRef] = []
+    for begin, end in mm.frame.os.anchor_zone["anchors"]:
+        pages += [page for page in mm.memory.core.pages_of(0, begin, end) if page not in pages]
+    return pages
+
 
 @pytest.mark.parametrize(("kind", "rope"), FULL_ATTENTION)
 def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
@@ -153,7 +167,12 @@ def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
             if first == 800:
                 pages = mm.memory.core.pages_of(0, 100, 230)
                 mm.frame.recall(pages)
-                by_hand.recalled = [token for page in pages for token in range(page.begin, page.end)]
+                by_hand.recall(pages)
+            if first == 864:  # of which the first tokens stand in the zone
+                pages = pages_with_anchors(mm)
+                mm.frame.recall(pages)
+                by_hand.recall(pages)
+                assert 0 < len(by_hand.recalled) < sum(page.end - page.begin for page in pages)
         events = [event["what"] for event in mm.trace()]
         assert events.count("tombstone") >= 6
         assert events.count("anchor") >= 5
@@ -165,6 +184,53 @@ def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
                 for got, by_token in ((anchors.tombstone_k, by_hand.keys), (anchors.tombstone_v, by_hand.values)):
                     mean = np.mean(by_token[layer][slice(*span)], axis=0)
                     assert np.abs(got[layer, :, i].numpy() - mean).max() <= 1e-5
+
+
+@pytest.mark.parametrize("mode", ["kv", "auto", "text"])
+def test_a_recall_brings_no_anchor_again(mode: str) -> None:
+    config = dataclasses.replace(ZONED, recall_mode=mode)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        for part in range(3):
+            mm.read(random_text(300, seed=part))
+        pages_of, resident = mm.memory.core.pages_of, mm.frame.resident_tokens
+        for span, fits in (((250, 340), True), ((280, 660), False)):
+            pages = pages_of(0, *span)
+            mm.generate("abc", max_new_tokens=2, recall=pages)
+            os = mm.frame.os
+            anchors = [token for anchor in os.anchor_zone["anchors"] for token in range(*anchor)]
+            assert set(range(300, 306)) < set(anchors)
+            assert os.rolling[0] == 900
+            found = [token for page in pages for token in range(page.begin, page.end) if token not in anchors]
+            assert len(found) < pages[-1].end - pages[0].begin
+            back = found[-config.recalled_tokens :]
+
+            *_, restore = (event for event in mm.trace() if event["what"] == "restore")
+            restored = [token for run in restore["restored"] for token in range(run["begin"], run["end"])]
+            assert restored == back
+            assert (restore["tokens"], os.recalled_tokens) == (len(back), len(back))
+            left_out = [event["tokens"] for event in mm.trace() if event["what"] == "left out"]
+            assert left_out == ([] if fits else [len(found) - len(back)])
+            held = [*range(os.sinks), *anchors, *restored, *range(*os.rolling)]
+            assert len(held) == len(set(held))
+            stones = len(os.anchor_positions) - len(anchors)
+            assert mm.frame.resident_tokens == len(held) + stones != resident
+
+
+def test_a_piece_with_an_anchor_in_it_is_one_piece() -> None:
+    """`recall_mode` "auto" restores it whole: what stands in the zone is missing from it without breaking it."""
+    keys = []
+    for mode in ("auto", "kv", "text"):
+        with everlong.MemoryModel(
+            tiny_model(), byte_tokenizer(), config=dataclasses.replace(ZONED, recall_mode=mode)
+        ) as mm:
+            for part in range(3):
+                mm.read(random_text(300, seed=part))
+            cache = mm.frame.cache
+            mm.frame.recall(mm.memory.core.pages_of(0, 250, 340))
+            assert (300, 306) in mm.frame.os.anchor_zone["anchors"]
+            keys.append(cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone())
+    assert torch.equal(keys[0], keys[1])
+    assert (keys[0] - keys[2]).abs().max() > 1e-2
 
 
 def test_the_zone_changes_what_is_predicted() -> None:

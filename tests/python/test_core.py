@@ -174,6 +174,23 @@ def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
     assert block.append_to(memory) == 1
 
 
+def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
+    block = Written(np.random.default_rng(1), 3, 0, 10, "x")
+    block.append_to(memory, sink_tokens=PAGE + 1)
+    pages = memory.pages_of(3, 0, 10)
+    assert [page.sink_tokens for page in pages] == [PAGE, 1, 0]
+    out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"with 0 sinks, expected .* with 1"):
+        memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE)], out)
+    memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE, sink_tokens=1)], out)
+
+    # A frame of another stream holds none of them, and gets none.
+    os = _core.MemoryOs(os_config())
+    os.observe(60, "read")
+    placements = os.recall(pages)
+    assert [(p.page, p.first_token, p.tokens) for p in placements] == [(pages[1], 1, PAGE - 1), (pages[2], 0, 2)]
+
+
 def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
     written = fill(memory)
     infos = memory.blocks()
@@ -739,6 +756,10 @@ def test_recall_and_its_trace() -> None:
     assert (os.state, os.recalled_tokens) == ("generating", 20)
     os.clear_recalled()
     assert os.recalled_tokens == 0
+    with_sinks = _core.PageRef(9, 0, 6, 0, 8, sink_tokens=3)
+    assert with_sinks != pages[2]
+    (placement,) = os.branch().recall([with_sinks])
+    assert (placement.first_token, placement.tokens, placement.page.sink_tokens) == (3, 5, 3)
     events = os.trace()
     assert [e["what"] for e in events] == ["archive", "archive", "archive", "evict", "recall", "restore", "clear"]
     assert events[0] == {

@@ -87,10 +87,11 @@ Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
   }
   const int32_t ordinal = block->first_page + page.page;
   const index::PageEntry entry = table.page(ordinal);
-  if (entry.stream != page.stream || entry.span != page.span) {
+  if (entry.stream != page.stream || entry.span != page.span || entry.sink_tokens != page.sink_tokens) {
     return InvalidArgumentError(name() + " is given as tokens " + NameOf(page.span) + " of stream " +
-                                std::to_string(page.stream) + ", expected " + NameOf(entry.span) + " of stream " +
-                                std::to_string(entry.stream));
+                                std::to_string(page.stream) + " with " + std::to_string(page.sink_tokens) +
+                                " sinks, expected " + NameOf(entry.span) + " of stream " +
+                                std::to_string(entry.stream) + " with " + std::to_string(entry.sink_tokens));
   }
   return ordinal;
 }
@@ -101,7 +102,7 @@ static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
 
 PageRef RefOf(const index::BlockTable& table, int32_t ordinal) {
   const index::PageEntry page = table.page(ordinal);
-  return {page.block, page.page, page.stream, page.span};
+  return {page.block, page.page, page.stream, page.span, page.sink_tokens};
 }
 
 void AddPagesOf(const index::BlockTable& table, const index::BlockEntry& block, std::vector<PageRef>& pages) {

@@ -139,19 +139,22 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
   std::set<std::pair<int64_t, int32_t>> placed;
   for (size_t i = pages.size(); i-- > 0;) {
     const PageRef& page = pages[i];
-    TokenSpan span = Recallable(page);
-    if (span.empty() || !placed.emplace(page.block, page.page).second) continue;
-    left_out += std::max<int64_t>(span.size() - free, 0);
-    span.begin = std::max(span.begin, span.end - free);
-    if (span.empty()) continue;
-    free -= span.size();
-    position -= span.size();
-    placements.push_back(
-        {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-    if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
-      restored.back().span.begin = span.begin;
-    } else {
-      restored.push_back({page.block, page.stream, span});
+    if (!placed.emplace(page.block, page.page).second) continue;
+    std::vector<TokenSpan> runs = Recallable(page);
+    std::reverse(runs.begin(), runs.end());
+    for (TokenSpan span : runs) {
+      left_out += std::max<int64_t>(span.size() - free, 0);
+      span.begin = std::max(span.begin, span.end - free);
+      if (span.empty()) continue;
+      free -= span.size();
+      position -= span.size();
+      placements.push_back(
+          {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
+      if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
+        restored.back().span.begin = span.begin;
+      } else {
+        restored.push_back({page.block, page.stream, span});
+      }
     }
   }
   std::reverse(placements.begin(), placements.end());
@@ -167,9 +170,11 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
   return placements;
 }
 
-TokenSpan MemoryOs::Recallable(const PageRef& page) const {
-  if (page.stream != config_.stream) return page.span;
-  return page.span.Intersect({residency_.sinks(), residency_.rolling().begin});
+std::vector<TokenSpan> MemoryOs::Recallable(const PageRef& page) const {
+  const TokenSpan no_sinks = page.span.Intersect({page.span.begin + page.sink_tokens, page.span.end});
+  if (page.stream == config_.stream) return residency_.Outside(no_sinks);
+  if (no_sinks.empty()) return {};
+  return {no_sinks};
 }
 
 void MemoryOs::ClearRecalled() {

@@ -178,4 +178,17 @@ int64_t Residency::rolling_position() const {
   return evicted_ ? config_.sink_tokens + config_.anchor_zone() + config_.recalled_tokens : sinks_;
 }
 
+std::vector<TokenSpan> Residency::Outside(TokenSpan span) const {
+  std::vector<TokenSpan> runs;
+  TokenSpan rest = span.Intersect({sinks_, rolling_.begin});
+  for (const TokenSpan& anchor : zone_.anchors) {
+    const TokenSpan resident = rest.Intersect(anchor);
+    if (resident.empty()) continue;
+    if (rest.begin < resident.begin) runs.push_back({rest.begin, resident.begin});
+    rest.begin = resident.end;
+  }
+  if (!rest.empty()) runs.push_back(rest);
+  return runs;
+}
+
 }  // namespace everlong::os

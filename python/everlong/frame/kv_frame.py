@@ -342,6 +342,6 @@ class KvFrame(Frame):
 
 
 def _goes_on(first: _core.Placement, second: _core.Placement) -> bool:
-    """Whether the second run of tokens goes on where the first one ends in the text."""
-    end = first.page.begin + first.first_token + first.tokens
-    return first.page.stream == second.page.stream and second.page.begin + second.first_token == end
+    """Whether the second run of tokens goes on where the first one ends, or behind an anchor that stands in between."""
+    follows = second.page.begin == first.page.end or identity(second.page) == identity(first.page)
+    return first.page.stream == second.page.stream and follows

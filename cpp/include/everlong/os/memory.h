@@ -129,7 +129,7 @@ class Memory {
   [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;
 
   // The payload of whole pages, one after the other: sum of layout().PageBytes(tokens of each). kNotFound;
-  // kInvalidArgument when a page's stream or span is not what the memory has, or out has another size.
+  // kInvalidArgument when a page is not as the memory has it, in stream, span and sinks, or out has another size.
   [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const;
   // The same for layers [first_layer, first_layer + layers) of each page, without waiting: `out` is filled once Wait
   // has returned. Destroy what it returns before this memory and before `out`.

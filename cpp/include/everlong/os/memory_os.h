@@ -175,8 +175,9 @@ class MemoryOs {
   // (ArchiveActions for the open block, an EvictAction), then a RecallAction kPrompt; or none. While nothing has left
   // the frame there is no recalled zone and nothing is narrowed: all of the stream is resident.
   std::vector<Action> BeginPrompt();
-  // Fills the recalled zone with these pages, first to last in frame order; what is resident already, what are sinks
-  // and what exceeds the zone (the first tokens are dropped) is left out, and of a page named twice the first mention.
+  // Fills the recalled zone with these pages, first to last in frame order; what is resident already (an anchor, too),
+  // what are sinks of their stream and what exceeds the zone (the first tokens are dropped) is left out, and of a page
+  // named twice the first mention. A page that is resident in its middle comes back in several placements.
   // Right-aligned: the last token stands just before rolling. Nothing is placed while nothing has left the frame.
   // Replaces what was recalled before.
   std::vector<Placement> Recall(std::span<const PageRef> pages);
@@ -222,8 +223,9 @@ class MemoryOs {
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
   void AskRecall(RecallTrigger trigger, std::vector<Action>& actions);
-  // The part of `page` that a recall may bring: neither resident nor a sink.
-  [[nodiscard]] TokenSpan Recallable(const PageRef& page) const;
+  // The runs of `page` that a recall may bring, in order: neither resident (as sinks, anchors or rolling) nor sinks of
+  // their stream, whichever that is.
+  [[nodiscard]] std::vector<TokenSpan> Recallable(const PageRef& page) const;
   // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);

@@ -106,6 +106,9 @@ class Residency {
   [[nodiscard]] bool evicted() const { return evicted_; }
   // Frame position of rolling's first token.
   [[nodiscard]] int64_t rolling_position() const;
+  // The runs of `span`, in order, whose tokens have left the frame: no sinks, no anchors, none of rolling. What was
+  // recalled of them does not count, and a tombstone stands for its tokens without being them.
+  [[nodiscard]] std::vector<TokenSpan> Outside(TokenSpan span) const;
 
  private:
   void KeepAnchors(TokenSpan leaving, std::vector<Keep>& keeps);
