@@ -9,7 +9,7 @@ import torch
 
 import everlong
 from everlong import ops
-from everlong.frame.frame import splice
+from everlong.frame import splice
 from everlong.frame.splice import require_splice, splice_error
 from everlong.models.attach import attach
 from test_exactness import SMALL
