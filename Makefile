@@ -18,7 +18,7 @@ CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'n
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels docs clean
+.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels docs matrix clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -73,6 +73,9 @@ format: setup  ## rewrite the sources in the project's format
 	ruff check --fix
 	ruff format
 	clang-format -i $(CPP_FILES)
+
+matrix: $(VENV)/requirements.stamp  ## the core of the suite against the lowest and the newest torch and transformers allowed (build/matrix)
+	python .ci/matrix.py
 
 asan: $(VENV)/requirements.stamp  ## GoogleTest suites under AddressSanitizer and UBSan
 	cmake --preset asan --log-level=WARNING

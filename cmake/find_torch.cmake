@@ -6,7 +6,7 @@ execute_process(
     "import torch, os; v = torch.version; print(os.path.dirname(torch.__file__), v.__version__, v.cuda or '', v.hip or '', sep=';')"
   OUTPUT_VARIABLE torch_answer OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_missing ERROR_QUIET)
 if(torch_missing)
-  message(FATAL_ERROR "everlong is built against the torch of ${Python_EXECUTABLE}, which has none: install torch >= 2.11 "
+  message(FATAL_ERROR "everlong is built against the torch of ${Python_EXECUTABLE}, which has none: install torch >= 2.13 "
     "there first, then everlong with --no-build-isolation")
 endif()
 list(GET torch_answer 0 torch_dir)
