@@ -1,24 +1,21 @@
 #include "core_gpu_queue.h"
 
-#include <deque>
-#include <mutex>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "../../hip/side_stream.h"
 #include "core_gpu_error.h"
+#include "everlong/kv/side_stream.h"
 
 namespace everlong::bindings {
 namespace {
 
-class GpuCopyQueue : public kv::CopyQueue {
+// The runtime's calls, one by one; what is ordered after what is kv::MakeStreamCopyQueue's.
+class GpuSideStream : public kv::SideStream {
  public:
-  GpuCopyQueue(int32_t device, void* stream) : device_(device), stream_(stream) {}
-  ~GpuCopyQueue() override {
-    hip::DestroySideStream(device_, stream_);
-    for (const Batch& batch : batches_) hip::DestroyEvent(device_, batch.done);
-  }
+  GpuSideStream(int32_t device, void* stream) : device_(device), stream_(stream) {}
+  ~GpuSideStream() override { hip::DestroySideStream(device_, stream_); }
+
+  [[nodiscard]] void* handle() const override { return stream_; }
 
   Result<std::byte*> AllocateHost(int64_t bytes) override {
     void* buffer = nullptr;
@@ -29,59 +26,32 @@ class GpuCopyQueue : public kv::CopyQueue {
   }
   void FreeHost(std::byte* buffer) override { hip::FreePinned(device_, buffer); }
 
-  Result<uint64_t> Enqueue(std::span<const kv::CopyRun> batch, void* consumer) override {
-    std::vector<hip::StreamCopy> copies;
-    copies.reserve(batch.size());
-    for (const kv::CopyRun& run : batch) copies.push_back({run.to, run.from, run.bytes});
-    const std::lock_guard lock(mutex_);  // events in the order of tickets
-    void* done = nullptr;
-    const hip::LaunchStatus status =
-        hip::CopyBeside(device_, stream_, consumer, copies.data(), static_cast<int64_t>(copies.size()), &done);
-    if (status != 0) return GpuError(device_, "copy", status);
-    batches_.push_back({++enqueued_, done});
-    return enqueued_;
+  Status Copy(const kv::CopyRun& run) override {
+    return Answer(hip::CopyOnStream(device_, stream_, run.to, run.from, run.bytes));
   }
+  Result<Event> Record(void* stream) override {
+    Event event = nullptr;
+    EVERLONG_RETURN_IF_ERROR(Answer(hip::RecordEvent(device_, stream, &event)));
+    return event;
+  }
+  Status HoldBack(void* stream, Event event) override { return Answer(hip::HoldBack(device_, stream, event)); }
 
-  // An event is waited for under the lock, so that nobody destroys it meanwhile.
-  Status Wait(uint64_t ticket) override {
-    const std::lock_guard lock(mutex_);
-    Status first;
-    while (!batches_.empty() && batches_.front().ticket <= ticket) {
-      const hip::LaunchStatus status = hip::WaitForEvent(device_, batches_.front().done);
-      if (status != 0 && first.ok()) first = GpuError(device_, "copy", status);
-      DestroyFront();
-    }
-    return first;
+  Status WaitFor(Event event) override { return Answer(hip::WaitForEvent(device_, event)); }
+  Result<bool> HasPassed(Event event) override {
+    bool passed = true;
+    EVERLONG_RETURN_IF_ERROR(Answer(hip::HasPassed(device_, event, &passed)));
+    return passed;
   }
-
-  // What has passed is forgotten here too: who only asks, as for copies to a device, never waits.
-  bool Passed(uint64_t ticket) override {
-    const std::lock_guard lock(mutex_);
-    while (!batches_.empty() && batches_.front().ticket <= ticket) {
-      bool passed = true;
-      // A failed one is not done: Wait brings the error to light.
-      if (hip::HasPassed(device_, batches_.front().done, &passed) != 0 || !passed) return false;
-      DestroyFront();
-    }
-    return true;
-  }
+  void Destroy(Event event) override { hip::DestroyEvent(device_, event); }
+  void Synchronize() override { hip::SynchronizeStream(device_, stream_); }
 
  private:
-  struct Batch {
-    uint64_t ticket = 0;
-    void* done = nullptr;  // event
-  };
-
-  void DestroyFront() {
-    hip::DestroyEvent(device_, batches_.front().done);
-    batches_.pop_front();
+  [[nodiscard]] Status Answer(hip::LaunchStatus status) const {
+    return status == 0 ? OkStatus() : GpuError(device_, "copy", status);
   }
 
   const int32_t device_;
   void* const stream_;
-  std::mutex mutex_;
-  std::deque<Batch> batches_;  // neither waited for nor found to have passed
-  uint64_t enqueued_ = 0;
 };
 
 }  // namespace
@@ -90,7 +60,7 @@ Result<std::unique_ptr<kv::CopyQueue>> MakeGpuCopyQueue(int32_t device) {
   void* stream = nullptr;
   const hip::LaunchStatus status = hip::CreateSideStream(device, &stream);
   if (status != 0) return GpuError(device, "side stream", status);
-  return std::unique_ptr<kv::CopyQueue>(std::make_unique<GpuCopyQueue>(device, stream));
+  return kv::MakeStreamCopyQueue(std::make_shared<GpuSideStream>(device, stream));
 }
 
 }  // namespace everlong::bindings
