@@ -11,6 +11,9 @@
 namespace everlong::hip {
 namespace {
 
+// Blocks of threads that a multiprocessor holds at once, by their registers.
+constexpr int32_t kScoreBlocks = 3;
+
 template <int32_t kStep>
 __device__ inline void JoinLanes(int32_t lane, index::PageShare (&shares)[index::kBlockRows]) {
   index::PageShare rows[JoinedRows(kStep)];
@@ -25,7 +28,7 @@ __device__ inline void JoinLanes(int32_t lane, index::PageShare (&shares)[index:
 }
 
 template <index::KeyStorage kStorage>
-__global__ void __launch_bounds__(kBlockThreads) ScorePages(index::HeadsJob job, Divisor by_blocks) {
+__global__ void __launch_bounds__(kBlockThreads, kScoreBlocks) ScorePages(index::HeadsJob job, Divisor by_blocks) {
   extern __shared__ __align__(16) float queries[];
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % kPageLanes;
