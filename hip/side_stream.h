@@ -1,6 +1,6 @@
 // A stream of its own for copies between host and device, beside the streams that compute, and pinned buffers for them.
 // Streams and events are handles of the runtime. Every call names its device and leaves the caller's current one as it
-// is. In what order streams run what is enqueued on them is the callers' (everlong/kv/side_stream.h).
+// is. In what order streams run what is enqueued on them is the callers' (everlong/kv/stream_runtime.h).
 #pragma once
 
 #include <cstdint>

@@ -7,41 +7,41 @@
 #include <utility>
 
 #include "everlong/base/check.h"
-#include "everlong/kv/side_stream.h"
+#include "everlong/kv/stream_runtime.h"
 
 namespace everlong::kv {
 
 // An event of the runtime that goes with its last owner.
 class StreamEvent {
  public:
-  StreamEvent(std::shared_ptr<SideStream> runtime, SideStream::Event event)
+  StreamEvent(std::shared_ptr<StreamRuntime> runtime, StreamRuntime::Event event)
       : runtime_(std::move(runtime)), event_(event) {}
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
   ~StreamEvent() { runtime_->Destroy(event_); }
 
-  [[nodiscard]] SideStream::Event get() const { return event_; }
+  [[nodiscard]] StreamRuntime::Event get() const { return event_; }
 
  private:
-  const std::shared_ptr<SideStream> runtime_;
-  const SideStream::Event event_;
+  const std::shared_ptr<StreamRuntime> runtime_;
+  const StreamRuntime::Event event_;
 };
 
 namespace {
 
 class StreamCopyQueue : public CopyQueue {
  public:
-  explicit StreamCopyQueue(std::shared_ptr<SideStream> stream) : stream_(std::move(stream)) {}
-  ~StreamCopyQueue() override { stream_->Synchronize(); }
+  StreamCopyQueue(std::shared_ptr<StreamRuntime> runtime, void* side) : runtime_(std::move(runtime)), side_(side) {}
+  ~StreamCopyQueue() override { runtime_->DestroyStream(side_); }
 
-  Result<std::byte*> AllocateHost(int64_t bytes) override { return stream_->AllocateHost(bytes); }
-  void FreeHost(std::byte* buffer) override { stream_->FreeHost(buffer); }
+  Result<std::byte*> AllocateHost(int64_t bytes) override { return runtime_->AllocateHost(bytes); }
+  void FreeHost(std::byte* buffer) override { runtime_->FreeHost(buffer); }
 
   Result<StreamPoint> PointOf(void* consumer) override { return Recorded(consumer); }
 
   Result<uint64_t> Enqueue(std::span<const CopyRun> batch, const StreamPoint& after) override {
     Result<uint64_t> ticket = TryEnqueue(batch, after);
-    if (!ticket.ok()) stream_->Synchronize();  // with those of its copies that were enqueued
+    if (!ticket.ok()) runtime_->Synchronize(side_);  // with those of its copies that were enqueued
     return ticket;
   }
 
@@ -52,7 +52,7 @@ class StreamCopyQueue : public CopyQueue {
       if (!IsOpen(ticket)) return FailureOf(ticket);
       done = BatchOf(ticket).done;
     }
-    return stream_->HoldBack(consumer, done->get());
+    return runtime_->HoldBack(consumer, done->get());
   }
 
   Status Wait(uint64_t ticket) override {
@@ -62,7 +62,7 @@ class StreamCopyQueue : public CopyQueue {
       if (!IsOpen(ticket)) return FailureOf(ticket);
       done = BatchOf(ticket).done;
     }
-    const Status status = stream_->WaitFor(done->get());
+    const Status status = runtime_->WaitFor(done->get());
     const std::lock_guard lock(mutex_);
     if (!IsOpen(ticket)) return FailureOf(ticket);
     BatchOf(ticket).outcome = status;
@@ -83,17 +83,17 @@ class StreamCopyQueue : public CopyQueue {
   };
 
   Result<StreamPoint> Recorded(void* stream) {
-    EVERLONG_ASSIGN_OR_RETURN(const SideStream::Event event, stream_->Record(stream));
-    return StreamPoint(std::make_shared<StreamEvent>(stream_, event));
+    EVERLONG_ASSIGN_OR_RETURN(const StreamRuntime::Event event, runtime_->Record(stream));
+    return StreamPoint(std::make_shared<StreamEvent>(runtime_, event));
   }
 
   Result<uint64_t> TryEnqueue(std::span<const CopyRun> batch, const StreamPoint& after) {
     const std::lock_guard lock(mutex_);  // events in the order of tickets
-    if (after != nullptr) EVERLONG_RETURN_IF_ERROR(stream_->HoldBack(stream_->handle(), after->get()));
+    if (after != nullptr) EVERLONG_RETURN_IF_ERROR(runtime_->HoldBack(side_, after->get()));
     for (const CopyRun& run : batch) {
-      if (run.bytes > 0) EVERLONG_RETURN_IF_ERROR(stream_->Copy(run));
+      if (run.bytes > 0) EVERLONG_RETURN_IF_ERROR(runtime_->Copy(side_, run));
     }
-    EVERLONG_ASSIGN_OR_RETURN(StreamPoint done, Recorded(stream_->handle()));
+    EVERLONG_ASSIGN_OR_RETURN(StreamPoint done, Recorded(side_));
     batches_.push_back({std::move(done), std::nullopt});
     return ++enqueued_;
   }
@@ -114,7 +114,7 @@ class StreamCopyQueue : public CopyQueue {
     while (!batches_.empty()) {
       Batch& oldest = batches_.front();
       if (!oldest.outcome.has_value()) {
-        const Result<bool> passed = stream_->HasPassed(oldest.done->get());
+        const Result<bool> passed = runtime_->HasPassed(oldest.done->get());
         if (passed.ok() && !*passed) return;
         oldest.outcome = passed.ok() ? OkStatus() : passed.status();
       }
@@ -123,7 +123,8 @@ class StreamCopyQueue : public CopyQueue {
     }
   }
 
-  const std::shared_ptr<SideStream> stream_;
+  const std::shared_ptr<StreamRuntime> runtime_;
+  void* const side_;
   std::mutex mutex_;
   std::deque<Batch> batches_;
   uint64_t enqueued_ = 0;
@@ -133,8 +134,9 @@ class StreamCopyQueue : public CopyQueue {
 
 }  // namespace
 
-std::unique_ptr<CopyQueue> MakeStreamCopyQueue(std::shared_ptr<SideStream> stream) {
-  return std::make_unique<StreamCopyQueue>(std::move(stream));
+Result<std::unique_ptr<CopyQueue>> MakeStreamCopyQueue(std::shared_ptr<StreamRuntime> runtime) {
+  EVERLONG_ASSIGN_OR_RETURN(void* const side, runtime->CreateStream());
+  return std::unique_ptr<CopyQueue>(std::make_unique<StreamCopyQueue>(std::move(runtime), side));
 }
 
 }  // namespace everlong::kv
