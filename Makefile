@@ -16,9 +16,16 @@ CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
 
+define gpu_compilers
+.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils
+command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
+endef
+with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
+
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels docs matrix clean
+.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix
+.PHONY: clean
 .DEFAULT_GOAL := help
 
 help:  ## this text
@@ -96,11 +103,14 @@ fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s e
 	cmake --build --preset fuzz
 	fuzz/run.sh
 
-kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908 and sm_90, and their bindings (no GPU needed)
-	.ci/system_packages.sh hipcc:hipcc /usr/include/hip/hip_runtime.h:libamdhip64-dev readelf:binutils
-	command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
-	PATH="$$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" hip/compile.sh
+kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908, sm_86, sm_89 and sm_90, and their bindings (no GPU needed)
+	$(gpu_compilers)
+	PATH="$(with_nvcc)" hip/compile.sh
 	python .ci/compile_gpu_bindings.py build/kernels
+
+kernel-report: $(VENV)/requirements.stamp  ## registers, spills, occupancy and instructions of the kernels (no GPU needed)
+	@$(gpu_compilers)
+	@PATH="$(with_nvcc)" python hip/report.py
 
 clean:  ## remove what was built, .venv too
 	rm -rf build $(VENV)

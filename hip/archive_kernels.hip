@@ -9,6 +9,7 @@
 namespace everlong::hip {
 namespace {
 
+constexpr int32_t kArchiveBlocks = 2;        // that a multiprocessor holds at once, by their registers
 constexpr int32_t kSharedBytes = 48 * 1024;  // what every target gives a block without being asked
 
 __global__ void __launch_bounds__(kBlockThreads) InvertPhases(ArchiveJob job) {
@@ -16,7 +17,7 @@ __global__ void __launch_bounds__(kBlockThreads) InvertPhases(ArchiveJob job) {
 }
 
 template <class Element, int32_t kWidth, bool kInterleaved>
-__global__ void __launch_bounds__(kBlockThreads) ArchiveHeadPages(ArchiveJob job) {
+__global__ void __launch_bounds__(kBlockThreads, kArchiveBlocks) ArchiveHeadPages(ArchiveJob job) {
   extern __shared__ uint32_t shared[];
   for (int64_t task = blockIdx.x; task < TasksOf(job); task += gridDim.x) {
     const HeadPageArchiver<Element, kWidth, kInterleaved> archiver(job, task, shared, static_cast<int32_t>(threadIdx.x),

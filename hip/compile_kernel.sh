@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Compile one kernel source: compile_kernel.sh hip|cuda ARCHITECTURES SOURCE OBJECT. Architectures with commas between:
-# gfx908,gfx90a for hip; sm_80,sm_90 or one of nvcc's words (all-major, native) for cuda. CMake and hip/compile.sh call it.
+# Compile one kernel source: compile_kernel.sh hip|cuda ARCHITECTURES SOURCE OBJECT [OPTION...]. Architectures with commas
+# between: gfx908,gfx90a for hip; sm_80,sm_90 or one of nvcc's words (all-major, native) for cuda. CMake, hip/compile.sh and
+# hip/report.py call it; options are further ones of the compiler.
 set -euo pipefail
 vendor=$1 architectures=$2 source=$3 object=$4
+shift 4
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-flags=(-std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object")
+flags=(-std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object" "$@")
 # No contraction: a*b+c must round as on the host (kv/element.h).
 targets=()
 if [[ $vendor == hip ]]; then

@@ -147,7 +147,8 @@ EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector
   *static_cast<ElementVector<Element, kWidth>*>(at) = vector;
 }
 
-// The same at any byte address, which a payload does not align: one access where the address allows it.
+// The same at any byte address, which a payload does not align: one access where the address allows it, one an element
+// where it allows that.
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> LoadBytes(const uint8_t* at) {
   using Vector = ElementVector<Element, kWidth>;
@@ -155,6 +156,14 @@ EVERLONG_HD inline ElementVector<Element, kWidth> LoadBytes(const uint8_t* at) {
     return *static_cast<const Vector*>(static_cast<const void*>(at));
   }
   Vector vector;
+  using One = ElementVector<Element, 1>;
+  if (reinterpret_cast<uintptr_t>(at) % alignof(One) == 0) {
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) {
+      vector.bits[i] = static_cast<const One*>(static_cast<const void*>(at))[i].bits[0];
+    }
+    return vector;
+  }
   EVERLONG_UNROLL
   for (int32_t i = 0; i < kWidth; ++i) {
     BitsOf<Element> bits = 0;

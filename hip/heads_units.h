@@ -1,21 +1,26 @@
-// What the threads of a heads scan do. ScorePages: for each page and block of rows as many threads as a tile has tokens
-// score one token of every tile each, then join what they have of each row's softmax. FactorRow: a block of threads
-// sums up a row over all pages. MassOfPage: one thread a page. Host code compiles it too and runs the threads one by
-// one.
+// What the threads of a heads scan do. ScorePages: a block of threads holds the queries of one block of rows and takes
+// pages in turns, a page at a time for as many threads as a tile has tokens (its lanes), each lane scoring one token of
+// every tile; then lanes join what they have of each row's softmax, by exchanges in pairs. SumRow: a block of threads
+// sums up a row over all pages. MassOfPage: one thread a page. Host code compiles it too, runs the threads one by one,
+// and makes the exchanges by an array.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
 
+#include "divisor.h"
 #include "elements.h"
 #include "everlong/index/heads_job.h"
 
 namespace everlong::hip {
 
 inline constexpr int32_t kPageLanes = index::kTileTokens;
-inline constexpr int32_t kQueryVectors = index::kBlockRows / kVectorWidth<Float32Element>;
-static_assert(index::kBlockRows % kVectorWidth<Float32Element> == 0);
+inline constexpr int32_t kPagesALane = 4;  // and block of threads: what the queries that it has loaded serve for
+// Tokens that a lane scores side by side: every query that it loads serves both.
+inline constexpr int32_t kTilesAtOnce = 2;
+inline constexpr int32_t kQueryWidth = kVectorWidth<Float32Element>;
+static_assert(index::kBlockRows % kQueryWidth == 0);
 
 // Below every score, and no infinity: the difference of two such is 0.
 inline constexpr float kNoScore = -0x1.FFFFFEp127F;
@@ -31,79 +36,174 @@ EVERLONG_HD inline void AddScore(index::PageShare& share, float score) {
   share.largest = above ? score : share.largest;
 }
 
-// (page, block of rows), the block fastest: blocks that read the same keys run together.
-EVERLONG_HD inline int64_t PageTasks(const index::HeadsJob& job) { return job.page_count * job.blocks; }
-EVERLONG_HD constexpr int32_t TasksAtOnce(int32_t threads) { return threads / kPageLanes; }
+// (group of pages, block of rows), the block of rows fastest: blocks that read the same keys run together.
+EVERLONG_HD constexpr int32_t PagesAtOnce(int32_t threads) { return threads / kPageLanes; }
+EVERLONG_HD constexpr int32_t PagesAGroup(int32_t threads) { return PagesAtOnce(threads) * kPagesALane; }
+EVERLONG_HD inline int64_t ScoreTasks(const index::HeadsJob& job, int32_t threads) {
+  return (job.page_count + PagesAGroup(threads) - 1) / PagesAGroup(threads) * job.blocks;
+}
 
-// sums [kBlockRows] grow by the products of a token's key and the queries [dimensions][kBlockRows] of a block.
+struct ScoreTask {
+  int64_t block;  // of rows
+  int64_t first_page;
+  int64_t end_page;
+};
+// by_blocks divides by job.blocks.
+EVERLONG_HD inline ScoreTask ScoreTaskAt(const index::HeadsJob& job, const Divisor& by_blocks, int64_t task,
+                                         int32_t threads) {
+  const int64_t group = by_blocks.Quotient(task);
+  const int64_t first = group * PagesAGroup(threads);
+  const int64_t end = first + PagesAGroup(threads);
+  return {task - group * job.blocks, first, end < job.page_count ? end : job.page_count};
+}
+
 template <index::KeyStorage kStorage>
-EVERLONG_HD inline void ScoreToken(const index::KeyLayout& layout, const uint32_t* scales, const uint32_t* words,
-                                   const float* queries, float (&sums)[index::kBlockRows]) {
-  constexpr int32_t kCodes = kStorage == index::KeyStorage::kBf16 ? 2 : 4;  // of a word
-  const int32_t dims = 2 * index::PairsOf(layout.head_dim);
+inline constexpr int32_t kCodesAWord = kStorage == index::KeyStorage::kBf16 ? 2 : 4;
+
+// Dimensions that the words of a tile hold: those past the key's are zeros, and so are the queries' there.
+template <index::KeyStorage kStorage>
+EVERLONG_HD constexpr int32_t WordDims(const index::KeyLayout& layout) {
+  return layout.TileRows() * kCodesAWord<kStorage>;
+}
+
+// First phase: the queries of a block of rows, staged [WordDims][kBlockRows] where the threads of a block share them.
+template <index::KeyStorage kStorage>
+EVERLONG_HD inline void StageQueries(const index::HeadsJob& job, int64_t block, int32_t thread, int32_t threads,
+                                     float* staged) {
+  const int32_t given = 2 * index::PairsOf(job.layout.head_dim) * index::kBlockRows;
+  const float* queries = job.queries + block * given;
+  for (int32_t i = thread * kQueryWidth; i < WordDims<kStorage>(job.layout) * index::kBlockRows;
+       i += threads * kQueryWidth) {
+    ElementVector<Float32Element, kQueryWidth> vector{};
+    if (i < given) vector = LoadVector<Float32Element, kQueryWidth>(queries, i);
+    StoreVector(vector, staged, i);
+  }
+}
+
+// index::DecodeKey, with FP8 by the hardware where there is one.
+template <index::KeyStorage kStorage>
+EVERLONG_HD inline float KeyOf(uint32_t code, float scale) {
+  if constexpr (kStorage == index::KeyStorage::kE4M3) {
+    const float value = E4M3Element::Widen(static_cast<uint8_t>(code));
+    return kv::BFloat16ToFloat(kv::FloatToBFloat16(value * scale));
+  } else {
+    return index::DecodeKey(kStorage, code, scale);
+  }
+}
+
+// sums [tile][kBlockRows] become the products of a token's key in each of the tiles and the staged queries.
+template <index::KeyStorage kStorage>
+EVERLONG_HD inline void ScoreTokens(const index::KeyLayout& layout, const uint32_t* scales,
+                                    const uint32_t* const (&tiles)[kTilesAtOnce], const float* queries,
+                                    float (&sums)[kTilesAtOnce][index::kBlockRows]) {
+  constexpr int32_t kCodes = kCodesAWord<kStorage>;
+  EVERLONG_UNROLL
+  for (int32_t tile = 0; tile < kTilesAtOnce; ++tile) {
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < index::kBlockRows; ++r) sums[tile][r] = 0;
+  }
   for (int32_t row = 0; row < layout.TileRows(); ++row) {
-    const uint32_t word = words[row * index::kTileTokens];
+    uint32_t words[kTilesAtOnce];
+    EVERLONG_UNROLL
+    for (int32_t tile = 0; tile < kTilesAtOnce; ++tile) words[tile] = tiles[tile][row * index::kTileTokens];
+    float scale[kCodes] = {};
+    if constexpr (kStorage != index::KeyStorage::kBf16) {
+      WidenVector(LoadVector<Float32Element, kCodes>(scales, row * kCodes), scale);
+    }
     EVERLONG_UNROLL
     for (int32_t i = 0; i < kCodes; ++i) {
-      const int32_t dim = row * kCodes + i;
-      if (dim >= dims) continue;  // fills the word up
-      const uint32_t code = word >> index::PlaceOf(kStorage, i).shift & index::CodeMask(kStorage);
-      const float scale = kStorage == index::KeyStorage::kBf16 ? 1.0F : kv::FloatFromBits(scales[dim]);
-      const float key = index::DecodeKey(kStorage, code, scale);
+      float query[index::kBlockRows];
       EVERLONG_UNROLL
-      for (int32_t at = 0; at < kQueryVectors; ++at) {
-        constexpr int32_t kWidth = kVectorWidth<Float32Element>;
-        float query[kWidth];
-        WidenVector(LoadVector<Float32Element, kWidth>(queries, dim * index::kBlockRows + at * kWidth), query);
+      for (int32_t r = 0; r < index::kBlockRows; r += kQueryWidth) {
+        const int32_t at = (row * kCodes + i) * index::kBlockRows + r;
+        WidenVector(LoadVector<Float32Element, kQueryWidth>(queries, at), query + r);
+      }
+      EVERLONG_UNROLL
+      for (int32_t tile = 0; tile < kTilesAtOnce; ++tile) {
+        const uint32_t code = words[tile] >> index::PlaceOf(kStorage, i).shift & index::CodeMask(kStorage);
+        const float key = KeyOf<kStorage>(code, scale[i]);
         EVERLONG_UNROLL
-        for (int32_t r = 0; r < kWidth; ++r) sums[at * kWidth + r] = fmaf(query[r], key, sums[at * kWidth + r]);
+        for (int32_t r = 0; r < index::kBlockRows; ++r) sums[tile][r] = fmaf(query[r], key, sums[tile][r]);
       }
     }
   }
 }
 
-// First phase: tasks [first, first + TasksAtOnce(threads)). shared [kBlockRows][threads].
+// Second phase: what a lane has of a page, of every row of a block: [kBlockRows].
 template <index::KeyStorage kStorage>
-EVERLONG_HD inline void ScoreTokens(const index::HeadsJob& job, int64_t first, int32_t thread, int32_t threads,
-                                    index::PageShare* shared) {
-  const int64_t task = first + thread / kPageLanes;
-  if (thread / kPageLanes >= TasksAtOnce(threads) || task >= PageTasks(job)) return;
-  const index::HeadsPage page = job.pages[task / job.blocks];
-  const int64_t block = task % job.blocks;
+EVERLONG_HD inline void ScorePage(const index::HeadsJob& job, int64_t block, int64_t at, int32_t lane,
+                                  const float* queries, index::PageShare (&shares)[index::kBlockRows]) {
+  const index::HeadsPage page = job.pages[at];
   const uint32_t* scales = page.words + job.key_heads[block] * job.layout.HeadWords(page.tokens);
-  const uint32_t* tiles = scales + job.layout.ScaleWords();
-  const float* queries = job.queries + block * 2 * index::PairsOf(job.layout.head_dim) * index::kBlockRows;
-  const int32_t lane = thread % kPageLanes;
-  index::PageShare shares[index::kBlockRows];
+  const uint32_t* tiles = scales + job.layout.ScaleWords() + lane;
   EVERLONG_UNROLL
   for (int32_t row = 0; row < index::kBlockRows; ++row) shares[row] = {kNoScore, 0.0F};
-  for (int32_t tile = page.first_token / index::kTileTokens; tile < index::TilesOf(page.tokens); ++tile) {
-    const int32_t token = tile * index::kTileTokens + lane;
-    if (token < page.first_token || token >= page.tokens) continue;
-    float scores[index::kBlockRows] = {};
-    ScoreToken<kStorage>(job.layout, scales, tiles + tile * job.layout.TileWords() + lane, queries, scores);
+  const int32_t end = index::TilesOf(page.tokens);
+  for (int32_t first = page.first_token / index::kTileTokens; first < end; first += kTilesAtOnce) {
+    const uint32_t* words[kTilesAtOnce];
     EVERLONG_UNROLL
-    for (int32_t row = 0; row < index::kBlockRows; ++row) AddScore(shares[row], scores[row]);
+    for (int32_t i = 0; i < kTilesAtOnce; ++i) {
+      const int32_t tile = first + i < end ? first + i : first;  // one that is not there is scored in vain
+      words[i] = tiles + tile * job.layout.TileWords();
+    }
+    float scores[kTilesAtOnce][index::kBlockRows];
+    ScoreTokens<kStorage>(job.layout, scales, words, queries, scores);
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kTilesAtOnce; ++i) {
+      const int32_t token = (first + i) * index::kTileTokens + lane;
+      if (token < page.first_token || token >= page.tokens) continue;
+      EVERLONG_UNROLL
+      for (int32_t row = 0; row < index::kBlockRows; ++row) AddScore(shares[row], scores[i][row]);
+    }
   }
-  EVERLONG_UNROLL
-  for (int32_t row = 0; row < index::kBlockRows; ++row) shared[row * threads + thread] = shares[row];
 }
 
-// Second phase, when all threads are through the first: a thread for each row of each task.
-EVERLONG_HD inline void JoinTokens(const index::HeadsJob& job, int64_t first, int32_t thread, int32_t threads,
-                                   const index::PageShare* shared) {
-  for (int32_t i = thread; i < TasksAtOnce(threads) * index::kBlockRows; i += threads) {
-    const int64_t task = first + i / index::kBlockRows;
-    if (task >= PageTasks(job)) return;
-    const int32_t row = i % index::kBlockRows;
-    const index::PageShare* lanes = shared + row * threads + i / index::kBlockRows * kPageLanes;
-    index::PageShare share{kNoScore, 0.0F};
-    for (int32_t lane = 0; lane < kPageLanes; ++lane) share.largest = fmaxf(share.largest, lanes[lane].largest);
-    for (int32_t lane = 0; lane < kPageLanes; ++lane) {
-      share.sum += lanes[lane].sum * PowerOfTwo(lanes[lane].largest - share.largest);
-    }
-    job.shares[(task % job.blocks * index::kBlockRows + row) * job.page_count + task / job.blocks] = share;
+EVERLONG_HD inline index::PageShare Join(index::PageShare a, index::PageShare b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  return {largest, a.sum * PowerOfTwo(a.largest - largest) + b.sum * PowerOfTwo(b.largest - largest)};
+}
+
+// Third phase: the lanes of a page join their rows. In each step a lane and that with the number lane ^ JoinDistance
+// exchange shares. While a lane has several rows it gives half of them away and keeps the others; then both keep their
+// one. At the end the lane has row RowOfLane of the page.
+inline constexpr int32_t kJoinSteps = 5;
+static_assert(kPageLanes == 1 << kJoinSteps);
+EVERLONG_HD constexpr int32_t JoinDistance(int32_t step) { return kPageLanes >> (step + 1); }
+// Rows that a lane exchanges in a step.
+EVERLONG_HD constexpr int32_t JoinedRows(int32_t step) {
+  const int32_t rows = index::kBlockRows >> (step + 1);
+  return rows > 0 ? rows : 1;
+}
+EVERLONG_HD constexpr int32_t RowOfLane(int32_t lane) { return lane / (kPageLanes / index::kBlockRows); }
+EVERLONG_HD constexpr bool WritesRow(int32_t lane) { return lane % (kPageLanes / index::kBlockRows) == 0; }
+
+// given [JoinedRows] goes to the other lane; shares keeps as many.
+template <int32_t kStep>
+EVERLONG_HD inline void GiveRows(int32_t lane, index::PageShare (&shares)[index::kBlockRows],
+                                 index::PageShare (&given)[JoinedRows(kStep)]) {
+  constexpr int32_t kRows = JoinedRows(kStep);
+  constexpr bool kHalves = kRows * 2 <= index::kBlockRows >> kStep;
+  const bool upper = (lane & JoinDistance(kStep)) != 0;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kRows; ++i) {
+    const index::PageShare low = shares[i];
+    const index::PageShare high = shares[kHalves ? i + kRows : i];
+    given[i] = upper ? low : high;
+    shares[i] = upper ? high : low;
   }
+}
+
+template <int32_t kStep>
+EVERLONG_HD inline void TakeRows(const index::PageShare (&taken)[JoinedRows(kStep)],
+                                 index::PageShare (&shares)[index::kBlockRows]) {
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < JoinedRows(kStep); ++i) shares[i] = Join(shares[i], taken[i]);
+}
+
+EVERLONG_HD inline void StoreShare(const index::HeadsJob& job, int64_t block, int64_t page, int32_t lane,
+                                   index::PageShare share) {
+  if (!WritesRow(lane)) return;
+  job.shares[(block * index::kBlockRows + RowOfLane(lane)) * job.page_count + page] = share;
 }
 
 // What a thread has seen of a row; in fp64, since an archive has many pages.
@@ -128,10 +228,15 @@ EVERLONG_HD inline void SumRow(const index::HeadsJob& job, int64_t row, int32_t 
   shared[thread] = sum;
 }
 
-// Second phase, by one thread.
-EVERLONG_HD inline void FactorRow(const index::HeadsJob& job, int64_t row, int32_t threads, const RowSum* shared) {
-  RowSum sum = shared[0];
-  for (int32_t thread = 1; thread < threads; ++thread) sum = Join(sum, shared[thread]);
+// Second phase, in steps until one is left: of `left` sums the upper half joins the lower one.
+EVERLONG_HD constexpr int32_t HalfOf(int32_t left) { return (left + 1) / 2; }
+EVERLONG_HD inline void FoldRow(int32_t left, int32_t thread, RowSum* shared) {
+  const int32_t half = HalfOf(left);
+  if (thread + half < left) shared[thread] = Join(shared[thread], shared[thread + half]);
+}
+
+// Third phase, by one thread.
+EVERLONG_HD inline void FactorRow(const index::HeadsJob& job, int64_t row, RowSum sum) {
   job.factors[row] = {sum.largest, static_cast<float>(job.weights[row] / sum.sum)};
 }
 

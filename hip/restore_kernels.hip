@@ -17,34 +17,35 @@ dim3 PlacementBlocks(const RestoreJob& job, int64_t work_of_largest) {
               static_cast<uint32_t>(std::min(job.count, kMostPlacements)));
 }
 
-__global__ void __launch_bounds__(kBlockThreads) PlacePhases(RestoreJob job) {
+__global__ void __launch_bounds__(kBlockThreads) PlacePhases(RestoreJob job, Divisor by_half) {
   for (int64_t row = blockIdx.y; row < job.count; row += gridDim.y) {
     const kv::PagePlacement place = job.placements[row];
     const int64_t phases = static_cast<int64_t>(place.tokens) * job.phase.half;
-    for (int64_t i = FirstIndex(); i < phases; i += IndexStride()) PlacePhase(i, place, job);
+    for (int64_t i = FirstIndex(); i < phases; i += IndexStride()) PlacePhase(i, place, job, by_half);
   }
 }
 
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
-__global__ void __launch_bounds__(kBlockThreads) RestoreUnits(RestoreJob job) {
+__global__ void __launch_bounds__(kBlockThreads) RestoreUnits(RestoreJob job, RestoreDivisors by) {
+  const int64_t units = UnitsOfPlacement(job, kKeys ? job.phase.half : 0, kWidth);
   for (int64_t row = blockIdx.y; row < job.count; row += gridDim.y) {
     const kv::PagePlacement place = job.placements[row];
-    const int64_t units = UnitsOfPlacement(place, job, kKeys ? job.phase.half : 0, kWidth);
     for (int64_t i = FirstIndex(); i < units; i += IndexStride()) {
-      RestoreUnit<Element, kWidth, kInterleaved, kKeys>(i, place, job);
+      RestoreUnit<Element, kWidth, kInterleaved, kKeys>(i, place, job, by);
     }
   }
 }
 
 template <class Element, int32_t kWidth, bool kInterleaved>
 LaunchStatus Launch(const RestoreJob& job, hipStream_t stream) {
-  const int64_t rows = static_cast<int64_t>(job.frame.layers) * job.frame.kv_heads * job.most_tokens;
-  const int64_t keys = rows * UnitsPerRow(job.frame.head_dim, job.phase.half, kWidth);
-  const int64_t values = rows * UnitsPerRow(job.frame.head_dim, 0, kWidth);
+  const int32_t half = job.phase.half;
+  const dim3 key_blocks = PlacementBlocks(job, UnitsOfPlacement(job, half, kWidth));
+  const dim3 value_blocks = PlacementBlocks(job, UnitsOfPlacement(job, 0, kWidth));
   const dim3 threads(kBlockThreads);
-  RestoreUnits<Element, kWidth, kInterleaved, true><<<PlacementBlocks(job, keys), threads, 0, stream>>>(job);
+  RestoreUnits<Element, kWidth, kInterleaved, true>
+      <<<key_blocks, threads, 0, stream>>>(job, DivisorsOf(job, half, kWidth));
   EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
-  RestoreUnits<Element, kWidth, false, false><<<PlacementBlocks(job, values), threads, 0, stream>>>(job);
+  RestoreUnits<Element, kWidth, false, false><<<value_blocks, threads, 0, stream>>>(job, DivisorsOf(job, 0, kWidth));
   return Launched();
 }
 
@@ -59,7 +60,8 @@ LaunchStatus RestoreKv(const RestoreJob& job, void* stream) {
   if (job.count == 0 || job.most_tokens == 0) return 0;
   const auto on = static_cast<hipStream_t>(stream);
   if (job.phase.half > 0) {  // first: keys are turned by what stands in the frame's phase then
-    PlacePhases<<<PlacementBlocks(job, job.most_tokens * job.phase.half), dim3(kBlockThreads), 0, on>>>(job);
+    PlacePhases<<<PlacementBlocks(job, job.most_tokens * job.phase.half), dim3(kBlockThreads), 0, on>>>(
+        job, Divisor(job.phase.half));
     EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
   }
   return WithElement(job.frame.dtype, [&](auto element) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "divisor.h"
 #include "elements.h"
 #include "everlong/kv/codec.h"
 #include "everlong/kv/element.h"
@@ -13,18 +14,30 @@
 namespace everlong::hip {
 
 // Phase `index` of the [tokens, half] of a placement.
-EVERLONG_HD inline void PlacePhase(int64_t index, const kv::PagePlacement& place, const RestoreJob& job) {
-  const int32_t half = job.phase.half;
-  const kv::Phase phase = kv::PhaseAt(place.position + index / half, job.inv_freq[index % half], job.attention_scaling);
-  const int64_t at = place.slot * half + index;
+EVERLONG_HD inline void PlacePhase(int64_t index, const kv::PagePlacement& place, const RestoreJob& job,
+                                   const Divisor& by_half) {
+  const int64_t t = by_half.Quotient(index);
+  const double frequency = job.inv_freq[index - t * by_half.divisor()];
+  const kv::Phase phase = kv::PhaseAt(place.position + t, frequency, job.attention_scaling);
+  const int64_t at = place.slot * job.phase.half + index;
   job.phase.cos[at] = phase.c;
   job.phase.sin[at] = phase.s;
 }
 
-EVERLONG_HD inline int64_t UnitsOfPlacement(const kv::PagePlacement& place, const RestoreJob& job, int32_t half,
-                                            int32_t width) {
-  return static_cast<int64_t>(job.frame.layers) * job.frame.kv_heads * place.tokens *
+// Units of every placement, as many as the largest has: layer, head, token and unit, the last fastest.
+EVERLONG_HD inline int64_t UnitsOfPlacement(const RestoreJob& job, int32_t half, int32_t width) {
+  return static_cast<int64_t>(job.frame.layers) * job.frame.kv_heads * job.most_tokens *
          UnitsPerRow(job.frame.head_dim, half, width);
+}
+
+// What an index of a unit is divided by: the same for all placements.
+struct RestoreDivisors {
+  Divisor units;  // of a row
+  Divisor tokens;
+  Divisor heads;
+};
+inline RestoreDivisors DivisorsOf(const RestoreJob& job, int32_t half, int32_t width) {
+  return {Divisor(UnitsPerRow(job.frame.head_dim, half, width)), Divisor(job.most_tokens), Divisor(job.frame.kv_heads)};
 }
 
 // kWidth numbers of a part, decoded: number `first` on of the codes at `codes`, by scales that are `scale_step` floats
@@ -43,23 +56,29 @@ EVERLONG_HD inline void DecodeVector(kv::Codec codec, const uint8_t* codes, int6
     for (int32_t i = 0; i < kWidth; ++i) values[i] *= scale;
     return;
   }
+  constexpr int32_t kScales = kWidth < kVectorWidth<Float32Element> ? kWidth : kVectorWidth<Float32Element>;
   EVERLONG_UNROLL
-  for (int32_t i = 0; i < kWidth; ++i) {
-    values[i] *= kv::FloatFromBits(LoadBytes<Float32Element, 1>(scales + 4 * static_cast<int64_t>(i)).bits[0]);
+  for (int32_t first_scale = 0; first_scale < kWidth; first_scale += kScales) {
+    const auto vector = LoadBytes<Float32Element, kScales>(scales + 4 * static_cast<int64_t>(first_scale));
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kScales; ++i) values[first_scale + i] *= kv::FloatFromBits(vector.bits[i]);
   }
 }
 
-// Unit `index` of the keys (kKeys) or values of a placement: layer, head, token and unit, the last fastest.
+// Unit `index` of the keys (kKeys) or values of a placement; nothing where the largest placement alone has one.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
-EVERLONG_HD inline void RestoreUnit(int64_t index, const kv::PagePlacement& place, const RestoreJob& job) {
+EVERLONG_HD inline void RestoreUnit(int64_t index, const kv::PagePlacement& place, const RestoreJob& job,
+                                    const RestoreDivisors& by) {
   const kv::FrameKv& frame = job.frame;
   const int32_t half = kKeys ? job.phase.half : 0;
-  const int32_t units = UnitsPerRow(frame.head_dim, half, kWidth);
-  const RowUnit unit = UnitOfRow(static_cast<int32_t>(index % units), half, kInterleaved, kWidth);
-  const int64_t t = index / units % place.tokens;
-  const int64_t head_of_all = index / units / place.tokens;
-  const int64_t head = head_of_all % frame.kv_heads;
-  const int64_t layer = head_of_all / frame.kv_heads;
+  const int64_t row = by.units.Quotient(index);
+  const int64_t head_of_all = by.tokens.Quotient(row);
+  const int64_t t = row - head_of_all * by.tokens.divisor();
+  if (t >= place.tokens) return;
+  const auto of_row = static_cast<int32_t>(index - row * by.units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, half, kInterleaved, kWidth);
+  const int64_t layer = by.heads.Quotient(head_of_all);
+  const int64_t head = head_of_all - layer * by.heads.divisor();
   const int64_t page_row = place.first_token + t;
 
   const kv::PartLayout layout{job.codec, frame.kv_heads, frame.head_dim, place.page_tokens};

@@ -10,19 +10,21 @@ namespace everlong::hip {
 namespace {
 
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
-__global__ void __launch_bounds__(kBlockThreads) RotateUnits(HeadRows rows, PairPhase phase) {
+__global__ void __launch_bounds__(kBlockThreads) RotateUnits(HeadRows rows, PairPhase phase, RowDivisors by) {
   const int64_t units = UnitCount(rows, phase.half, kWidth);
   for (int64_t i = FirstIndex(); i < units; i += IndexStride()) {
-    ProcessUnit<Element, kWidth, kTurn, kInterleaved>(i, rows, phase);
+    ProcessUnit<Element, kWidth, kTurn, kInterleaved>(i, rows, phase, by);
   }
 }
 
 // cos, sin [T, half] of m R(position).
 __global__ void __launch_bounds__(kBlockThreads)
-    ComputePhase(const int64_t* positions, const double* inv_freq, int64_t tokens, int32_t half,
+    ComputePhase(const int64_t* positions, const double* inv_freq, int64_t tokens, Divisor by_half,
                  double attention_scaling, float* cos_out, float* sin_out) {
-  for (int64_t i = FirstIndex(); i < tokens * half; i += IndexStride()) {
-    const kv::Phase phase = kv::PhaseAt(positions[i / half], inv_freq[i % half], attention_scaling);
+  for (int64_t i = FirstIndex(); i < tokens * by_half.divisor(); i += IndexStride()) {
+    const int64_t t = by_half.Quotient(i);
+    const double frequency = inv_freq[i - t * by_half.divisor()];
+    const kv::Phase phase = kv::PhaseAt(positions[t], frequency, attention_scaling);
     cos_out[i] = phase.c;
     sin_out[i] = phase.s;
   }
@@ -32,10 +34,11 @@ template <class Element, int32_t kWidth, Turn kTurn>
 LaunchStatus LaunchUnits(const HeadRows& rows, const PairPhase& phase, hipStream_t stream) {
   const int64_t units = UnitCount(rows, phase.half, kWidth);
   if (units == 0) return 0;
+  const RowDivisors by = DivisorsOf(rows, phase.half, kWidth);
   if (phase.interleaved) {
-    RotateUnits<Element, kWidth, kTurn, true><<<BlocksFor(units), dim3(kBlockThreads), 0, stream>>>(rows, phase);
+    RotateUnits<Element, kWidth, kTurn, true><<<BlocksFor(units), dim3(kBlockThreads), 0, stream>>>(rows, phase, by);
   } else {
-    RotateUnits<Element, kWidth, kTurn, false><<<BlocksFor(units), dim3(kBlockThreads), 0, stream>>>(rows, phase);
+    RotateUnits<Element, kWidth, kTurn, false><<<BlocksFor(units), dim3(kBlockThreads), 0, stream>>>(rows, phase, by);
   }
   return Launched();
 }
@@ -68,7 +71,7 @@ LaunchStatus RerotateKv(const HeadRows& k, const HeadRows& v, const int64_t* pos
   float* sin = workspace + angles;
   if (angles > 0) {
     ComputePhase<<<BlocksFor(angles), dim3(kBlockThreads), 0, static_cast<hipStream_t>(stream)>>>(
-        positions, inv_freq, k.tokens, half, attention_scaling, workspace, sin);
+        positions, inv_freq, k.tokens, Divisor(half), attention_scaling, workspace, sin);
     EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
   }
   EVERLONG_RETURN_IF_NOT_LAUNCHED(RotateRows(k, {workspace, sin, half, interleaved, 0, half}, stream));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "divisor.h"
 #include "elements.h"
 #include "everlong/kv/element.h"
 #include "rotation_kernels.h"
@@ -34,13 +35,25 @@ struct UnitPlace {
   int32_t second = 0;  // of the second vector behind the first; 0: a plain unit
 };
 
-EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const PairPhase& phase, int32_t width) {
-  const int32_t units = UnitsPerRow(rows.head_dim, phase.half, width);
-  const RowUnit unit = UnitOfRow(static_cast<int32_t>(index % units), phase.half, phase.interleaved, width);
-  const int64_t row = index / units;
-  const int64_t t = row % rows.tokens;
-  const int64_t h = row / rows.tokens % rows.heads;
-  const int64_t b = row / rows.tokens / rows.heads;
+// What an index of a unit is divided by: no units, no divisors.
+struct RowDivisors {
+  Divisor units;  // of a row
+  Divisor tokens;
+  Divisor heads;
+};
+inline RowDivisors DivisorsOf(const HeadRows& rows, int32_t half, int32_t width) {
+  return {Divisor(UnitsPerRow(rows.head_dim, half, width)), Divisor(rows.tokens), Divisor(rows.heads)};
+}
+
+EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const PairPhase& phase, const RowDivisors& by,
+                                     int32_t width) {
+  const int64_t row = by.units.Quotient(index);
+  const auto of_row = static_cast<int32_t>(index - row * by.units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, phase.half, phase.interleaved, width);
+  const int64_t head = by.tokens.Quotient(row);  // of all entries of the batch
+  const int64_t t = row - head * by.tokens.divisor();
+  const int64_t b = by.heads.Quotient(head);
+  const int64_t h = head - b * by.heads.divisor();
   const RowStrides& in = rows.in_strides;
   const RowStrides& out = rows.out_strides;
   return {b * in.b + h * in.h + t * in.t + unit.d, b * out.b + h * out.h + t * out.t + unit.d,
@@ -50,8 +63,9 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
 // All of unit `index`: the body of the kernel. kInterleaved is phase.interleaved, fixed so that every element keeps its
 // register.
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
-EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const PairPhase& phase) {
-  const UnitPlace place = PlaceOf(index, rows, phase, kWidth);
+EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const PairPhase& phase,
+                                    const RowDivisors& by) {
+  const UnitPlace place = PlaceOf(index, rows, phase, by, kWidth);
   const auto first = LoadVector<Element, kWidth>(rows.in, place.in);
   if (place.second == 0) {
     StoreVector<Element, kWidth>(first, rows.out, place.out);

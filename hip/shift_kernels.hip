@@ -11,10 +11,10 @@ namespace everlong::hip {
 namespace {
 
 // cos_out, sin_out [count, half].
-__global__ void __launch_bounds__(kBlockThreads)
-    ComposePhases(kv::SlotPhase phase, SlotShift shift, ShiftTurn turn, float* cos_out, float* sin_out) {
+__global__ void __launch_bounds__(kBlockThreads) ComposePhases(kv::SlotPhase phase, SlotShift shift, ShiftTurn turn,
+                                                               Divisor by_half, float* cos_out, float* sin_out) {
   for (int64_t i = FirstIndex(); i < shift.count * phase.half; i += IndexStride()) {
-    ComposePhase(i, phase, shift.source, turn, cos_out, sin_out);
+    ComposePhase(i, phase, shift.source, turn, by_half, cos_out, sin_out);
   }
 }
 
@@ -47,7 +47,7 @@ LaunchStatus ShiftKv(const kv::FrameKv& frame, const kv::SlotPhase& phase, const
   const auto on = static_cast<hipStream_t>(stream);
   auto* cos = static_cast<float*>(workspace);
   float* sin = cos + phases;
-  ComposePhases<<<BlocksFor(phases), dim3(kBlockThreads), 0, on>>>(phase, shift, turn, cos, sin);
+  ComposePhases<<<BlocksFor(phases), dim3(kBlockThreads), 0, on>>>(phase, shift, turn, Divisor(phase.half), cos, sin);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
   const size_t bytes = static_cast<size_t>(phases) * sizeof(float);
   const int64_t target = shift.target * phase.half;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "divisor.h"
 #include "everlong/base/dtype.h"
 #include "everlong/kv/element.h"
 #include "rotation_kernels.h"
@@ -77,12 +78,13 @@ inline HeadRows FromWorkspace(HeadRows rows, const void* workspace) {
 
 // Phase number `index` of the [count, half] that move, turned: the angle sum in fp64, as the core composes it.
 EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, int64_t source, const ShiftTurn& turn,
-                                     float* cos_out, float* sin_out) {
+                                     const Divisor& by_half, float* cos_out, float* sin_out) {
   const int64_t at = source * phase.half + index;
   const double c = phase.cos[at];
   const double s = phase.sin[at];
-  const double turn_c = turn.cos[index % phase.half];
-  const double turn_s = turn.sin[index % phase.half];
+  const int64_t pair = by_half.Remainder(index);
+  const double turn_c = turn.cos[pair];
+  const double turn_s = turn.sin[pair];
   cos_out[index] = static_cast<float>(c * turn_c - s * turn_s);
   sin_out[index] = static_cast<float>(s * turn_c + c * turn_s);
 }

@@ -1,6 +1,6 @@
 // A stream of its own for copies between host and device, beside the streams that compute, and pinned buffers for them.
 // Streams and events are handles of the runtime. Every call names its device and leaves the caller's current one as it
-// is.
+// is. In what order streams run what is enqueued on them is the callers' (everlong/kv/stream_runtime.h).
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,18 @@ namespace everlong::hip {
 
 LaunchStatus CreateSideStream(int32_t device, void** stream);
 void DestroySideStream(int32_t device, void* stream);  // after its work
+void SynchronizeStream(int32_t device, void* stream);
 
 LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** buffer);
 void FreePinned(int32_t device, void* buffer);
 
-struct StreamCopy {
-  void* to = nullptr;
-  const void* from = nullptr;
-  int64_t bytes = 0;
-};
+// Enqueues one copy between host and device, of `bytes` >= 1.
+LaunchStatus CopyOnStream(int32_t device, void* stream, void* to, const void* from, int64_t bytes);
 
-// Enqueues copies on `side`, behind what has been enqueued on `consumer`, and makes what follows there wait for them.
-// `done` becomes an event that passes after the copies. When it fails, nothing of it is under way.
-LaunchStatus CopyBeside(int32_t device, void* side, void* consumer, const StreamCopy* copies, int64_t count,
-                        void** done);
-
+// An event that passes after what has been enqueued on the stream.
+LaunchStatus RecordEvent(int32_t device, void* stream, void** event);
+// What is enqueued on the stream from now on waits for the event.
+LaunchStatus HoldBack(int32_t device, void* stream, void* event);
 LaunchStatus HasPassed(int32_t device, void* event, bool* passed);
 LaunchStatus WaitForEvent(int32_t device, void* event);
 void DestroyEvent(int32_t device, void* event);

@@ -25,6 +25,7 @@ namespace {
 namespace py = pybind11;
 using kv::CopyQueue;
 using kv::StagingBuffer;
+using kv::StreamPoint;
 using kv::Transfer;
 using kv::TransferEngine;
 
@@ -66,16 +67,29 @@ py::array_t<uint8_t> ArrayOf(const py::object& self) {
                               reinterpret_cast<const uint8_t*>(bytes.data()), self);
 }
 
+// A StreamPoint as a Python object.
+struct HeldPoint {
+  StreamPoint point;
+};
+
+HeldPoint PointOf(TransferEngine& self, uintptr_t stream) {
+  return {ValueOrRaise(Unlocked([&] { return self.PointOf(reinterpret_cast<void*>(stream)); }))};
+}
+
 using HandOver = Result<Transfer> (TransferEngine::*)(std::shared_ptr<const StagingBuffer>,
-                                                      std::span<const kv::TransferSegment>, void*);
+                                                      std::span<const kv::TransferSegment>, const StreamPoint&);
 
 template <HandOver kHandOver>
 Transfer HandOverWhole(TransferEngine& self, const std::shared_ptr<StagingBuffer>& buffer, uintptr_t device_address,
-                       uintptr_t stream) {
+                       const std::optional<HeldPoint>& after) {
   const kv::TransferSegment whole{0, static_cast<int64_t>(buffer->bytes().size()),
                                   reinterpret_cast<std::byte*>(device_address)};
-  return ValueOrRaise(
-      Unlocked([&] { return (self.*kHandOver)(buffer, {&whole, 1}, reinterpret_cast<void*>(stream)); }));
+  const StreamPoint point = after.has_value() ? after->point : nullptr;
+  return ValueOrRaise(Unlocked([&] { return (self.*kHandOver)(buffer, {&whole, 1}, point); }));
+}
+
+void OrderAfter(TransferEngine& self, const Transfer& transfer, uintptr_t stream) {
+  RaiseIfError(Unlocked([&] { return self.OrderAfter(transfer, reinterpret_cast<void*>(stream)); }));
 }
 
 }  // namespace
@@ -84,14 +98,17 @@ void BindTransfer(py::module_& module) {
   py::class_<StagingBuffer, std::shared_ptr<StagingBuffer>>(module, "StagingBuffer")
       .def_property_readonly("array", &ArrayOf);
   py::class_<Transfer>(module, "Transfer");
+  py::class_<HeldPoint>(module, "StreamPoint");
   py::class_<TransferEngine>(module, "TransferEngine")
       .def(py::init(&MakeEngine), py::arg("device"), py::arg("pool_bytes"))
       .def("acquire", &Acquire, py::arg("bytes"))
       .def("try_acquire", &TryAcquire, py::arg("bytes"), py::arg("keep_free") = 0)
       .def("to_device", &HandOverWhole<&TransferEngine::ToDevice>, py::arg("buffer").none(false),
-           py::arg("device_address"), py::arg("stream") = 0)
+           py::arg("device_address"), py::arg("after") = py::none())
       .def("to_host", &HandOverWhole<&TransferEngine::ToHost>, py::arg("buffer").none(false), py::arg("device_address"),
-           py::arg("stream") = 0)
+           py::arg("after") = py::none())
+      .def("point_of", &PointOf, py::arg("stream"))
+      .def("order_after", &OrderAfter, py::arg("transfer"), py::arg("stream"))
       .def(
           "wait",
           [](TransferEngine& self, const Transfer& transfer) {

@@ -4,10 +4,15 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
 #include "../../hip/copy.h"
+#include "core_gpu_runtime.h"
+#include "everlong/kv/upload_ring.h"
 
 namespace everlong::ops {
 namespace {
@@ -15,6 +20,22 @@ namespace {
 int32_t GpuOf(std::string_view op, std::string_view argument, const Tensor& k) {
   if (!k.is_cuda()) Reject(op, argument, Describe(k), "a tensor on the GPU, as others of this call are");
   return k.get_device_index();
+}
+
+constexpr int64_t kRingBytes = int64_t{1} << 20;  // tables of a restore take some kilobytes
+
+// The ring of a device; none where there is no pinned RAM for it. Kept to the end of the process: the runtime may be
+// gone before static objects are.
+kv::UploadRing* RingOf(int32_t device) {
+  static auto* const mutex = new std::mutex;
+  static auto* const rings = new std::map<int32_t, std::unique_ptr<kv::UploadRing>>;
+  const std::lock_guard lock(*mutex);
+  std::unique_ptr<kv::UploadRing>& ring = (*rings)[device];
+  if (ring == nullptr) {
+    auto made = kv::UploadRing::Make(std::make_shared<bindings::GpuStreamRuntime>(device), kRingBytes);
+    if (made.ok()) ring = std::move(made).value();
+  }
+  return ring.get();
 }
 
 }  // namespace
@@ -36,6 +57,11 @@ void OnDeviceOf::Check(hip::LaunchStatus status) const {
 
 Tensor OnDeviceOf::UploadBytes(std::span<const std::byte> bytes) const {
   Tensor tensor = Allocate(static_cast<int64_t>(bytes.size()));
+  kv::UploadRing* const ring = RingOf(k_.get_device_index());
+  if (ring != nullptr && std::ssize(bytes) <= ring->bytes()) {
+    ThrowIfError(op_, ring->Upload(stream_, static_cast<std::byte*>(tensor.mutable_data_ptr()), bytes));
+    return tensor;
+  }
   Check(hip::CopyToDevice(tensor.mutable_data_ptr(), bytes.data(), static_cast<int64_t>(bytes.size()), stream_));
   return tensor;
 }

@@ -30,7 +30,7 @@ class OnDeviceOf {
   // Throws when enqueueing failed.
   void Check(hip::LaunchStatus status) const;
 
-  // A copy of host values on the device.
+  // A copy of host values on the device. Up to a MiB at once it waits for nothing.
   template <class T>
   [[nodiscard]] Tensor Upload(std::span<const T> values) const {
     return UploadBytes(std::as_bytes(values));

@@ -498,13 +498,16 @@ class StagingBuffer:
 class Transfer:
     """A batch of copies that was handed over."""
 
+class StreamPoint:
+    """A place in a GPU stream: what had been enqueued there when it was made."""
+
 class TransferEngine:
     """Bytes between host and device through staging buffers, beside what computes. Thread-safe.
 
     `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, copies run on
-    a worker thread. `stream` is the handle of the stream on which the device's side is used: a batch begins after what
-    was enqueued there before, and what is enqueued there afterwards waits for the batch, so that memory of torch's
-    allocator is safe. A worker thread knows no streams: there `wait` alone orders.
+    a worker thread. `stream` is the handle of the stream on which the device's side is used. A transfer begins after
+    the point `after` and those before it in its direction, and nothing waits for it but what `order_after` and `wait`
+    name. A worker thread knows no streams: its points are of nothing, and `order_after` waits.
     """
 
     def __init__(self, device: int | None, pool_bytes: int) -> None: ...
@@ -515,8 +518,12 @@ class TransferEngine:
         """
     def try_acquire(self, bytes: int, keep_free: int = 0) -> StagingBuffer | None:
         """The same without waiting; None where there is no room for it and `keep_free` bytes now, or never."""
-    def to_device(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
-        """Copy the whole buffer there, without waiting."""
-    def to_host(self, buffer: StagingBuffer, device_address: int, stream: int = 0) -> Transfer:
-        """Fill the whole buffer from there, without waiting."""
+    def to_device(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
+        """Copy the whole buffer there, without waiting. `after`: the last use of what lies there."""
+    def to_host(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
+        """Fill the whole buffer from there, without waiting. `after`: what writes that."""
+    def point_of(self, stream: int) -> StreamPoint:
+        """What has been enqueued on the stream so far."""
+    def order_after(self, transfer: Transfer, stream: int) -> None:
+        """What is enqueued on the stream from now on begins after the transfer."""
     def wait(self, transfer: Transfer) -> None: ...

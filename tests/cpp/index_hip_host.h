@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,20 +20,62 @@
 
 namespace everlong::hip::host {
 
-inline void ScanHeads(const index::HeadsJob& job) {
-  constexpr int32_t kThreads = 80;  // room for two tasks, and threads that have none
+// One exchange of all lanes after the other.
+template <int32_t kStep>
+void JoinLanes(std::vector<std::array<index::PageShare, index::kBlockRows>>& lanes) {
+  std::array<index::PageShare[JoinedRows(kStep)], kPageLanes> given;
+  const auto of = [&](int32_t lane) -> index::PageShare(&)[index::kBlockRows] {
+    return *reinterpret_cast<index::PageShare(*)[index::kBlockRows]>(lanes[static_cast<size_t>(lane)].data());
+  };
+  for (int32_t lane = 0; lane < kPageLanes; ++lane) {
+    GiveRows<kStep>(lane, of(lane), given[static_cast<size_t>(lane)]);
+  }
+  for (int32_t lane = 0; lane < kPageLanes; ++lane) {
+    TakeRows<kStep>(given[static_cast<size_t>(lane ^ JoinDistance(kStep))], of(lane));
+  }
+  if constexpr (kStep + 1 < kJoinSteps) JoinLanes<kStep + 1>(lanes);
+}
+
+template <index::KeyStorage kStorage>
+void ScorePages(const index::HeadsJob& job, int32_t threads) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  WithStorage(job.layout.storage, [&](auto storage) {
-    for (int64_t first = 0; first < PageTasks(job); first += TasksAtOnce(kThreads)) {
-      std::vector<index::PageShare> shared(size_t{index::kBlockRows} * kThreads, {kNan, kNan});
-      for (int32_t t = 0; t < kThreads; ++t) ScoreTokens<storage()>(job, first, t, kThreads, shared.data());
-      for (int32_t t = 0; t < kThreads; ++t) JoinTokens(job, first, t, kThreads, shared.data());
+  const Divisor by_blocks(job.blocks);
+  for (int64_t at = 0; at < ScoreTasks(job, threads); ++at) {
+    const ScoreTask task = ScoreTaskAt(job, by_blocks, at, threads);
+    // Aligned as the shared memory of a block of threads is.
+    struct alignas(16) Four {
+      float numbers[4];
+    };
+    const auto numbers = static_cast<size_t>(WordDims<kStorage>(job.layout)) * index::kBlockRows;
+    std::vector<Four> staged(numbers / 4, {kNan, kNan, kNan, kNan});
+    auto* const queries = reinterpret_cast<float*>(staged.data());
+    for (int32_t t = 0; t < threads; ++t) StageQueries<kStorage>(job, task.block, t, threads, queries);
+    for (int64_t page = task.first_page; page < task.end_page; ++page) {
+      std::vector<std::array<index::PageShare, index::kBlockRows>> lanes(kPageLanes);
+      for (int32_t lane = 0; lane < kPageLanes; ++lane) {
+        index::PageShare shares[index::kBlockRows];
+        ScorePage<kStorage>(job, task.block, page, lane, queries, shares);
+        std::ranges::copy(shares, lanes[static_cast<size_t>(lane)].begin());
+      }
+      JoinLanes<0>(lanes);
+      for (int32_t lane = 0; lane < kPageLanes; ++lane) {
+        StoreShare(job, task.block, page, lane, lanes[static_cast<size_t>(lane)][0]);
+      }
     }
-  });
+  }
+}
+
+inline void ScanHeads(const index::HeadsJob& job) {
+  constexpr int32_t kThreads = 96;  // room for three pages, and no power of two
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  WithStorage(job.layout.storage, [&](auto storage) { ScorePages<storage()>(job, kThreads); });
   for (int64_t row = 0; row < job.blocks * index::kBlockRows; ++row) {
     std::vector<RowSum> shared(kThreads, {kNan, kNan});
     for (int32_t t = 0; t < kThreads; ++t) SumRow(job, row, t, kThreads, shared.data());
-    FactorRow(job, row, kThreads, shared.data());
+    for (int32_t left = kThreads; left > 1; left = HalfOf(left)) {
+      for (int32_t t = 0; t < kThreads; ++t) FoldRow(left, t, shared.data());
+    }
+    FactorRow(job, row, shared[0]);
   }
   for (int64_t page = 0; page < job.page_count; ++page) MassOfPage(job, page);
 }

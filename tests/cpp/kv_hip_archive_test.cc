@@ -173,6 +173,7 @@ TEST_P(PayloadCase, RestoresTheBitsOfTheCpu) {
   job.codec = GetParam().codec;
   job.placements = places.data();
   job.count = static_cast<int64_t>(places.size());
+  job.most_tokens = kPage;
   job.inv_freq = inv_freq.data();
   job.attention_scaling = rope().attention_scaling;
   host::Restore(job);

@@ -41,8 +41,11 @@ template <Turn kTurn>
 bool TurnRows(const HeadRows& rows, const PairPhase& phase) {
   const bool vectors = AllowsVectors(rows, phase.half, VectorWidth(rows.dtype));
   Dispatch(rows.dtype, vectors, phase.interleaved, [&](auto element, auto width, auto interleaved) {
-    for (int64_t i = 0; i < UnitCount(rows, phase.half, width()); ++i) {
-      ProcessUnit<decltype(element), width(), kTurn, interleaved()>(i, rows, phase);
+    const int64_t units = UnitCount(rows, phase.half, width());
+    if (units == 0) return;
+    const RowDivisors by = DivisorsOf(rows, phase.half, width());
+    for (int64_t i = 0; i < units; ++i) {
+      ProcessUnit<decltype(element), width(), kTurn, interleaved()>(i, rows, phase, by);
     }
   });
   return vectors;
@@ -53,8 +56,10 @@ inline void MoveRows(HeadRows rows, const PairPhase& phase, bool backwards) {
   const bool vectors = AllowsVectors(rows, phase.half, VectorWidth(rows.dtype));
   Dispatch(rows.dtype, vectors, phase.interleaved, [&](auto element, auto width, auto interleaved) {
     const int64_t units = UnitCount(rows, phase.half, width());
+    if (units == 0) return;
+    const RowDivisors by = DivisorsOf(rows, phase.half, width());
     for (int64_t i = 0; i < units; ++i) {
-      ProcessUnit<decltype(element), width(), Turn::kOn, interleaved()>(backwards ? units - 1 - i : i, rows, phase);
+      ProcessUnit<decltype(element), width(), Turn::kOn, interleaved()>(backwards ? units - 1 - i : i, rows, phase, by);
     }
   });
 }
@@ -84,18 +89,22 @@ inline void Archive(const ArchiveJob& job) {
 inline void Restore(const RestoreJob& job) {
   for (int64_t row = 0; row < job.count; ++row) {
     const kv::PagePlacement& place = job.placements[row];
-    for (int64_t i = 0; i < place.tokens * static_cast<int64_t>(job.phase.half); ++i) PlacePhase(i, place, job);
+    for (int64_t i = 0; i < place.tokens * static_cast<int64_t>(job.phase.half); ++i) {
+      PlacePhase(i, place, job, Divisor(job.phase.half));
+    }
   }
   const bool vectors = AllowsVectors(job.frame, job.phase.half, VectorWidth(job.frame.dtype));
   Dispatch(job.frame.dtype, vectors, job.interleaved, [&](auto element, auto width, auto interleaved) {
     using Element = decltype(element);
     for (int64_t row = 0; row < job.count; ++row) {
       const kv::PagePlacement& place = job.placements[row];
-      for (int64_t i = 0; i < UnitsOfPlacement(place, job, job.phase.half, width()); ++i) {
-        RestoreUnit<Element, width(), interleaved(), true>(i, place, job);
+      const RestoreDivisors by_key = DivisorsOf(job, job.phase.half, width());
+      const RestoreDivisors by_value = DivisorsOf(job, 0, width());
+      for (int64_t i = 0; i < UnitsOfPlacement(job, job.phase.half, width()); ++i) {
+        RestoreUnit<Element, width(), interleaved(), true>(i, place, job, by_key);
       }
-      for (int64_t i = 0; i < UnitsOfPlacement(place, job, 0, width()); ++i) {
-        RestoreUnit<Element, width(), false, false>(i, place, job);
+      for (int64_t i = 0; i < UnitsOfPlacement(job, 0, width()); ++i) {
+        RestoreUnit<Element, width(), false, false>(i, place, job, by_value);
       }
     }
   });

@@ -39,7 +39,7 @@ void ShiftOnHost(const kv::FrameKv& frame, const kv::SlotPhase& phase, const Slo
   std::vector<float> cos(phases);
   std::vector<float> sin(phases);
   for (size_t i = 0; i < phases; ++i) {
-    ComposePhase(static_cast<int64_t>(i), phase, shift.source, turn, cos.data(), sin.data());
+    ComposePhase(static_cast<int64_t>(i), phase, shift.source, turn, Divisor(phase.half), cos.data(), sin.data());
   }
   std::copy(cos.begin(), cos.end(), phase.cos + shift.target * phase.half);
   std::copy(sin.begin(), sin.end(), phase.sin + shift.target * phase.half);

@@ -10,6 +10,7 @@
 #include <semaphore>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "everlong/kv/transfer_engine.h"
@@ -30,11 +31,20 @@ class ManualQueue : public CopyQueue {
     ++frees;
     delete[] buffer;
   }
-  Result<uint64_t> Enqueue(std::span<const CopyRun> batch, void* consumer) override {
+  Result<StreamPoint> PointOf(void* consumer) override {
+    points.push_back(consumer);
+    // Whose event it is nobody looks at here.
+    return StreamPoint(std::shared_ptr<const void>(), reinterpret_cast<const StreamEvent*>(consumer));
+  }
+  Result<uint64_t> Enqueue(std::span<const CopyRun> batch, const StreamPoint& after) override {
     if (refuses) return IoError("the device refuses");
-    consumers.push_back(consumer);
+    afters.push_back(after.get());
     batches.emplace_back(batch.begin(), batch.end());
     return batches.size();
+  }
+  Status OrderAfter(uint64_t ticket, void* consumer) override {
+    ordered.emplace_back(ticket, consumer);
+    return OkStatus();
   }
   Status Wait(uint64_t ticket) override {
     ++waits;
@@ -47,7 +57,9 @@ class ManualQueue : public CopyQueue {
   bool Passed(uint64_t ticket) override { return done >= ticket; }
 
   std::vector<std::vector<CopyRun>> batches;
-  std::vector<void*> consumers;
+  std::vector<const void*> afters;
+  std::vector<void*> points;
+  std::vector<std::pair<uint64_t, void*>> ordered;
   uint64_t done = 0;
   uint64_t failing = 0;
   bool refuses = false;
@@ -111,9 +123,14 @@ TEST(TransferEngine, AnUnderWayBufferIsNobodyElses) {
   auto first = Acquired(engine, 100'000);
   const std::byte* data = first->bytes().data();
   Fill(*first, std::byte{7});
-  const auto transfer = engine.ToDevice(first, std::vector<TransferSegment>{{0, 100'000, device.data()}}, &device);
+  const StreamPoint last_use = engine.PointOf(&device).value();
+  EXPECT_EQ(queue->points, std::vector<void*>{&device});
+  const auto transfer = engine.ToDevice(first, std::vector<TransferSegment>{{0, 100'000, device.data()}}, last_use);
   ASSERT_TRUE(transfer.ok());
-  EXPECT_EQ(queue->consumers, std::vector<void*>{&device});
+  EXPECT_EQ(queue->afters, std::vector<const void*>{&device});
+  EXPECT_TRUE(queue->ordered.empty());
+  EXPECT_TRUE(engine.OrderAfter(*transfer, &device).ok());
+  EXPECT_EQ(queue->ordered, (std::vector<std::pair<uint64_t, void*>>{{1, &device}}));
   first.reset();
   {
     const auto second = Acquired(engine, 100'000);
@@ -127,6 +144,37 @@ TEST(TransferEngine, AnUnderWayBufferIsNobodyElses) {
   const auto fourth = Acquired(engine, 100'000);
   EXPECT_TRUE(third->bytes().data() == data || fourth->bytes().data() == data);
   EXPECT_EQ(queue->allocations, 2);
+}
+
+TEST(TransferEngine, EachDirectionOrdersItsOwnTransfers) {
+  const auto there = std::make_shared<ManualQueue>();
+  const auto back = std::make_shared<ManualQueue>();
+  TransferEngine engine(there, back, kMiB);
+  std::byte device{};
+  const std::vector<TransferSegment> one = {{0, 1, &device}};
+  const StreamPoint produced = engine.PointOf(&engine).value();
+  const Transfer fetched = engine.ToHost(Acquired(engine, 1), one, produced).value();
+  const Transfer sent = engine.ToDevice(Acquired(engine, 1), one, nullptr).value();
+  EXPECT_EQ(back->afters, std::vector<const void*>{&engine});
+  EXPECT_EQ(there->afters, std::vector<const void*>{nullptr});
+  EXPECT_TRUE(engine.OrderAfter(fetched, &device).ok());
+  EXPECT_TRUE(there->ordered.empty());
+  EXPECT_EQ(back->ordered, (std::vector<std::pair<uint64_t, void*>>{{1, &device}}));
+  EXPECT_TRUE(engine.OrderAfter(sent, &engine).ok());
+  EXPECT_EQ(there->ordered, (std::vector<std::pair<uint64_t, void*>>{{1, &engine}}));
+}
+
+// The worker's consumer is the caller.
+TEST(TransferEngine, OnTheHostTheCallerIsOrderedAfterACopy) {
+  TransferEngine engine(MakeWorkerCopyQueue(), MakeWorkerCopyQueue(), 64 * kMiB);
+  std::vector<std::byte> device(16 * kMiB);
+  const auto buffer = Acquired(engine, 16 * kMiB);
+  Fill(*buffer, std::byte{3});
+  EXPECT_EQ(engine.PointOf(&device).value(), nullptr);
+  const std::vector<TransferSegment> all = {{0, 16 * kMiB, device.data()}};
+  const Transfer transfer = engine.ToDevice(buffer, all, nullptr).value();
+  ASSERT_TRUE(engine.OrderAfter(transfer, nullptr).ok());
+  EXPECT_EQ(device.back(), std::byte{3});
 }
 
 TEST(TransferEngine, AFullPoolWaitsForTheOldestTransfer) {

@@ -184,10 +184,10 @@ def test_payloads_travel_beside_the_current_stream() -> None:
     for seed in range(30):  # more than the pool holds at once
         staged = transfer.stage(transfer.batch_bytes)
         staged.array[:] = seed
-        payload = transfer.to_device(staged)
-        del staged
-        assert bool((payload == seed).all())
-        archived = transfer.archive(len(payload), lambda out, payload=payload: out.copy_(payload))
+        with transfer.on_device(staged) as payload:
+            del staged
+            assert bool((payload == seed).all())
+            archived = transfer.archive(len(payload), lambda out, payload=payload: out.copy_(payload))
         assert isinstance(archived, _core.StagingBuffer)
         assert (archived.array == seed).all()
 

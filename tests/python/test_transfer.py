@@ -55,8 +55,8 @@ def test_array_keeps_its_buffer_and_the_pool_is_bounded() -> None:
 def test_on_the_host_nothing_is_copied() -> None:
     transfer = PayloadTransfer(CPU, 1000, 100_000)
     staged = transfer.stage(1000)
-    payload = transfer.to_device(staged)
-    assert payload.data_ptr() == staged.array.ctypes.data
+    with transfer.on_device(staged) as payload:
+        assert payload.data_ptr() == staged.array.ctypes.data
     sent = torch.from_numpy(random_bytes(1000))
     archived = transfer.archive(1000, lambda out: out.copy_(sent))
     assert isinstance(archived, _core.StagingBuffer)
@@ -75,9 +75,36 @@ def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(small.array, payload[:90_000].numpy())
     staged = transfer.stage(100_000)
     staged.array[:] = payload[:100_000].numpy()
-    copied = transfer.to_device(staged)
-    assert copied.data_ptr() != staged.array.ctypes.data
-    assert torch.equal(copied, payload[:100_000])
+    with transfer.on_device(staged) as copied:
+        assert copied.data_ptr() != staged.array.ctypes.data
+        assert torch.equal(copied, payload[:100_000])
+
+
+def test_a_payload_on_the_device_is_nobody_elses_until_it_was_used() -> None:
+    transfer = PayloadTransfer(CPU, 1000, copies=True)
+
+    def staged(value: int) -> _core.StagingBuffer:
+        buffer = transfer.stage(1000)
+        buffer.array[:] = value
+        return buffer
+
+    with (  # more at once than are kept
+        transfer.on_device(staged(1)) as first,
+        transfer.on_device(staged(2)) as second,
+        transfer.on_device(staged(3)) as third,
+    ):
+        assert [int(payload.sum()) for payload in (first, second, third)] == [1000, 2000, 3000]
+    places = set()
+    for value in range(10):
+        with transfer.on_device(staged(value)) as payload:
+            assert bool((payload == value).all())
+            places.add(payload.data_ptr())
+    assert places == {payload.data_ptr() for payload in (first, second, third)}
+    with pytest.raises(KeyError), transfer.on_device(staged(4)):
+        raise KeyError  # it is free again, whatever happens to its user
+    for value in range(3):
+        with transfer.on_device(staged(value)) as payload:
+            assert payload.data_ptr() in places
 
 
 @pytest.mark.parametrize("copies", [False, True])

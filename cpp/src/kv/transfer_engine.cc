@@ -28,13 +28,16 @@ class TransferEngine::Lane {
   Lane& operator=(const Lane&) = delete;
 
   Result<uint64_t> Enqueue(std::shared_ptr<const StagingBuffer> buffer, std::span<const CopyRun> batch,
-                           void* consumer) {
+                           const StreamPoint& after) {
     ReleasePassed();
     const std::lock_guard lock(mutex_);  // tickets and buffers in one order
-    EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, queue_->Enqueue(batch, consumer));
+    EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, queue_->Enqueue(batch, after));
     under_way_.push_back({ticket, std::move(buffer)});
     return ticket;
   }
+
+  Result<StreamPoint> PointOf(void* consumer) { return queue_->PointOf(consumer); }
+  Status OrderAfter(uint64_t ticket, void* consumer) { return queue_->OrderAfter(ticket, consumer); }
 
   Status Wait(uint64_t ticket) {
     const Status status = queue_->Wait(ticket);
@@ -138,29 +141,37 @@ Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
 }
 
 Result<Transfer> TransferEngine::ToDevice(std::shared_ptr<const StagingBuffer> buffer,
-                                          std::span<const TransferSegment> segments, void* consumer) {
+                                          std::span<const TransferSegment> segments, const StreamPoint& after) {
   EVERLONG_RETURN_IF_ERROR(ValidateSegments(*buffer, segments));
   std::vector<CopyRun> batch;
   for (const TransferSegment& segment : segments) {
     batch.push_back({segment.device, buffer->bytes().data() + segment.offset, segment.bytes});
   }
-  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_device_->Enqueue(std::move(buffer), batch, consumer));
+  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_device_->Enqueue(std::move(buffer), batch, after));
   return Transfer{true, ticket};
 }
 
 Result<Transfer> TransferEngine::ToHost(std::shared_ptr<const StagingBuffer> buffer,
-                                        std::span<const TransferSegment> segments, void* consumer) {
+                                        std::span<const TransferSegment> segments, const StreamPoint& after) {
   EVERLONG_RETURN_IF_ERROR(ValidateSegments(*buffer, segments));
   std::vector<CopyRun> batch;
   for (const TransferSegment& segment : segments) {
     batch.push_back({buffer->bytes().data() + segment.offset, segment.device, segment.bytes});
   }
-  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_host_->Enqueue(std::move(buffer), batch, consumer));
+  EVERLONG_ASSIGN_OR_RETURN(const uint64_t ticket, to_host_->Enqueue(std::move(buffer), batch, after));
   return Transfer{false, ticket};
 }
 
-Status TransferEngine::Wait(const Transfer& transfer) {
-  return (transfer.to_device ? to_device_ : to_host_)->Wait(transfer.ticket);
+Result<StreamPoint> TransferEngine::PointOf(void* consumer) { return to_device_->PointOf(consumer); }
+
+TransferEngine::Lane& TransferEngine::LaneOf(const Transfer& transfer) {
+  return transfer.to_device ? *to_device_ : *to_host_;
 }
+
+Status TransferEngine::OrderAfter(const Transfer& transfer, void* consumer) {
+  return LaneOf(transfer).OrderAfter(transfer.ticket, consumer);
+}
+
+Status TransferEngine::Wait(const Transfer& transfer) { return LaneOf(transfer).Wait(transfer.ticket); }
 
 }  // namespace everlong::kv

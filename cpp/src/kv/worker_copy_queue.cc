@@ -38,7 +38,9 @@ class WorkerCopyQueue : public CopyQueue {
   }
   void FreeHost(std::byte* buffer) override { ::operator delete(buffer, kPage); }
 
-  Result<uint64_t> Enqueue(std::span<const CopyRun> batch, void* /*consumer*/) override {
+  Result<StreamPoint> PointOf(void* /*consumer*/) override { return StreamPoint(); }
+
+  Result<uint64_t> Enqueue(std::span<const CopyRun> batch, const StreamPoint& /*after*/) override {
     uint64_t ticket = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -48,6 +50,8 @@ class WorkerCopyQueue : public CopyQueue {
     changed_.notify_all();
     return ticket;
   }
+
+  Status OrderAfter(uint64_t ticket, void* /*consumer*/) override { return Wait(ticket); }
 
   Status Wait(uint64_t ticket) override {
     std::unique_lock lock(mutex_);

@@ -269,8 +269,8 @@ class KvFrame(Frame):
 
     def _write(self, batch: _Batch) -> None:
         batch.reads.wait()
-        payload = self._transfer.to_device(batch.staged)
-        self.cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+        with self._transfer.on_device(batch.staged) as payload:
+            self.cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
 
     def _block_bytes(self, tokens: int) -> int:
         full, rest = divmod(tokens, self.config.page_tokens)

@@ -64,18 +64,28 @@ class TransferEngine {
   // `keep_free` >= 0 also when less than that would be left for others: for buffers that are held for long.
   Result<std::shared_ptr<StagingBuffer>> TryAcquire(int64_t bytes, int64_t keep_free = 0);
 
-  // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting; order
-  // against `consumer` as CopyQueue::Enqueue has it. The caller keeps the device's buffers as long as that says.
-  // kInvalidArgument when a segment leaves the buffer.
-  Result<Transfer> ToDevice(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
-                            void* consumer);
-  Result<Transfer> ToHost(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
-                          void* consumer);
+  // What has been enqueued on the consumer so far (CopyQueue::PointOf).
+  Result<StreamPoint> PointOf(void* consumer);
 
+  // Copies segments of the buffer to the device, or from the device into the buffer, and returns without waiting. The
+  // copy begins after `after` and the transfers before it in its direction; nothing waits for it but whom OrderAfter
+  // and Wait name (CopyQueue::Enqueue). To the device, `after` is the last use of the targets; to the host, what wrote
+  // the sources. The caller keeps the device's buffers until the copy is done, or gives them back in the order of a
+  // stream that OrderAfter named. kInvalidArgument when a segment leaves the buffer.
+  Result<Transfer> ToDevice(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
+                            const StreamPoint& after);
+  Result<Transfer> ToHost(std::shared_ptr<const StagingBuffer> buffer, std::span<const TransferSegment> segments,
+                          const StreamPoint& after);
+
+  // What is enqueued on the consumer from now on begins after the transfer (CopyQueue::OrderAfter).
+  Status OrderAfter(const Transfer& transfer, void* consumer);
+  // Until the transfer is done. Its own error alone, however often it is asked.
   Status Wait(const Transfer& transfer);
 
  private:
   class Lane;
+
+  Lane& LaneOf(const Transfer& transfer);
 
   std::shared_ptr<StagingPool> pool_;
   std::unique_ptr<Lane> to_device_;

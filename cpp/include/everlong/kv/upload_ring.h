@@ -1,0 +1,53 @@
+// Small tables of the host on their way to a device: through a ring of pinned RAM, so that to enqueue a copy waits for
+// nothing. (The runtimes copy from other RAM after all that the stream has to do.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "everlong/base/status.h"
+#include "everlong/kv/stream_runtime.h"
+
+namespace everlong::kv {
+
+// Thread-safe.
+class UploadRing {
+ public:
+  // Of `bytes` >= 1 of pinned RAM. kCapacity.
+  static Result<std::unique_ptr<UploadRing>> Make(std::shared_ptr<StreamRuntime> runtime, int64_t bytes);
+  UploadRing(const UploadRing&) = delete;
+  UploadRing& operator=(const UploadRing&) = delete;
+  ~UploadRing();  // after its copies
+
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+  // Enqueues a copy on the stream. `from`, at most bytes() of it, may change as soon as the call returns. It waits for
+  // the device only where the ring is full of copies under way, for the oldest of them. kIoError.
+  Status Upload(void* stream, std::byte* to, std::span<const std::byte> from);
+
+ private:
+  // A part of the ring whose copy is under way.
+  struct Part {
+    int64_t begin = 0;
+    StreamRuntime::Event copied = nullptr;
+  };
+
+  UploadRing(std::shared_ptr<StreamRuntime> runtime, std::byte* pinned, int64_t bytes);
+  // Under the lock.
+  [[nodiscard]] bool TryTake(int64_t bytes, int64_t* begin) const;
+  Result<int64_t> Take(int64_t bytes);
+  void GiveBackOldest();
+
+  const std::shared_ptr<StreamRuntime> runtime_;
+  std::byte* const pinned_;
+  const int64_t bytes_;
+  std::mutex mutex_;
+  std::deque<Part> under_way_;  // one behind the other, around the ring
+  int64_t end_ = 0;             // of the newest part
+};
+
+}  // namespace everlong::kv

@@ -1,0 +1,21 @@
+// Exchange of values between the threads that run in step: a warp of NVIDIA's 32, a wave of AMD's 64.
+#pragma once
+
+#include <cstdint>
+
+#include "vendor.h"
+
+namespace everlong::hip {
+
+// The value of the lane whose number differs by the bit `distance`, among kLanes that all call it. No memory is
+// touched: gfx908 goes through the crossbar of its LDS, which has no banks to conflict.
+template <int32_t kLanes>
+__device__ inline float FromLane(float value, int32_t distance) {
+#if defined(__HIPCC__)
+  return __shfl_xor(value, distance, kLanes);
+#else
+  return __shfl_xor_sync(0xFFFFFFFFU, value, distance, kLanes);
+#endif
+}
+
+}  // namespace everlong::hip
