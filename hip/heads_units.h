@@ -57,13 +57,14 @@ EVERLONG_HD inline ScoreTask ScoreTaskAt(const index::HeadsJob& job, const Divis
   return {task - group * job.blocks, first, end < job.page_count ? end : job.page_count};
 }
 
-template <index::KeyStorage kStorage>
-inline constexpr int32_t kCodesAWord = kStorage == index::KeyStorage::kBf16 ? 2 : 4;
+EVERLONG_HD constexpr int32_t CodesAWord(index::KeyStorage storage) {
+  return storage == index::KeyStorage::kBf16 ? 2 : 4;
+}
 
 // Dimensions that the words of a tile hold: those past the key's are zeros, and so are the queries' there.
 template <index::KeyStorage kStorage>
 EVERLONG_HD constexpr int32_t WordDims(const index::KeyLayout& layout) {
-  return layout.TileRows() * kCodesAWord<kStorage>;
+  return layout.TileRows() * CodesAWord(kStorage);
 }
 
 // First phase: the queries of a block of rows, staged [WordDims][kBlockRows] where the threads of a block share them.
@@ -96,7 +97,7 @@ template <index::KeyStorage kStorage>
 EVERLONG_HD inline void ScoreTokens(const index::KeyLayout& layout, const uint32_t* scales,
                                     const uint32_t* const (&tiles)[kTilesAtOnce], const float* queries,
                                     float (&sums)[kTilesAtOnce][index::kBlockRows]) {
-  constexpr int32_t kCodes = kCodesAWord<kStorage>;
+  constexpr int32_t kCodes = CodesAWord(kStorage);
   EVERLONG_UNROLL
   for (int32_t tile = 0; tile < kTilesAtOnce; ++tile) {
     EVERLONG_UNROLL

@@ -1,4 +1,4 @@
-// Which device a thread works on, and buffers there beside torch's.
+// Which device a thread works on, and buffers there where no other allocator gives them.
 #pragma once
 
 #include <cstdint>

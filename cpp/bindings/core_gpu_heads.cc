@@ -1,5 +1,6 @@
 #include "core_gpu_heads.h"
 
+#include <map>
 #include <string>
 
 #include "../../hip/copy.h"
@@ -7,6 +8,7 @@
 #include "../../hip/on_device.h"
 #include "../../hip/side_stream.h"
 #include "core_gpu_error.h"
+#include "everlong/base/device_memory.h"
 
 namespace everlong::bindings {
 namespace {
@@ -17,12 +19,26 @@ class GpuHeadsDevice : public index::HeadsDevice {
   ~GpuHeadsDevice() override { hip::DestroySideStream(device_, stream_); }
 
   Result<std::byte*> Allocate(int64_t bytes) override {
+    if (const DeviceMemoryHook* hook = GetDeviceMemoryHook(); hook != nullptr) {
+      const DeviceMemory memory = hook->allocate(device_, stream_, bytes);
+      if (memory.at == nullptr) {
+        return CapacityError("cuda:" + std::to_string(device_) + ": no memory (" + std::to_string(bytes) + " bytes)");
+      }
+      auto* const at = static_cast<std::byte*>(memory.at);
+      hooked_.emplace(at, Hooked{hook, memory.owner});
+      return at;
+    }
     void* buffer = nullptr;
     const hip::LaunchStatus status = Here([&] { return hip::AllocateOnDevice(bytes, &buffer); });
     if (status == 0) return static_cast<std::byte*>(buffer);
     return CapacityError(GpuError(device_, "memory", status).message() + " (" + std::to_string(bytes) + " bytes)");
   }
   void Free(std::byte* buffer) override {
+    if (const auto found = hooked_.find(buffer); found != hooked_.end()) {
+      found->second.hook->free(found->second.owner);
+      hooked_.erase(found);
+      return;
+    }
     const hip::OnDevice current(device_);
     hip::FreeOnDevice(buffer);
   }
@@ -48,8 +64,14 @@ class GpuHeadsDevice : public index::HeadsDevice {
     return status == 0 ? OkStatus() : GpuError(device_, what, status);
   }
 
+  struct Hooked {
+    const DeviceMemoryHook* hook;
+    void* owner;
+  };
+
   const int32_t device_;
   void* const stream_;
+  std::map<std::byte*, Hooked> hooked_;  // what the host program's allocator gave
 };
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace everlong::bindings {
 
-// Works on a stream of its own, in buffers beside torch's. kIoError with the runtime's reason.
+// Works on a stream of its own, in memory of the host program's allocator where there is one (base/device_memory.h).
+// kIoError with the runtime's reason.
 Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device);
 
 }  // namespace everlong::bindings

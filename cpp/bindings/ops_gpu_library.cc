@@ -1,9 +1,11 @@
 // Registration for torch's CUDA key; schemas in ops_library.cc.
 #include <torch/csrc/stable/library.h>
 
+#include "ops_gpu_memory.h"
 #include "ops_kernels.h"
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CUDA, m) {
+  everlong::ops::gpu::UseTorchsMemory();
   m.impl("derotate_kv", TORCH_BOX(&everlong::ops::gpu::DerotateKv));
   m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::gpu::RerotateKv));
   m.impl("shift_kv_", TORCH_BOX(&everlong::ops::gpu::ShiftKv));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -28,25 +29,25 @@ class RecordingRuntime : public StreamRuntime {
 
   // Work of a consumer; names the operation.
   size_t Work(void* stream) {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     return Add(stream, false);
   }
   // Copies so far, as operations.
   std::vector<size_t> copies() {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     return copies_;
   }
   // Whether `first` is over before `second` begins.
   bool Precedes(size_t first, size_t second) {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     return operations_[second].after.contains(first);
   }
   void PassAll() {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     Pass(operations_.size());
   }
   size_t events() {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     return events_.size();
   }
 
@@ -62,23 +63,25 @@ class RecordingRuntime : public StreamRuntime {
   void FreeHost(std::byte* buffer) override { delete[] buffer; }
 
   Status Copy(void* stream, const CopyRun& run) override {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     if (copies_left-- <= 0) return IoError("no copy");
     copies_.push_back(Add(stream, run.bytes == kFails));
     operations_.back().copy = run;
     return OkStatus();
   }
   Result<Event> Record(void* stream) override {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     if (records_left-- <= 0) return IoError("no event");
     const size_t operation = Add(stream, false);  // passing it is an operation too
     operations_[operation].fails = operation > 0 && FailsBefore(operation);
-    events_.emplace(++named_, operation);
-    return reinterpret_cast<Event>(named_);
+    auto event = std::make_unique<size_t>(operation);
+    auto* const handle = static_cast<Event>(event.get());
+    events_.emplace(handle, std::move(event));
+    return handle;
   }
   Status HoldBack(void* stream, Event event) override {
-    const std::lock_guard lock(mutex_);
-    const size_t operation = events_.at(reinterpret_cast<uintptr_t>(event));
+    const std::scoped_lock lock(mutex_);
+    const size_t operation = *events_.at(event);
     std::set<size_t>& held = held_[stream];
     held.insert(operations_[operation].after.begin(), operations_[operation].after.end());
     held.insert(operation);
@@ -86,22 +89,22 @@ class RecordingRuntime : public StreamRuntime {
   }
   Status WaitFor(Event event) override {
     if (while_waiting) while_waiting();
-    const std::lock_guard lock(mutex_);
-    const size_t operation = events_.at(reinterpret_cast<uintptr_t>(event));
+    const std::scoped_lock lock(mutex_);
+    const size_t operation = *events_.at(event);
     Pass(operation + 1);
     ++waits;
     return operations_[operation].fails ? IoError("copy failed") : OkStatus();
   }
   Result<bool> HasPassed(Event event) override {
-    const std::lock_guard lock(mutex_);
-    const size_t operation = events_.at(reinterpret_cast<uintptr_t>(event));
+    const std::scoped_lock lock(mutex_);
+    const size_t operation = *events_.at(event);
     if (operation >= passed_) return false;
     if (operations_[operation].fails) return IoError("copy failed");
     return true;
   }
   void Destroy(Event event) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_EQ(events_.erase(reinterpret_cast<uintptr_t>(event)), 1U);
+    const std::scoped_lock lock(mutex_);
+    EXPECT_EQ(events_.erase(event), 1U);
   }
   void Synchronize(void* /*stream*/) override {
     PassAll();
@@ -154,8 +157,7 @@ class RecordingRuntime : public StreamRuntime {
   std::vector<Operation> operations_;
   std::map<void*, std::set<size_t>> held_;
   std::vector<size_t> copies_;
-  std::map<uintptr_t, size_t> events_;  // those alive, and the operations that they are
-  uintptr_t named_ = 0;
+  std::map<Event, std::unique_ptr<size_t>> events_;  // those alive, and the operations that they are
   size_t passed_ = 0;
 };
 

@@ -48,7 +48,7 @@ class StreamCopyQueue : public CopyQueue {
   Status OrderAfter(uint64_t ticket, void* consumer) override {
     StreamPoint done;
     {
-      const std::lock_guard lock(mutex_);
+      const std::scoped_lock lock(mutex_);
       if (!IsOpen(ticket)) return FailureOf(ticket);
       done = BatchOf(ticket).done;
     }
@@ -58,12 +58,12 @@ class StreamCopyQueue : public CopyQueue {
   Status Wait(uint64_t ticket) override {
     StreamPoint done;  // owned here too: whoever finds the batch to have passed meanwhile does not destroy its event
     {
-      const std::lock_guard lock(mutex_);
+      const std::scoped_lock lock(mutex_);
       if (!IsOpen(ticket)) return FailureOf(ticket);
       done = BatchOf(ticket).done;
     }
-    const Status status = runtime_->WaitFor(done->get());
-    const std::lock_guard lock(mutex_);
+    Status status = runtime_->WaitFor(done->get());
+    const std::scoped_lock lock(mutex_);
     if (!IsOpen(ticket)) return FailureOf(ticket);
     BatchOf(ticket).outcome = status;
     CloseWhatHasPassed();
@@ -71,7 +71,7 @@ class StreamCopyQueue : public CopyQueue {
   }
 
   bool Passed(uint64_t ticket) override {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     CloseWhatHasPassed();
     return !IsOpen(ticket);
   }
@@ -88,7 +88,7 @@ class StreamCopyQueue : public CopyQueue {
   }
 
   Result<uint64_t> TryEnqueue(std::span<const CopyRun> batch, const StreamPoint& after) {
-    const std::lock_guard lock(mutex_);  // events in the order of tickets
+    const std::scoped_lock lock(mutex_);  // events in the order of tickets
     if (after != nullptr) EVERLONG_RETURN_IF_ERROR(runtime_->HoldBack(side_, after->get()));
     for (const CopyRun& run : batch) {
       if (run.bytes > 0) EVERLONG_RETURN_IF_ERROR(runtime_->Copy(side_, run));

@@ -31,7 +31,7 @@ UploadRing::~UploadRing() {
 Status UploadRing::Upload(void* stream, std::byte* to, std::span<const std::byte> from) {
   EVERLONG_CHECK(std::ssize(from) <= bytes_);
   if (from.empty()) return OkStatus();
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t begin, Take(std::ssize(from)));
   std::ranges::copy(from, pinned_ + begin);
   EVERLONG_RETURN_IF_ERROR(runtime_->Copy(stream, {to, pinned_ + begin, std::ssize(from)}));
