@@ -9,11 +9,11 @@ import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
-from everlong.memory.where import Time, seconds
+from everlong.memory.where import Role, Time, seconds
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -31,6 +31,7 @@ class Block:
     created_at: datetime.datetime  # UTC
     tags: tuple[str, ...]
     payload_bytes: int
+    role: Role  # what all of it was: read, asked or said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +166,7 @@ class Memory:
                 datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
                 tuple(info.tags),
                 info.payload_bytes,
+                cast(Role, info.role),
             )
             for info in infos
         ]
