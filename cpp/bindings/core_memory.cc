@@ -124,9 +124,24 @@ store::VerifyReport Repair(const std::string& folder) {
   }));
 }
 
+Role ParseRole(const std::string& name) {
+  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
+    if (name == NameOf(role)) return role;
+  }
+  throw py::value_error("role: \"" + name + "\", expected \"read\", \"asked\" or \"said\"");
+}
+
+// None for none: what a search takes by default, or all blocks.
+std::optional<Roles> ParseRoles(const std::vector<std::string>& names) {
+  if (names.empty()) return std::nullopt;
+  Roles roles{};
+  for (const std::string& name : names) roles.Add(ParseRole(name));
+  return roles;
+}
+
 int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
                std::string source, double created_at, std::vector<std::string> tags, const py::object& token_ids,
-               const py::object& payload, const ArraysByName& tensors) {
+               const py::object& payload, const ArraysByName& tensors, const std::string& role) {
   store::BlockDraft draft;
   draft.stream = stream;
   draft.span = {begin, end};
@@ -134,6 +149,7 @@ int64_t Append(const MemoryHandle& self, int64_t stream, int64_t begin, int64_t 
   draft.source = std::move(source);
   draft.created_at = created_at;
   draft.tags = std::move(tags);
+  draft.role = ParseRole(role);
   draft.token_ids = View<int32_t>(token_ids, "token_ids");
   if (py::isinstance<kv::StagingBuffer>(payload)) {
     const auto staged = payload.cast<std::shared_ptr<kv::StagingBuffer>>();
@@ -257,7 +273,7 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
                         const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
                         int64_t token_budget, float least_share, int64_t stream, std::optional<int64_t> resident_from,
                         std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
-                        std::optional<double> before) {
+                        std::optional<double> before, const std::vector<std::string>& roles) {
   os::SearchRequest request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
   if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
@@ -273,7 +289,7 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   request.least_share = least_share;
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
-  request.filter = {std::move(sources), std::move(tags), since, before};
+  request.filter = {std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
   return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Search(request); }));
 }
 
@@ -344,7 +360,7 @@ void BindMemory(py::module_& module) {
       .def_static("repair", &Repair, py::arg("folder"))
       .def("append", &Append, py::kw_only(), py::arg("stream"), py::arg("begin"), py::arg("end"),
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
-           py::arg("payload"), py::arg("tensors") = ArraysByName{})
+           py::arg("payload"), py::arg("tensors") = ArraysByName{}, py::arg("role") = "read")
       .def("block_tensors", &BlockTensors, py::arg("block"))
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
@@ -372,25 +388,31 @@ void BindMemory(py::module_& module) {
            py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
            py::arg("stream") = 0, py::arg("resident_from") = py::none(),
            py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
-           py::arg("since") = py::none(), py::arg("before") = py::none())
+           py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
           "recent_pages",
           [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t blocks, std::vector<std::string> sources,
-             std::vector<std::string> tags, std::optional<double> since, std::optional<double> before) {
-            const os::SearchFilter filter{std::move(sources), std::move(tags), since, before};
+             std::vector<std::string> tags, std::optional<double> since, std::optional<double> before,
+             const std::vector<std::string>& roles) {
+            const os::SearchFilter filter{std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
             return ValueOrRaise(
                 self.Call([&](Memory& memory) { return memory.RecentPages(stream, end, blocks, filter); }));
           },
           py::arg("stream"), py::arg("end"), py::arg("blocks"), py::kw_only(),
           py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
-          py::arg("since") = py::none(), py::arg("before") = py::none())
+          py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
           "random_pages",
-          [](const MemoryHandle& self, int64_t stream, int64_t before, int32_t count, uint64_t seed) {
+          [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t count, uint64_t seed,
+             std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
+             std::optional<double> before, const std::vector<std::string>& roles) {
+            const os::SearchFilter filter{std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
             return ValueOrRaise(
-                self.Call([&](Memory& memory) { return memory.RandomPages(stream, before, count, seed); }));
+                self.Call([&](Memory& memory) { return memory.RandomPages(stream, end, count, seed, filter); }));
           },
-          py::arg("stream"), py::arg("before"), py::arg("count"), py::arg("seed"))
+          py::arg("stream"), py::arg("end"), py::arg("count"), py::arg("seed"), py::kw_only(),
+          py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
+          py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
           "pages_of",
           [](const MemoryHandle& self, int64_t stream, int64_t begin, int64_t end) {
@@ -420,12 +442,12 @@ void BindMemory(py::module_& module) {
       .def(
           "blocks",
           [](const MemoryHandle& self, std::optional<std::string> source, std::optional<std::string> tag,
-             std::optional<double> since, std::optional<double> before) {
-            const store::BlockFilter filter{std::move(source), std::move(tag), since, before};
+             std::optional<double> since, std::optional<double> before, const std::vector<std::string>& roles) {
+            const store::BlockFilter filter{std::move(source), std::move(tag), since, before, ParseRoles(roles)};
             return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Blocks(filter); }));
           },
           py::kw_only(), py::arg("source") = py::none(), py::arg("tag") = py::none(), py::arg("since") = py::none(),
-          py::arg("before") = py::none())
+          py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
           "forget",
           [](const MemoryHandle& self, const std::vector<int64_t>& blocks) {

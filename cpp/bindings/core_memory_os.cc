@@ -134,7 +134,8 @@ void BindActions(py::module_& module) {
   py::class_<ArchiveAction>(module, "Archive")
       .def_property_readonly("begin", [](const ArchiveAction& self) { return self.span.begin; })
       .def_property_readonly("end", [](const ArchiveAction& self) { return self.span.end; })
-      .def_readonly("sink_tokens", &ArchiveAction::sink_tokens);
+      .def_readonly("sink_tokens", &ArchiveAction::sink_tokens)
+      .def_property_readonly("role", [](const ArchiveAction& self) { return NameOf(self.role); });
   py::class_<os::Keep>(module, "Keep")
       .def_readonly("tombstone", &os::Keep::tombstone)
       .def_property_readonly("begin", [](const os::Keep& self) { return self.span.begin; })
@@ -267,6 +268,8 @@ const char* BlockEndName(os::BlockEnd end) {
       return "sentence";
     case os::BlockEnd::kParagraph:
       return "paragraph";
+    case os::BlockEnd::kAnswer:
+      return "answer";
     case os::BlockEnd::kTurn:
       return "turn";
     case os::BlockEnd::kSignal:

@@ -72,7 +72,8 @@ void BindPages(py::module_& module) {
       .def_readonly("created_at", &BlockInfo::created_at)
       .def_readonly("tags", &BlockInfo::tags)
       .def_readonly("pages", &BlockInfo::pages)
-      .def_readonly("payload_bytes", &BlockInfo::payload_bytes);
+      .def_readonly("payload_bytes", &BlockInfo::payload_bytes)
+      .def_property_readonly("role", [](const BlockInfo& self) { return NameOf(self.role); });
 
   py::class_<FoundGroup> group(module, "FoundGroup");
   BindSpan(group);

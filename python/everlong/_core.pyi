@@ -71,6 +71,9 @@ class BlockInfo:
     @property
     def source(self) -> str: ...
     @property
+    def role(self) -> str:
+        """ "read", "asked" or "said"."""
+    @property
     def created_at(self) -> float: ...
     @property
     def tags(self) -> list[str]: ...
@@ -179,6 +182,7 @@ class Memory:
         token_ids: npt.NDArray[np.int32],
         payload: npt.NDArray[np.uint8] | StagingBuffer,
         tensors: Mapping[str, npt.NDArray[Any]] = ...,
+        role: str = "read",
     ) -> int:
         """payload: the block's bytes as `archive_kv` laid them out (the page sizes follow from the manifest).
 
@@ -233,11 +237,13 @@ class Memory:
         tags: Sequence[str] = (),
         since: float | None = None,
         before: float | None = None,
+        roles: Sequence[str] = (),
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        Other shapes raise ValueError. Any of the sources, all of the tags. A page beside a group that has less than
-        `least_share` of its best score adds nothing to it; with 0 each does.
+        Other shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
+        without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
+        A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
         """
     def recent_pages(
         self,
@@ -249,8 +255,21 @@ class Memory:
         tags: Sequence[str] = (),
         since: float | None = None,
         before: float | None = None,
+        roles: Sequence[str] = (),
     ) -> list[PageRef]: ...
-    def random_pages(self, stream: int, before: int, count: int, seed: int) -> list[PageRef]: ...
+    def random_pages(
+        self,
+        stream: int,
+        end: int,
+        count: int,
+        seed: int,
+        *,
+        sources: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        since: float | None = None,
+        before: float | None = None,
+        roles: Sequence[str] = (),
+    ) -> list[PageRef]: ...
     def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
     def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...
     def start_read_pages(
@@ -270,7 +289,9 @@ class Memory:
         tag: str | None = None,
         since: float | None = None,
         before: float | None = None,
-    ) -> list[BlockInfo]: ...
+        roles: Sequence[str] = (),
+    ) -> list[BlockInfo]:
+        """Without roles of every one."""
     def forget(self, blocks: Sequence[int]) -> None: ...
     def flush(self) -> None: ...
     def compact(self) -> int: ...
@@ -350,6 +371,9 @@ class Archive:
     def end(self) -> int: ...
     @property
     def sink_tokens(self) -> int: ...
+    @property
+    def role(self) -> str:
+        """Of all its tokens: "read", "asked" or "said"."""
 
 class Keep:
     """What stays of tokens that leave the frame: each of them as an anchor, or their mean as one tombstone."""
@@ -481,8 +505,8 @@ class MemoryOs:
 
         Oldest first; what each may be is in memory_os.h's Event. restored: dicts of block, stream, begin, end. trigger:
         of a recall, "prompt", "recent", "periodic" or "signal". ended_by: of a block, "length", "sentence",
-        "paragraph", "turn", "signal", "question" or "text". branched_at: where the branch in which it was decided left
-        the stream. None where there is none.
+        "paragraph", "answer", "turn", "signal", "question" or "text". branched_at: where the branch in which it was
+        decided left the stream. None where there is none.
         """
 
 class StagingBuffer:

@@ -80,10 +80,12 @@ struct PlainBlock {
   std::string source;
   std::vector<std::string> tags;
   bool forgotten = false;
+  Role role = Role::kRead;
 
   [[nodiscard]] bool Passes(const SearchFilter& filter) const {
     bool passes = filter.sources.empty() || std::ranges::count(filter.sources, source) > 0;
     for (const std::string& tag : filter.tags) passes = passes && std::ranges::count(tags, tag) > 0;
+    passes = passes && (filter.roles ? filter.roles->Has(role) : role != Role::kAsked);
     if (filter.since) passes = passes && created_at >= *filter.since;
     if (filter.before) passes = passes && created_at < *filter.before;
     return passes;
@@ -148,6 +150,10 @@ SearchFilter RandomFilter(std::mt19937& random) {
   if (random() % 3 == 0) filter.since = static_cast<double>(random() % 120);
   if (random() % 3 == 0) filter.before = static_cast<double>(random() % 120);
   if (random() % 20 == 0) filter.sources.emplace_back("nowhere");
+  if (random() % 2 == 0) {
+    filter.roles = Roles{};
+    for (size_t count = random() % 4; count > 0; --count) filter.roles->Add(static_cast<Role>(random() % kRoles));
+  }
   if (random() % 40 == 0) filter.since = std::numeric_limits<double>::quiet_NaN();
   return filter;
 }
@@ -177,8 +183,9 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
         block.created_at = in_time ? step : static_cast<double>(random() % 120);
         block.source = kNames[random() % 4];
         for (size_t count = random() % 4; count > 0; --count) block.tags.push_back(kNames[random() % 4]);
-        const int32_t number =
-            table.Append({block.id, block.stream, block.span, block.sinks, block.created_at, block.source, block.tags});
+        block.role = static_cast<Role>(random() % kRoles);
+        const int32_t number = table.Append(
+            {block.id, block.stream, block.span, block.sinks, block.created_at, block.source, block.tags, block.role});
         EXPECT_EQ(number, std::ssize(plain.blocks));
         plain.Append(block);
       } else {
@@ -221,6 +228,7 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
       EXPECT_EQ(found->span, block.span);
       EXPECT_EQ(found->created_at, block.created_at);
       EXPECT_EQ(found->sink_tokens, block.sinks);
+      EXPECT_EQ(found->role, block.role);
       std::vector<std::string> tags;
       for (const int32_t tag : table.tags(*found)) tags.push_back(table.tag(tag));
       EXPECT_EQ(tags, block.tags);

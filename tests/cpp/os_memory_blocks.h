@@ -41,6 +41,7 @@ struct Block {
   TokenSpan span;
   int32_t sink_tokens = 0;
   std::string source;
+  Role role = Role::kRead;
   double created_at = 1000.5;
   std::vector<std::string> tags{"a", "b"};
   std::vector<int32_t> ids;
@@ -116,6 +117,7 @@ inline store::BlockDraft DraftOf(const Block& block) {
   draft.created_at = block.created_at;
   draft.tags = block.tags;
   draft.token_ids = block.ids;
+  draft.role = block.role;
   return draft;
 }
 

@@ -104,6 +104,67 @@ TEST(MemoryOsTest, EndOfTextArchivesWhatIsLeft) {
   EXPECT_EQ(archives[0].sink_tokens, 1) << "token 3 is the last sink of the stream";
 }
 
+TEST(MemoryOsTest, ABlockHasOneRole) {
+  MemoryOsConfig config = SmallConfig();
+  config.segmenter.least_tokens = 8;
+  config.recall.prompt_rolling_tokens = 0;
+  struct Archived {
+    TokenSpan span;
+    Role role = Role::kRead;
+    BlockEnd why = BlockEnd::kLength;
+    bool operator==(const Archived&) const = default;
+  };
+  // Read, asked, said, asked again at once, said, and read on: however short, and however it is fed.
+  const auto archived_of = [&](int64_t at_once) {
+    MemoryOs os(config);
+    std::vector<Archived> archived;
+    const auto take = [&](const std::vector<Action>& actions) {
+      for (const auto& action : Only<ArchiveAction>(actions)) archived.push_back({action.span, action.role});
+    };
+    const auto feed = [&](int64_t tokens, Origin origin) {
+      std::vector<Boundary> turn;
+      if (origin == Origin::kPrompt) turn.push_back({os.stream_end(), BoundaryKind::kTurn});
+      for (; tokens > 0; tokens -= std::min(tokens, at_once)) {
+        take(os.Observe(std::min(tokens, at_once), origin, std::exchange(turn, {})));
+      }
+    };
+    feed(20, Origin::kRead);  // an open rest of 4
+    feed(19, Origin::kPrompt);
+    feed(5, Origin::kGenerated);
+    feed(12, Origin::kPrompt);
+    feed(17, Origin::kGenerated);
+    feed(2, Origin::kRead);
+    take(os.EndOfText());
+    feed(3, Origin::kPrompt);
+    take(os.Raise(Signal::kSummarize));  // too short
+    take(os.EndOfText());
+    feed(1, Origin::kRead);
+    take(os.EndOfText());
+    size_t at = 0;
+    for (const Event& event : os.trace()) {
+      if (event.what == EventKind::kArchive) archived[at++].why = *event.ended_by;
+    }
+    EXPECT_EQ(at, archived.size());
+    return archived;
+  };
+  using enum Role;
+  const std::vector<Archived> expected{
+      {{0, 16}, kRead, BlockEnd::kLength},   {{16, 20}, kRead, BlockEnd::kTurn}, {{20, 36}, kAsked, BlockEnd::kLength},
+      {{36, 39}, kAsked, BlockEnd::kAnswer}, {{39, 44}, kSaid, BlockEnd::kTurn}, {{44, 56}, kAsked, BlockEnd::kAnswer},
+      {{56, 72}, kSaid, BlockEnd::kLength},  {{72, 73}, kSaid, BlockEnd::kTurn}, {{73, 75}, kRead, BlockEnd::kText},
+      {{75, 78}, kAsked, BlockEnd::kText},   {{78, 79}, kRead, BlockEnd::kText}};
+  for (const int64_t at_once : {1, 3, 20}) EXPECT_TRUE(archived_of(at_once) == expected) << at_once;
+}
+
+TEST(MemoryOsTest, AnAnswerIsOfItsQuestionsTopic) {
+  MemoryOs os(WithAnchorZone(3, 2));
+  os.Observe(20, Origin::kRead);
+  os.Observe(6, Origin::kPrompt);
+  os.Observe(1, Origin::kGenerated);
+  EXPECT_EQ(os.archived_until(), 26);
+  EXPECT_EQ(os.anchor_zone().topics, (std::vector<int64_t>{0, 20}));
+}
+
 TEST(MemoryOsTest, PromptAsksOnceAndRecallReturnsToGenerating) {
   MemoryOs os(SmallConfig());
   EXPECT_EQ(os.state(), State::kGenerating);
@@ -150,7 +211,7 @@ TEST(MemoryOsTest, SignalsEndABlockAndAskForARecall) {
   MemoryOs os(config);
   os.Observe(2, Origin::kGenerated);
   EXPECT_TRUE(os.Raise(Signal::kSummarize).empty()) << "shorter than L_min";
-  os.Observe(66, Origin::kRead);
+  os.Observe(67, Origin::kRead);
   const int64_t open_from = os.archived_until();
   ASSERT_GE(os.stream_end() - open_from, 3);
   const auto archives = Only<ArchiveAction>(os.Raise(Signal::kSummarize));

@@ -416,6 +416,115 @@ TEST(OsMemorySearchTest, RecentPagesKeepToAFilter) {
   }
 }
 
+// One page a block, in one stream, far apart: of some roles, all with the words that are asked for.
+std::unique_ptr<Memory> WithRoles(const std::vector<std::pair<Role, std::vector<int32_t>>>& texts) {
+  auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  std::mt19937_64 random(7);
+  int64_t begin = 100;
+  for (const auto& [role, ids] : texts) {
+    Block block = RandomBlock(random, 0, begin, std::ssize(ids));
+    block.ids = ids;
+    block.role = role;
+    EXPECT_TRUE(Append(*memory, block).ok());
+    begin += 100;
+  }
+  return memory;
+}
+
+std::vector<int64_t> BlocksFound(const Memory& memory, std::optional<Roles> roles) {
+  const std::vector<int32_t> question{60, 61};
+  SearchRequest request;
+  request.token_ids = question;
+  request.kinds = {IndexPart::kLexical};
+  request.filter.roles = roles;
+  request.least_share = 0;
+  std::vector<int64_t> found;
+  const auto result = memory.Search(request);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  for (const FoundGroup& group : result->groups) found.push_back(group.pages.front().block);
+  return found;
+}
+
+TEST(OsMemorySearchTest, WhatWasAskedIsNoEvidenceAndWhatWasSaidIsLess) {
+  using enum Role;
+  const auto memory =
+      WithRoles({{kRead, {1, 60, 61, 2}}, {kAsked, {60, 61}}, {kSaid, {60, 61}}, {kRead, {5, 6}}, {kAsked, {7}}});
+  using Ids = std::vector<int64_t>;
+  EXPECT_EQ(BlocksFound(*memory, std::nullopt), (Ids{1, 3})) << "shorter, and so better, but said";
+  EXPECT_EQ(BlocksFound(*memory, Roles{kRead, kSaid}), (Ids{3, 1}));
+  EXPECT_EQ(BlocksFound(*memory, Roles::All()), (Ids{2, 3, 1}));
+  EXPECT_EQ(BlocksFound(*memory, Roles{kAsked}), (Ids{2}));
+  EXPECT_EQ(BlocksFound(*memory, Roles{kSaid}), (Ids{3}));
+  EXPECT_EQ(BlocksFound(*memory, Roles{}), (Ids{}));
+
+  const auto blocks_of = [](const std::vector<PageRef>& pages) {
+    std::set<int64_t> blocks;
+    for (const PageRef& page : pages) blocks.insert(page.block);
+    return blocks;
+  };
+  EXPECT_EQ(blocks_of(memory->RecentPages(0, 10'000, 9).value()), (std::set<int64_t>{1, 3, 4}));
+  EXPECT_EQ(blocks_of(memory->RandomPages(0, 10'000, 9, 1).value()), (std::set<int64_t>{1, 3, 4}));
+  SearchFilter asked;
+  asked.roles = Roles{kAsked};
+  EXPECT_EQ(blocks_of(memory->RecentPages(0, 10'000, 1, asked).value()), (std::set<int64_t>{5}));
+  EXPECT_EQ(blocks_of(memory->RandomPages(0, 10'000, 9, 1, asked).value()), (std::set<int64_t>{2, 5}));
+}
+
+TEST(OsMemorySearchTest, WhatWasSaidAloneIsFound) {
+  const auto memory = WithRoles({{Role::kSaid, {60, 61}}, {Role::kRead, {1, 2}}});
+  EXPECT_EQ(BlocksFound(*memory, std::nullopt), (std::vector<int64_t>{1}));
+}
+
+TEST(OsMemorySearchTest, NoGroupCrossesARoleThatIsLeftOut) {
+  auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  std::mt19937_64 random(9);
+  int64_t begin = 50;
+  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
+    Block block = RandomBlock(random, 0, begin, kPageTokens);
+    block.ids.assign(kPageTokens, 60 + static_cast<int32_t>(role));
+    block.role = role;
+    ASSERT_TRUE(Append(*memory, block).ok());
+    begin += kPageTokens;
+  }
+  const std::vector<int32_t> question{60, 62};
+  SearchRequest request;
+  request.token_ids = question;
+  request.kinds = {IndexPart::kLexical};
+  request.neighbours = 2;
+  auto found = memory->Search(request);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->groups.size(), 2U);
+  for (const FoundGroup& group : found->groups) EXPECT_EQ(group.pages.size(), 1U);
+  request.filter.roles = Roles::All();
+  found = memory->Search(request);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->groups.size(), 1U);
+  EXPECT_EQ(found->groups[0].pages.size(), 3U);
+}
+
+TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
+  auto memory = WithRoles({{Role::kRead, {60, 61, 1}}, {Role::kSaid, {60, 61, 1}}});
+  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  const std::vector<int32_t> question{60, 61};
+  const std::vector<float> queries(question.size() * kHeads.size() * kDim, 0.0F);
+  SearchRequest request;
+  request.token_ids = question;
+  request.head_queries = queries;
+  request.neighbours = 0;
+  request.least_share = 0;
+  const auto found = memory->Search(request);
+  request.filter.roles = Roles{Role::kRead, Role::kSaid};
+  const auto plain = memory->Search(request);
+  ASSERT_TRUE(found.ok() && plain.ok());
+  ASSERT_EQ(found->groups.size(), 2U);
+  ASSERT_EQ(plain->groups.size(), 2U);
+  std::map<int64_t, float> scores;
+  for (const FoundGroup& group : plain->groups) scores[group.pages[0].block] = group.score;
+  EXPECT_EQ(found->groups[0].pages[0].block, 1);
+  EXPECT_FLOAT_EQ(found->groups[0].score, scores[1]);
+  EXPECT_FLOAT_EQ(found->groups[1].score, scores[2] - static_cast<float>(kSaidDiscount));
+}
+
 TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   const Filled filled = FilledInRam(13, 70);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());

@@ -192,6 +192,7 @@ TEST_P(StoreContract, RefusesDraftsThatDoNotFit) {
   EXPECT_EQ(code([](BlockDraft& d) { d.span = {-40, 0}; }), kBad);
   EXPECT_EQ(code([](BlockDraft& d) { d.sink_tokens = -1; }), kBad);
   EXPECT_EQ(code([](BlockDraft& d) { d.sink_tokens = 41; }), kBad);
+  EXPECT_EQ(code([](BlockDraft& d) { d.role = static_cast<Role>(kRoles); }), kBad);
   EXPECT_EQ(code([](BlockDraft& d) { d.created_at = std::numeric_limits<double>::quiet_NaN(); }), kBad);
   EXPECT_TRUE(store_->Blocks()->empty());
   EXPECT_EQ(Append(good), 1);  // no refused draft took an id

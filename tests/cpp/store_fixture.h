@@ -66,6 +66,7 @@ struct TestBlock {
   TestBlock(uint64_t seed, int64_t tokens, int64_t begin = 0) {
     std::mt19937_64 random(seed);
     span = {begin, begin + tokens};
+    role = static_cast<Role>(seed % kRoles);
     for (int64_t i = 0; i < tokens; ++i) token_ids.push_back(static_cast<int32_t>(random() % 150'000));
     for (int64_t left = tokens; left > 0; left -= kPageTokens) {
       page_bytes.push_back(kLayers * TestPartBytes(std::min<int64_t>(left, kPageTokens)));
@@ -86,6 +87,7 @@ struct TestBlock {
     draft.token_ids = token_ids;
     draft.payload = payload;
     draft.page_bytes = page_bytes;
+    draft.role = role;
     return draft;
   }
   // The bytes of parts [first, first + parts) of a page.
@@ -129,6 +131,7 @@ struct TestBlock {
   std::vector<int64_t> page_bytes;
   int64_t stream = 3;
   int32_t sink_tokens = 2;
+  Role role = Role::kRead;
   std::string source = "a book";
   double created_at = 1'700'000'000.25;
   std::vector<std::string> tags = {"first", "second"};
@@ -170,6 +173,7 @@ inline void ExpectStored(const MemoryStore& store, const TestBlock& block, int64
   EXPECT_EQ(info->stream, block.stream);
   EXPECT_EQ(info->span, block.span);
   EXPECT_EQ(info->sink_tokens, block.sink_tokens);
+  EXPECT_EQ(info->role, block.role);
   EXPECT_EQ(info->source, block.source);
   EXPECT_EQ(info->created_at, block.created_at);
   EXPECT_EQ(info->tags, block.tags);

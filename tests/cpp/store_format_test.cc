@@ -111,7 +111,7 @@ TEST_F(StoreFormat, TheCatalogIsReadWithPlainSql) {
   int count = 0;
   rows(
       "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-      "source, token_ids FROM blocks ORDER BY id",
+      "source, token_ids, role FROM blocks ORDER BY id",
       [&](sqlite3_stmt* row) {
         const TestBlock& block = blocks_[static_cast<size_t>(count++)];
         EXPECT_EQ(integer(row, 0), count);
@@ -133,6 +133,8 @@ TEST_F(StoreFormat, TheCatalogIsReadWithPlainSql) {
             block.created_at, integer(row, 7), integer(row, 8), integer(row, 10), bytes(row, 11)};
         values.emplace_back(static_cast<int64_t>(block.tags.size()));
         for (const std::string& tag : block.tags) values.emplace_back(tag);
+        EXPECT_EQ(integer(row, 13), static_cast<int64_t>(block.role));
+        if (block.role != Role::kRead) values.emplace_back(integer(row, 13));
         EXPECT_EQ(integer(row, 9), int64_t{CrcOf(Values(values))});
       });
   EXPECT_EQ(count, 3);

@@ -79,7 +79,13 @@ TEST_P(StoreMigration, AWriterMigratesAndAnswersTheSame) {
   draft.stream = 5;
   draft.payload = {};
   draft.page_bytes = {};
+  draft.role = Role::kSaid;
   EXPECT_EQ(AppendTo(*store, draft).value(), 10);
+  EXPECT_EQ(store->Block(10)->role, Role::kSaid);
+  BlockFilter said;
+  said.roles = Roles{Role::kSaid};
+  ASSERT_EQ(store->Blocks(said)->size(), 1U);
+  EXPECT_EQ(store->Blocks(said)->front().id, 10);
   ASSERT_OK(store->Compact().status());
   ExpectUndamaged(*store);
 }

@@ -68,6 +68,7 @@ inline void ExpectAnswers(const MemoryStore& store, const std::string& name) {
     EXPECT_EQ(info.span.end, block["span"][1]);
     EXPECT_EQ(info.sink_tokens, block["sink_tokens"]);
     EXPECT_EQ(info.source, block["source"]);
+    EXPECT_EQ(info.role, Role::kRead);
     EXPECT_EQ(info.created_at, block["created_at"]);
     EXPECT_EQ(info.tags, block["tags"].get<std::vector<std::string>>());
     EXPECT_EQ(info.pages, layers > 0 ? block["pages"].get<int32_t>() : 0);

@@ -290,7 +290,7 @@ def test_chat_forgets_what_was_said_by_the_name_that_it_lists(saved_model: Path,
     typed = "hello there\n/sources\n/forget conversation\n/sources\n"
     chat = everlong("chat", "--memory", memory, "--model", saved_model, "--max-new-tokens", "4", typed=typed)
     assert chat.returncode == 0, chat.stderr
-    assert "1 blocks forgotten" in chat.stdout
+    assert "2 blocks forgotten" in chat.stdout  # question and answer
     assert chat.stdout.count("conversation: 15 tokens") == 1
     assert "nothing yet" in chat.stdout
 
@@ -323,7 +323,7 @@ def test_a_file_of_questions_is_answered_line_by_line(
     monkeypatch.setattr("everlong.models.loading._prefill_seconds", lambda _: 1.0)  # the same dtype for every load
     ask = ["ask", "--memory", two_sources, "--max-new-tokens", "24"]
     before = json.loads(here("inspect", two_sources, "--json").stdout)["sources"]
-    alone = json.loads(here(*ask, "Zq7#Kx9", "--json").stdout)
+    alone = json.loads(here(*ask, "Zq7#Kx9", "--json", "--no-remember").stdout)
     asked: list[dict[str, Any]] = [
         {"question": "Zq7#Kx9"},
         {"question": "Zq7#Kx9", "source": "old", "answer": "no such words"},
@@ -359,6 +359,21 @@ def test_a_file_of_questions_is_answered_line_by_line(
         assert told.exit_code == 0, told.output
         rows = [json.loads(line) for line in told.stdout.splitlines()]
         assert [{recall["source"] for recall in row["recalled"]} for row in rows[:2]] == expected
+
+
+def test_ask_remembers_as_generate_and_chat_do_unless_it_is_told_not_to(two_sources: Path) -> None:
+    def roles() -> list[str]:
+        with Memory.open(two_sources, read_only=True) as memory:
+            return [block.role for block in memory.blocks()]
+
+    before = roles()
+    ask = ["ask", "Zq7#Kx9", "--memory", two_sources, "--max-new-tokens", "3"]
+    assert here(*ask, "--no-remember").exit_code == 0
+    assert roles() == before
+    for option in ([], ["--remember"]):
+        before = roles()
+        assert here(*ask, *option).exit_code == 0
+        assert roles() == [*before, "asked", "said"]
 
 
 def test_a_question_to_the_window_alone(two_sources: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_where_is_what_it_was_made_of() -> None:
     where = everlong.Where(source=iter(names), tags="work", after=datetime.date(2026, 11, 21))
     names.append("c")
     midnight = datetime.datetime(2026, 11, 21).timestamp()
-    expected = {"sources": ["a", "b"], "tags": ["work"], "since": midnight, "before": None}
+    expected = {"sources": ["a", "b"], "tags": ["work"], "since": midnight, "before": None, "roles": []}
     assert where.core() == where.core() == expected
     assert hash(where) == hash(everlong.Where(("a", "b"), "work", datetime.date(2026, 11, 21)))
 
@@ -374,9 +374,9 @@ def test_a_reopened_memory_passes_over_signals_as_long(tmp_path: Path) -> None:
             if reopened:
                 mm.close()
                 mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
-            mm.frame.extend(mm._encode(text), "prompt")
+            mm.frame.extend(mm._encode(text), "read")
             mm.signal("summarize")  # too soon for the first block, and then too soon after that
-            mm.frame.extend(mm._encode("on"), "generated")
+            mm.frame.extend(mm._encode("on"), "read")
             mm.frame.checkpoint()
         found = [block.span for block in mm.memory.blocks()]
         mm.close()

@@ -67,7 +67,9 @@ int32_t BlockTable::Append(const NewBlock& block) {
   entry.tag_count = static_cast<int32_t>(block.tags.size());
   entry.first_page = pages();
   entry.page_count = static_cast<int32_t>(page_count);
+  entry.role = block.role;
   sources_.postings[static_cast<size_t>(entry.source)].push_back(number);
+  of(entry.role).postings.push_back(number);
   for (const std::string& tag : block.tags) {
     const int32_t name = tags_.Number(tag);
     std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
@@ -77,11 +79,12 @@ int32_t BlockTable::Append(const NewBlock& block) {
   blocks_.push_back(entry);
   streams_[entry.stream].insert_or_assign(entry.span.begin, number);
   if (!std::isnan(entry.created_at)) by_time_.emplace_hint(by_time_.end(), entry.created_at, number);
-  if (const PageRun scored = ScoredPages(entry); scored.size() > 0) {
-    if (!scored_.empty() && scored_.rbegin()->second == scored.first) {
-      scored_.rbegin()->second = scored.last;
+  if (const PageRun pages = ScoredPages(entry); pages.size() > 0) {
+    std::map<int32_t, int32_t>& scored = of(entry.role).scored;
+    if (!scored.empty() && scored.rbegin()->second == pages.first) {
+      scored.rbegin()->second = pages.last;
     } else {
-      scored_.emplace_hint(scored_.end(), scored.first, scored.last);
+      scored.emplace_hint(scored.end(), pages.first, pages.last);
     }
   }
   ++live_blocks_;
@@ -111,14 +114,15 @@ void BlockTable::Forget(int64_t id) {
   }
   by_time_.erase({entry.created_at, number});
   if (const PageRun gone = ScoredPages(entry); gone.size() > 0) {
-    const auto run = std::prev(scored_.upper_bound(gone.first));
+    std::map<int32_t, int32_t>& scored = of(entry.role).scored;
+    const auto run = std::prev(scored.upper_bound(gone.first));
     const auto [first, last] = *run;
     if (gone.first == first) {
-      scored_.erase(run);
+      scored.erase(run);
     } else {
       run->second = gone.first;
     }
-    if (gone.last < last) scored_.emplace(gone.last, last);
+    if (gone.last < last) scored.emplace(gone.last, last);
   }
   --live_blocks_;
   live_pages_ -= entry.page_count;
@@ -229,6 +233,7 @@ BlockTable::Wanted BlockTable::Resolve(const SearchFilter& filter) const {
   wanted.since = filter.since;
   wanted.before = filter.before;
   wanted.any_source = filter.sources.empty();
+  wanted.roles = filter.roles.value_or(Roles{Role::kRead, Role::kSaid});
   const auto distinct = [](std::vector<int32_t>& numbers) {
     std::ranges::sort(numbers);
     numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
@@ -248,6 +253,7 @@ BlockTable::Wanted BlockTable::Resolve(const SearchFilter& filter) const {
 }
 
 bool BlockTable::Passes(const BlockEntry& block, const Wanted& wanted) const {
+  if (!wanted.roles.Has(block.role)) return false;
   if (!wanted.any_source && !std::ranges::binary_search(wanted.sources, block.source)) return false;
   if ((wanted.since && !(block.created_at >= *wanted.since)) ||
       (wanted.before && !(block.created_at < *wanted.before))) {
@@ -285,11 +291,17 @@ std::vector<int32_t> BlockTable::Candidates(const Wanted& wanted) const {
   auto fewest = static_cast<size_t>(blocks_.size());
   if (!wanted.any_source) fewest = std::min(fewest, of_sources);
   if (of_tag != nullptr) fewest = std::min(fewest, of_tag->size());
+  const std::vector<int32_t>* of_role = nullptr;
+  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
+    if (wanted.roles == Roles{role} && of(role).postings.size() < fewest) of_role = &of(role).postings;
+  }
+  if (of_role != nullptr) fewest = of_role->size();
   if (wanted.since || wanted.before) {
     // A step in the order of time costs as much as looking at some blocks in theirs.
     constexpr size_t kStep = 16;
     if (auto in_time = InTime(wanted, fewest / kStep + kStep)) return *std::move(in_time);
   }
+  if (of_role != nullptr) return *of_role;
   if (of_tag != nullptr && of_tag->size() == fewest) return *of_tag;
   std::vector<int32_t> numbers;
   numbers.reserve(fewest);
@@ -330,11 +342,22 @@ PageFilter BlockTable::ResidentPages(int64_t stream, int64_t resident_from) cons
   return PageFilter(runs);
 }
 
+PageFilter BlockTable::PagesOf(Roles roles) const {
+  std::vector<PageRun> runs;
+  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
+    if (!roles.Has(role)) continue;
+    const auto middle = std::ssize(runs);
+    for (const auto& [first, last] : of(role).scored) runs.push_back({first, last});
+    std::ranges::inplace_merge(runs, runs.begin() + middle, {}, &PageRun::first);
+  }
+  return PageFilter(runs);
+}
+
 PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {
   const Wanted wanted = Resolve(filter);
   PageFilter pages;
-  if (wanted.everything()) {
-    for (const auto& [first, last] : scored_) pages.Add({first, last});
+  if (wanted.any_block()) {
+    pages = PagesOf(wanted.roles);
   } else if (!wanted.nothing) {
     for (const int32_t number : Candidates(wanted)) {
       const BlockEntry& block = blocks_[number];
@@ -345,9 +368,13 @@ PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const S
 }
 
 int64_t BlockTable::bytes() const {
-  constexpr int64_t kNodeBytes = 64;  // of streams_, by_time_ and scored_, as they are allocated
-  return blocks_.bytes() + tags_of_blocks_.bytes() + sources_.bytes() + tags_.bytes() +
-         kNodeBytes * (2 * int64_t{live_blocks_} + std::ssize(streams_) + std::ssize(scored_));
+  constexpr int64_t kNodeBytes = 64;  // of streams_, by_time_ and the runs of roles, as they are allocated
+  int64_t bytes = blocks_.bytes() + tags_of_blocks_.bytes() + sources_.bytes() + tags_.bytes() +
+                  kNodeBytes * (2 * int64_t{live_blocks_} + std::ssize(streams_));
+  for (const OfRole& role : roles_) {
+    bytes += static_cast<int64_t>(role.postings.capacity() * sizeof(int32_t)) + kNodeBytes * std::ssize(role.scored);
+  }
+  return bytes;
 }
 
 }  // namespace everlong::index

@@ -32,6 +32,12 @@ double Voice::Evidence(float score, size_t rank, float whole, float unnamed) con
   return *weight * std::max(0.0, RootOfShare(score, whole) - RootOfShare(unnamed, whole));
 }
 
+float Voice::Lowered(float score, double log_odds, float whole, float least) const {
+  if (!weight.has_value()) return least;
+  const double root = std::max(0.0, RootOfShare(score, whole) - log_odds / *weight);
+  return static_cast<float>(std::min<double>(score, whole * root * root));
+}
+
 std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pages, int32_t k) {
   struct Sum {
     double in_words = 0;  // evidence

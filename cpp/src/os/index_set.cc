@@ -76,8 +76,8 @@ Status IndexSet::LoadBlocks() {
     if (ForgottenByWriter(store_, token_ids.status())) continue;
     EVERLONG_RETURN_IF_ERROR(token_ids.status());
     EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, *token_ids));
-    const int32_t number =
-        table_.Append({info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags});
+    const int32_t number = table_.Append(
+        {info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags, info.role});
     statistics_.AddBlock(*token_ids, layout_.page_tokens);
     DecodedBlock decoded;
     decoded.token_ids = *token_ids;

@@ -198,7 +198,8 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   note.key() = id;
   s.submitted.insert(std::move(note));
   EVERLONG_RETURN_IF_ERROR(s.index.Append(
-      {id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags}, input));
+      {id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags, draft.role},
+      input));
   s.appended_tokens += tokens;
   if (s.appended_tokens >= State::kTrimTokens) {
     s.appended_tokens = 0;

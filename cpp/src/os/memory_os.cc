@@ -22,6 +22,18 @@ Status Validate(const MemoryOsConfig& config) {
                               std::to_string(config.segmenter.block_tokens));
 }
 
+Role RoleOf(Origin origin) {
+  switch (origin) {
+    case Origin::kRead:
+      return Role::kRead;
+    case Origin::kPrompt:
+      return Role::kAsked;
+    case Origin::kGenerated:
+      return Role::kSaid;
+  }
+  EVERLONG_CHECK(false);
+}
+
 std::string_view NameOf(EventKind kind) {
   switch (kind) {
     case EventKind::kArchive:
@@ -72,6 +84,7 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
   residency_.Append(tokens);
   if (origin == Origin::kRead) read_until_ = stream_end();
   std::vector<Action> actions;
+  if (tokens > 0) BeginRole(RoleOf(origin), begin, actions);
   if (archiving_) {
     for (const Boundary& boundary : boundaries) {
       EVERLONG_CHECK(boundary.position >= begin && boundary.position <= stream_end());
@@ -266,12 +279,22 @@ void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Actio
     const TokenSpan span = block.span;
     EVERLONG_CHECK(span.begin >= archived_until_);
     const TokenSpan sinks{0, residency_.sinks()};
-    actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size())});
+    actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size()), role_});
     archived_until_ = span.end;
     Record(EventKind::kArchive, span, span.size()).ended_by = block.ended_by;
     if (block.EndsTopic()) residency_.BeginTopic(span.end);
   }
   state_ = before;
+}
+
+void MemoryOs::BeginRole(Role role, int64_t begin, std::vector<Action>& actions) {
+  if (role == role_) return;
+  if (archiving_ && archived_until_ < begin) {
+    // Question and answer are one topic, each question another.
+    const BlockEnd why = role_ == Role::kAsked && role == Role::kSaid ? BlockEnd::kAnswer : BlockEnd::kTurn;
+    Archive(segmenter_.CutAll(archived_until_, begin, why), actions);
+  }
+  role_ = role;
 }
 
 void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {

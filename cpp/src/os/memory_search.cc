@@ -42,6 +42,18 @@ std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   return hits;
 }
 
+// What was said gets kSaidDiscount, and its place.
+void DiscountSaid(const std::vector<index::Ranking>& rankings, const index::BlockTable& table,
+                  std::vector<index::FusedHit>& hits) {
+  const float least = hits.empty() ? 0 : hits.back().score;
+  for (index::FusedHit& hit : hits) {
+    if (table.BlockOfPage(hit.page).role != Role::kSaid) continue;
+    hit.score = rankings.size() > 1 ? hit.score - static_cast<float>(kSaidDiscount)
+                                    : rankings[0].voice.Lowered(hit.score, kSaidDiscount, rankings[0].whole, least);
+  }
+  std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
+}
+
 // Refers to `request`.
 index::Query QueryOf(const SearchRequest& request) {
   index::Query query{request.token_ids, request.inputs};
@@ -96,10 +108,11 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   }
 
   // All that any part has named: hits behind the last group may still widen the best.
-  const std::vector<index::FusedHit> fused =
+  std::vector<index::FusedHit> fused =
       rankings.size() == 1
           ? AsFused(rankings[0])
           : index::LogitFusion(rankings, filter.Count(), candidates * static_cast<int32_t>(rankings.size()));
+  if (!request.filter.roles) DiscountSaid(rankings, table, fused);
   result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
     const auto first = ranking.hits | std::views::take(kAgreementRanks);
     return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
@@ -131,12 +144,13 @@ Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before,
   return pages;
 }
 
-Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed) const {
+Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed,
+                                                 const SearchFilter& filter) const {
   if (count < 0) return InvalidArgumentError("count is " + std::to_string(count) + ", expected at least 0");
   const auto reading = state_->index.Read();
   const index::BlockTable& table = state_->index.table();
-  const index::PageFilter filter = table.Recallable(stream, before);
-  const index::PagePositions pool(filter);
+  const index::PageFilter allowed = table.Recallable(stream, before, filter);
+  const index::PagePositions pool(allowed);
   // Fisher-Yates by hand: the standard's distributions differ from library to library, this draw does not. Of the pool
   // only what was moved is kept.
   std::mt19937_64 random(seed);

@@ -50,6 +50,9 @@ Status ValidateBlock(const BlockDraft& draft) {
   if (draft.sink_tokens < 0 || draft.sink_tokens > span.size()) {
     return Bad("sink_tokens is " + std::to_string(draft.sink_tokens) + ", expected 0 to " + tokens);
   }
+  if (!RoleOf(static_cast<int64_t>(draft.role))) {
+    return Bad("role is " + std::to_string(static_cast<int64_t>(draft.role)) + ", expected one of Role");
+  }
   return std::isfinite(draft.created_at) ? OkStatus() : Bad("created_at is not finite");
 }
 

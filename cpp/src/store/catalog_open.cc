@@ -15,6 +15,7 @@ namespace {
 constexpr int32_t kApplicationId = 0x45564C47;  // "EVLG" in the header of the file
 constexpr int32_t kOldestSchema = 1;
 
+// `role` came with the second schema.
 constexpr const char* kFirstSchema = R"sql(
   PRAGMA application_id = 1163283527;
   CREATE TABLE blocks (
@@ -30,6 +31,7 @@ constexpr const char* kFirstSchema = R"sql(
     crc INTEGER NOT NULL,
     token_crc INTEGER NOT NULL,
     source TEXT NOT NULL,
+    role INTEGER NOT NULL,
     token_ids BLOB NOT NULL
   );
   CREATE TABLE tags (
@@ -91,6 +93,7 @@ constexpr const char* kSecondSchema = R"sql(
     PRIMARY KEY (block, name)
   ) WITHOUT ROWID;
 )sql";
+constexpr const char* kAddRole = "ALTER TABLE blocks ADD COLUMN role INTEGER NOT NULL DEFAULT 0";
 static_assert(kApplicationId == 1163283527 && kFormatVersion == 2, "the schemas' texts hold the same numbers");
 
 Status MakeTables(Database& database) {
@@ -188,6 +191,7 @@ Result<int64_t> Catalog::Schema() {
 Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_RETURN_IF_ERROR(database_.Execute(kAddRole));
   EVERLONG_RETURN_IF_ERROR(database_.Execute(kSecondSchema));
   for (const OldTensors& old : tensors) {
     if (!old.tensors) continue;  // damaged: a repair takes it out

@@ -25,7 +25,8 @@ constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment),
 bool Chooses(const BlockFilter& filter, const BlockInfo& info) {
   return (!filter.source || info.source == *filter.source) &&
          (!filter.tag || std::find(info.tags.begin(), info.tags.end(), *filter.tag) != info.tags.end()) &&
-         (!filter.since || info.created_at >= *filter.since) && (!filter.before || info.created_at < *filter.before);
+         (!filter.since || info.created_at >= *filter.since) && (!filter.before || info.created_at < *filter.before) &&
+         (!filter.roles || filter.roles->Has(info.role));
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, 
     }
   }
   std::vector<BlockInfo> blocks;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectBlocks));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).all));
   while (true) {
     EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
     if (!more) break;
@@ -83,7 +85,8 @@ Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, 
 }
 
 Result<std::optional<Catalog::BlockRow>> Catalog::FindBlock(int64_t id) {
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectBlock));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).one));
   EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Bind(id).Step());
   if (!found) return std::optional<BlockRow>();
   BlockRow row = BlockRow::Of(query);

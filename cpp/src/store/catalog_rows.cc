@@ -39,6 +39,8 @@ Catalog::BlockRow Catalog::BlockRow::Of(const Query& query) {
   row.info.payload_bytes = query.Int64(8);
   row.token_crc = static_cast<uint32_t>(query.Int64(10));
   row.info.source = query.Text(11);
+  row.role = query.Int64(12);
+  row.info.role = RoleOf(row.role).value_or(Role::kRead);
   return row;
 }
 
@@ -50,6 +52,8 @@ uint32_t Catalog::BlockRow::Checksum() const {
   crc.Add(int64_t{info.sink_tokens}).Add(info.created_at).Add(int64_t{info.pages}).Add(info.payload_bytes);
   crc.Add(int64_t{token_crc}).Add(info.source).Add(static_cast<int64_t>(info.tags.size()));
   for (const std::string& tag : info.tags) crc.Add(tag);
+  // Rows of schema 1 keep their checksum when they are migrated.
+  if (role != 0) crc.Add(role);
   return crc.value();
 }
 

@@ -16,19 +16,28 @@ namespace everlong::store {
 inline constexpr int64_t kLive = 0;
 inline constexpr int64_t kForgotten = 1;
 
-// What Catalog::BlockRow::Of takes, from one block or from all.
-inline constexpr std::string_view kSelectBlock =
+// What Catalog::BlockRow::Of takes, from one block or from all. Schema 1 knows no role: all was read.
+struct BlockQueries {
+  std::string_view one;
+  std::string_view all;
+};
+inline constexpr BlockQueries kSelectBlocks = {
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source FROM blocks WHERE id = ?";
-inline constexpr std::string_view kSelectBlocks =
+    "source, role FROM blocks WHERE id = ?",
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source FROM blocks ORDER BY id";
+    "source, role FROM blocks ORDER BY id"};
+inline constexpr BlockQueries kSelectBlocksOfSchema1 = {
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source, 0 FROM blocks WHERE id = ?",
+    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
+    "source, 0 FROM blocks ORDER BY id"};
 
 // The fields of a row of `blocks`; tags come from their own table.
 struct Catalog::BlockRow {
   BlockInfo info;
   int64_t state = kLive;
   uint32_t token_crc = 0;
+  int64_t role = 0;  // as it is stored, damaged or not
 
   // Of the row that `query` stands on, and the checksum that is stored with it.
   static BlockRow Of(const Query& query);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kInsertBlock =
     "INSERT INTO blocks (id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, "
-    "token_crc, source, token_ids) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    "token_crc, source, role, token_ids) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kInsertTag = "INSERT INTO tags (block, position, tag) VALUES (?, ?, ?)";
 constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
 constexpr std::string_view kDeletePages = "DELETE FROM pages WHERE block = ?";
@@ -67,14 +67,16 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
                 .created_at = draft.created_at + 0.0,  // -0.0, which SQLite gives back as 0, becomes 0
                 .tags = draft.tags,
                 .pages = static_cast<int32_t>(block.rows.size()),
-                .payload_bytes = static_cast<int64_t>(draft.payload.size())};
+                .payload_bytes = static_cast<int64_t>(draft.payload.size()),
+                .role = draft.role};
+    row.role = static_cast<int64_t>(draft.role);
     row.token_crc = Crc32c(std::as_bytes(draft.token_ids));
     {
       EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
       insert.Bind(block.id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
       insert.Bind(int64_t{draft.sink_tokens}).Bind(row.info.created_at).Bind(int64_t{row.info.pages});
       insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc});
-      insert.Bind(draft.source).Bind(std::as_bytes(draft.token_ids));
+      insert.Bind(draft.source).Bind(row.role).Bind(std::as_bytes(draft.token_ids));
       EVERLONG_RETURN_IF_ERROR(insert.Run());
     }
     {

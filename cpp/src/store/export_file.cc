@@ -18,8 +18,9 @@ namespace everlong::store {
 namespace {
 
 constexpr std::string_view kMagic = "EVLEXPRT";
-// 1 had no kFile; 2 no kNode and no kEdge, and tensors of format 1's kinds.
+// 1 had no kFile; 2 no kNode and no kEdge, no role of a block, and tensors of format 1's kinds.
 constexpr uint32_t kExportVersion = 3;
+constexpr uint32_t kFirstWithRoles = 3;
 constexpr size_t kPreambleBytes = 16;     // magic, version, zero
 constexpr size_t kChunkHeaderBytes = 16;  // type, checksum, length of the body
 constexpr int64_t kGroupBytes = int64_t{64} << 20;
@@ -184,6 +185,7 @@ class ExportReader {
     }
     if (version == 0) return reader.Corrupt("it has format " + std::to_string(version));
     reader.at_ = kPreambleBytes;
+    reader.version_ = version;
     return reader;
   }
 
@@ -209,6 +211,7 @@ class ExportReader {
     return piece;
   }
 
+  [[nodiscard]] uint32_t version() const { return version_; }
   [[nodiscard]] bool finished() const { return at_ == size_; }
   [[nodiscard]] Status Corrupt(const std::string& what) const {
     return CorruptError("exported memory '" + path_.string() + "': " + what);
@@ -222,6 +225,7 @@ class ExportReader {
   std::filesystem::path path_;
   int64_t size_;
   int64_t at_ = 0;
+  uint32_t version_ = 0;
 };
 
 std::vector<std::byte> EncodeBlock(const OwnedDraft& block) {
@@ -232,6 +236,7 @@ std::vector<std::byte> EncodeBlock(const OwnedDraft& block) {
   packer.Number(static_cast<int64_t>(draft.tags.size()));
   for (const std::string& tag : draft.tags) packer.Text(tag);
   packer.Bytes(std::as_bytes(draft.token_ids)).Bytes(std::as_bytes(draft.page_bytes));
+  packer.Number(static_cast<int64_t>(draft.role));
   return {packer.bytes().begin(), packer.bytes().end()};
 }
 
@@ -313,7 +318,10 @@ class Importer {
     }
     block.token_ids = unpacker.Numbers<int32_t>();
     block.page_bytes = unpacker.Numbers<int64_t>();
-    if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || draft.sink_tokens != sink_tokens ||
+    const std::optional<Role> role =
+        reader_.version() < kFirstWithRoles ? Role::kRead : RoleOf(unpacker.Number<int64_t>());
+    draft.role = role.value_or(Role::kRead);
+    if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || draft.sink_tokens != sink_tokens || !role ||
         draft.span.begin < 0 || draft.span.end < draft.span.begin) {
       return reader_.Corrupt("block " + std::to_string(id) + " cannot be");
     }
@@ -481,6 +489,7 @@ Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
   draft.payload = payload;
   draft.page_bytes = page_bytes;
   draft.tensors = tensor_views;
+  draft.role = info.role;
   return OwnedDraft(info.id, draft);
 }
 

@@ -102,7 +102,14 @@ def ask(
     model: KeptModel = "",
     max_new_tokens: OwnLength = None,
     system: System = None,
-    remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
+    remember: Annotated[
+        bool | None,
+        typer.Option(
+            "--remember/--no-remember",
+            help="Keep question and answer in the memory; by default where it may be written to.",
+            show_default=False,
+        ),
+    ] = None,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
     source: Sources = None,
     tag: Tags = None,
@@ -116,8 +123,8 @@ def ask(
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
 
-    Without --remember it may be asked while another process reads into it. Of --questions none is remembered, and a
-    line's own source or tags stand in place of --source or --tag.
+    Without --remember it may be asked while another process reads into it, and then nothing is kept. Of --questions
+    none is remembered, and a line's own source or tags stand in place of --source or --tag.
     """
     if (question is None) == (questions is None):
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
@@ -129,7 +136,7 @@ def ask(
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
     with (
-        _open(memory, host_bytes, to_write=remember) as opened,
+        _open(memory, host_bytes, to_write=bool(remember)) as opened,
         _attached(model or kept, opened, settings, device, dtype) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
@@ -138,7 +145,7 @@ def ask(
                 ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
             return
         with working("searching and answering", enabled=sys.stderr.isatty()):
-            answer = mm.generate(question, max_new_tokens, remember=remember, where=where, **how)
+            answer = mm.generate(question, max_new_tokens, remember=remember is not False, where=where, **how)
         evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -215,11 +222,13 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
+    What was said comes back as what was read does; what was asked does not.
+
     /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. --system
     stands before the first line and is remembered with it; answers are decoded by the model's own settings. A memory
     that is not there is made, with the embedded model by default.
     """
-    where = where_of(source, tag, after, before)
+    where = dataclasses.replace(where_of(source, tag, after, before), role=("read", "said"))
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")

@@ -541,6 +541,7 @@ class Frame(abc.ABC):
             tags=self.tags,
             token_ids=ids,
             payload=self._payload(action, rolling_begin),
+            role=action.role,
         )
         self.archived_blocks += 1
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))

@@ -91,7 +91,7 @@ class Answering:
         try:
             self._answering = (pages,)
             self._frame.clear_recalled()
-            if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside():
+            if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside(where):
                 tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
             if pages is not None:
                 self._frame.begin_prompt(pages)
@@ -127,7 +127,7 @@ class Answering:
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.cite_pages(pages, "recent"))
             return Recalled(pages)
-        if not self._searcher.anything_outside():
+        if not self._searcher.anything_outside(where):
             return Recalled()
         if action.trigger != "prompt" or prompt is None:
             count = self._searcher.config.page_tokens

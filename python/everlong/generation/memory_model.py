@@ -242,6 +242,8 @@ class MemoryModel:
 
         `recall=False` leaves the window alone, pages, or what `recall` found, put back
         these, first to last, as far as there is room, whatever the policy;
+        `remember` keeps question and answer as blocks of their own: what was asked comes back for no question, what was
+        said counts less than what was read, unless `where` names roles (`Where`);
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
         reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
         `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
@@ -492,10 +494,10 @@ class MemoryModel:
 
         Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
         `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
-        "paragraph", "turn", "signal", "question" or "text" (the end of one). A "recall" says in `trigger` what asked
-        for it, and a "recall waits" what would, were it not for what came back last; a "restore" lists in `restored`
-        what came back (block, stream, begin, end), and "left out" counts what was found and did not fit. Signals are
-        there as heard, and as "signal passed over".
+        "paragraph", "answer" (which begins behind it), "turn", "signal", "question" or "text" (the end of one). A
+        "recall" says in `trigger` what asked for it, and a "recall waits" what would, were it not for what came back
+        last; a "restore" lists in `restored` what came back (block, stream, begin, end), and "left out" counts what was
+        found and did not fit. Signals are there as heard, and as "signal passed over".
         """
         return self.frame.os.trace()
 

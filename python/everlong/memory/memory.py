@@ -9,11 +9,11 @@ import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
-from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
+from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -31,6 +31,7 @@ class Block:
     created_at: datetime.datetime  # UTC
     tags: tuple[str, ...]
     payload_bytes: int
+    role: Role  # what all of it was: read, asked or said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,17 +159,20 @@ class Memory:
     ) -> list[Block]:
         """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before).
 
-        `where` says the same as a question's does, in place of those.
+        `where` says the same as a question's does, in place of those; without a role it leaves none out.
         """
         if where is not None:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
             sources, tags = set(names_of(where.source)), set(names_of(where.tags))
+            roles = None if where.role is None else names_of(where.role)
             return [
                 block
                 for block in self.blocks(after=where.after, before=where.before)
-                if (not sources or block.source in sources) and tags.issubset(block.tags)
+                if (not sources or block.source in sources)
+                and tags.issubset(block.tags)
+                and (roles is None or block.role in roles)
             ]
         infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return [
@@ -179,6 +183,7 @@ class Memory:
                 datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
                 tuple(info.tags),
                 info.payload_bytes,
+                cast(Role, info.role),
             )
             for info in infos
         ]

@@ -1,4 +1,4 @@
-"""Which part of a memory is meant: by source, by tag, by when it was archived."""
+"""Which part of a memory is meant: by source, by tag, by when it was archived, by what it was to the memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numbers
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict, get_args
 
 # A moment, or the midnight that a day begins with; so long ago; seconds since 1970.
 Time = datetime.datetime | datetime.date | datetime.timedelta | float
+
+# What text was to a memory: read into it, asked of it, or said in answer.
+Role = Literal["read", "asked", "said"]
+_ROLES: tuple[Role, ...] = get_args(Role)
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -24,21 +28,26 @@ class CoreFilter(TypedDict):
     tags: list[str]
     since: float | None
     before: float | None
+    roles: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Where:
     """Which part of a memory may come back; what is not given does not choose.
 
-    Everything else is left out before any index scores a page. A time is a datetime (without a zone: local time), a
-    date (its midnight, local time), a timedelta (so long ago), or seconds since 1970. TypeError for what is no name or
-    time, ValueError for a list of none, which chooses nothing.
+    Everything else is left out before any index scores a page. Without `role`, what was asked is left out, for a
+    question is no evidence for its own answer, and what was said counts less than what was read. `role=("read",
+    "said")` gives both the same weight, as a conversation wants it; `role="asked"` finds earlier questions. A time is a
+    datetime (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), or seconds
+    since 1970. TypeError for what is no name or time, ValueError for a list of none, which chooses nothing, and for
+    another role.
     """
 
     source: str | Sequence[str] = ()  # any of these
     tags: str | Sequence[str] = ()  # all of these
     after: Time | None = None  # archived at this moment or later
     before: Time | None = None  # archived before this moment
+    role: Role | Sequence[Role] | None = None  # any of "read", "asked" and "said"
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
@@ -50,6 +59,11 @@ class Where:
                 object.__setattr__(self, field, tuple(names))
         seconds(self.after)
         seconds(self.before)
+        roles = None if self.role is None else names_of(self.role)
+        if roles is not None and (not roles or not set(roles) <= set(_ROLES)):
+            raise ValueError(f"role is {self.role!r}, expected {', '.join(map(repr, _ROLES))}, or several of them")
+        if roles is not None and not isinstance(self.role, str):
+            object.__setattr__(self, "role", tuple(roles))
 
     def core(self) -> CoreFilter:
         return CoreFilter(
@@ -57,13 +71,14 @@ class Where:
             tags=names_of(self.tags),
             since=seconds(self.after),
             before=seconds(self.before),
+            roles=[] if self.role is None else names_of(self.role),
         )
 
 
 def require_where(where: object) -> None:
     """TypeError for what is none, before anything is done with it."""
     if not isinstance(where, Where):
-        raise TypeError(f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=)")
+        raise TypeError(f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=)")
 
 
 def seconds(moment: Time | None) -> float | None:

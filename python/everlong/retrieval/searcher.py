@@ -92,10 +92,10 @@ class Searcher:
         os = self._frame.os
         return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
-    def anything_outside(self) -> bool:
+    def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Whether there is a page outside of the frame, in any stream, that a search could find."""
         os = self._frame.os
-        return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0)) > 0
+        return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0, **where.core())) > 0
 
     def cite_pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
         """Pages that came back without a search, a block at a time, in their order; their score is 0."""

@@ -2,6 +2,7 @@
 // search may return of it. Pages are computed from their block.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/role.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/token_span.h"
 #include "everlong/index/page_filter.h"
@@ -25,6 +27,8 @@ struct SearchFilter {
   std::vector<std::string> tags;     // all of these
   std::optional<double> since;       // archived at this moment or later, seconds since 1970
   std::optional<double> before;      // archived before this moment
+  // Any of these. Without it, what was read and what was said: a question is no evidence for its own answer.
+  std::optional<Roles> roles;
 };
 
 // A block that comes.
@@ -36,6 +40,7 @@ struct NewBlock {
   double created_at = 0;    // seconds since 1970
   std::string_view source;
   std::span<const std::string> tags;
+  Role role = Role::kRead;
 };
 
 struct BlockEntry {
@@ -50,6 +55,7 @@ struct BlockEntry {
   int32_t first_page = 0;  // ordinal
   int32_t page_count = 0;
   bool forgotten = false;
+  Role role = Role::kRead;
 
   [[nodiscard]] PageRun pages() const { return {first_page, first_page + page_count}; }
 };
@@ -124,6 +130,11 @@ class BlockTable {
     [[nodiscard]] int32_t Find(const std::string& name) const;  // -1 for none
     [[nodiscard]] int64_t bytes() const;
   };
+  // The blocks of a role: as of a name, and the runs first -> last of pages that are neither forgotten nor sinks.
+  struct OfRole {
+    std::vector<int32_t> postings;
+    std::map<int32_t, int32_t> scored;
+  };
   // A SearchFilter in numbers.
   struct Wanted {
     std::vector<int32_t> sources;  // ascending; any of these, unless `any_source`
@@ -131,8 +142,9 @@ class BlockTable {
     bool any_source = true;
     std::optional<double> since;
     std::optional<double> before;
+    Roles roles = {};
     bool nothing = false;  // some name is nowhere
-    [[nodiscard]] bool everything() const { return any_source && tags.empty() && !since && !before && !nothing; }
+    [[nodiscard]] bool any_block() const { return any_source && tags.empty() && !since && !before && !nothing; }
   };
 
   // Of a block that is not forgotten; -1 for none.
@@ -143,6 +155,10 @@ class BlockTable {
   [[nodiscard]] std::vector<int32_t> Candidates(const Wanted& wanted) const;
   [[nodiscard]] std::optional<std::vector<int32_t>> InTime(const Wanted& wanted, size_t most) const;
   [[nodiscard]] PageFilter ResidentPages(int64_t stream, int64_t resident_from) const;
+  [[nodiscard]] OfRole& of(Role role) { return roles_[static_cast<size_t>(role)]; }
+  [[nodiscard]] const OfRole& of(Role role) const { return roles_[static_cast<size_t>(role)]; }
+  // All pages of these roles that are neither forgotten nor sinks.
+  [[nodiscard]] PageFilter PagesOf(Roles roles) const;
   // Its pages that hold more than sinks.
   [[nodiscard]] PageRun ScoredPages(const BlockEntry& block) const;
   [[nodiscard]] int32_t PageTokens(const BlockEntry& block, int32_t page) const;
@@ -160,7 +176,7 @@ class BlockTable {
   Names tags_;
   std::unordered_map<int64_t, OfStream> streams_;
   std::set<std::pair<double, int32_t>> by_time_;  // created_at and number, not forgotten
-  std::map<int32_t, int32_t> scored_;             // runs first -> last of pages that are neither forgotten nor sinks
+  std::array<OfRole, kRoles> roles_;
   int32_t live_blocks_ = 0;
   int32_t live_pages_ = 0;
 };

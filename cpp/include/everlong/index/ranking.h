@@ -25,6 +25,9 @@ struct Voice {
   // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
   // the score of a page that has all that is asked for.
   [[nodiscard]] double Evidence(float score, size_t rank, float whole, float unnamed) const;
+  // The score of a page that has less evidence than that of `score` by `log_odds`. Where ranks speak it is `least`, a
+  // score that no page is below.
+  [[nodiscard]] float Lowered(float score, double log_odds, float whole, float least) const;
 };
 
 // How surely the best page is the one.

@@ -48,7 +48,9 @@ struct SearchRequest {
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
-  SearchFilter filter;  // prunes before any index scores a page; no group crosses it
+  // Prunes before any index scores a page; no group crosses it. Where it names no roles, a page of what was said has
+  // kSaidDiscount less.
+  SearchFilter filter;
 };
 
 struct FoundGroup {
@@ -60,6 +62,13 @@ struct FoundGroup {
   float score = 0;
   index::IndexParts found_by;
 };
+
+// What a page that was said counts less than one that was read, in log-odds on its fused score, unless a search names
+// roles. An answer repeats what was recalled for it, and says so in few words and close to the question's, which every
+// part takes for evidence; where it was wrong it would vouch for itself. This is what all that one part can say of a
+// page weighs beside the encoder (LeastEvidence, logit_fusion.cc): what was said comes first where another part names
+// it too.
+inline constexpr double kSaidDiscount = 2.0;
 
 // How far down a ranking the best page may stand for that index to agree with it.
 inline constexpr int64_t kAgreementRanks = 3;
@@ -122,8 +131,8 @@ class Memory {
                                                          const SearchFilter& filter = {}) const;
   // `count` pages (or all there are) drawn without replacement, in the order of drawing, from all that a search with
   // resident_from = before may return: the random control of every evaluation.
-  [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count,
-                                                         uint64_t seed) const;
+  [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed,
+                                                         const SearchFilter& filter = {}) const;
   // The pages that hold `span` of `stream`, in order of time. kNotFound when a token of it is not archived, or
   // forgotten.
   [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "everlong/base/page_ref.h"
+#include "everlong/base/role.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/os/recall_policy.h"
@@ -43,10 +44,12 @@ struct MemoryOsConfig {
 Status Validate(const MemoryOsConfig& config);
 
 // Copy the KV of this span of the stream (resident: sinks or rolling) to the store as one block. Blocks tile the
-// stream; the first holds the sinks too: `sink_tokens` of the span's first tokens are the stream's sinks.
+// stream; the first holds the sinks too: `sink_tokens` of the span's first tokens are the stream's sinks. All tokens of
+// a block have one role: it ends where the role changes, however short it is.
 struct ArchiveAction {
   TokenSpan span;
   int32_t sink_tokens = 0;
+  Role role = Role::kRead;
 };
 // Drop the oldest `tokens` of the rolling zone; the rest moves to the zone's start and turns by `delta` positions:
 // -tokens, but for the first eviction, which moves rolling behind the recalled zone (delta may be positive).
@@ -73,6 +76,7 @@ struct Placement {
 
 // How tokens came into the frame.
 enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
+Role RoleOf(Origin origin);  // what was read, asked, said
 
 // What a model says by a control token, or a host through the API (both designs, 2.1 "Signal interception").
 enum class Signal : uint8_t { kSummarize, kRetrieve };
@@ -160,9 +164,10 @@ class MemoryOs {
   [[nodiscard]] int64_t NextPosition() const;
 
   // --- after a forward put `tokens` (0 .. Room(), CHECKed) new tokens at the end of the frame
-  // Archives complete blocks, then evicts, then asks for a recall. The actions are to be executed in order; the state
-  // of the OS already reflects them, and spans are of the stream. Only kGenerated counts for the recall policies.
-  // `boundaries`, in order, each within the new tokens or at their ends, are where blocks may end.
+  // Archives complete blocks, one that ends where the role changes among them, then evicts, then asks for a recall. The
+  // actions are to be executed in order; the state of the OS already reflects them, and spans are of the stream. Only
+  // kGenerated counts for the recall policies. `boundaries`, in order, each within the new tokens or at their ends, are
+  // where blocks may end.
   std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {});
   // Right after the newest token: kSummarize ends the open block if that is long enough, kRetrieve asks for a recall if
   // the policy heeds signals (later, while what came back is protected).
@@ -219,6 +224,8 @@ class MemoryOs {
 
  private:
   void Archive(const std::vector<ClosedBlock>& blocks, std::vector<Action>& actions);
+  // What comes from token `begin` on is of this role: an open block of another one ends there.
+  void BeginRole(Role role, int64_t begin, std::vector<Action>& actions);
   void Evict(int64_t tokens, std::vector<Action>& actions);
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
@@ -241,6 +248,7 @@ class MemoryOs {
   bool archiving_ = true;
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
+  Role role_ = Role::kRead;  // of the newest tokens, and so of the open block
   std::optional<int64_t> branched_at_;
   std::vector<Event> trace_;
   size_t recorded_ = 0;  // events since this one was made or branched, dropped ones too

@@ -42,6 +42,7 @@ enum class BlockEnd : uint8_t {
   kLength,
   kSentence,
   kParagraph,
+  kAnswer,  // the answer to what was asked begins behind it
   kTurn,
   kSignal,
   kQuestion,  // which the text before it makes room for
@@ -64,7 +65,7 @@ class Segmenter {
   void Note(const Boundary& boundary);
   // Blocks that are complete in [open_from, stream_end), oldest first. What lies before their end is forgotten.
   [[nodiscard]] std::vector<ClosedBlock> Cut(int64_t open_from, int64_t stream_end);
-  // The same, and the rest as a last, shorter block; why: what ends the topic here, kQuestion or kText.
+  // The same, and the rest as a last, shorter block, however short; why: what ends it here.
   [[nodiscard]] std::vector<ClosedBlock> CutAll(int64_t open_from, int64_t stream_end, BlockEnd why = BlockEnd::kText);
   // Where the signals stood that were passed over since this was asked last: too soon, or within the cooldown.
   [[nodiscard]] std::vector<int64_t> TakePassedOver() { return std::exchange(passed_over_, {}); }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/role.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/store/graph.h"
@@ -42,6 +43,7 @@ struct BlockInfo {
   std::vector<std::string> tags;
   int32_t pages = 0;          // of kv; 0 without
   int64_t payload_bytes = 0;  // of kv
+  Role role = Role::kRead;    // of all its tokens
 };
 
 // Which blocks; what is not set does not choose.
@@ -50,6 +52,7 @@ struct BlockFilter {
   std::optional<std::string> tag;
   std::optional<double> since;   // created_at >= since
   std::optional<double> before;  // created_at < before
+  std::optional<Roles> roles;    // any of these
 };
 
 // What Submit takes; everything is copied before it returns, but for a payload that has an owner.
@@ -67,6 +70,7 @@ struct BlockDraft {
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
   std::span<const TensorView> tensors;  // small ones that belong to the block (tensor.h says how much there may be)
   GraphChange graph;                    // lands with the block; kThisBlock stands for its node
+  Role role = Role::kRead;
 };
 
 // What every store asks of a block beside its payload: kInvalidArgument that names what does not fit.
