@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None:
     names = {file.name for file in (folder / "index").iterdir()}
-    assert names == {name for kind in KINDS for name in (kind, f"{kind}.blocks")}
+    assert names == set(KINDS)
     stood = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in (folder / "index").iterdir()}
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 0
@@ -124,21 +124,23 @@ def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", ["", ".blocks"])
+@pytest.mark.parametrize("part", ["index", "list"])
 @pytest.mark.parametrize("damage", ["deleted", "flipped", "cut", "empty"])
 def test_what_is_damaged_is_made_anew_with_a_message(
     folder: Path, tmp_path: Path, caplog, kind: str, part: str, damage: str
 ) -> None:
     expected = rebuilt(folder, tmp_path)
-    file = folder / "index" / f"{kind}{part}"
+    file = folder / "index" / kind
     data = file.read_bytes()
+    begin = int.from_bytes(data[-32:-24], "little")  # of the list
     if damage == "deleted":
-        file.unlink()
+        file.write_bytes(data[begin:] if part == "index" else data[:begin])
     elif damage == "flipped":
-        at = len(data) // 2
+        at = begin // 2 if part == "index" else (begin + len(data)) // 2
         file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
     else:
-        file.write_bytes(data[: len(data) * 2 // 3] if damage == "cut" else b"")
+        left = begin * 2 // 3 if part == "index" else (begin + len(data)) // 2
+        file.write_bytes(data[:left] if damage == "cut" else b"")
     with caplog.at_level(logging.WARNING, logger="everlong"), everlong.Memory.open(folder) as memory:
         index(memory)
         assert all_hits(memory) == expected
