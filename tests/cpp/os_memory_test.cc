@@ -25,6 +25,7 @@
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
 #include "os_memory_blocks.h"
+#include "os_older_index.h"
 
 namespace {
 
@@ -56,11 +57,6 @@ void DamageOnDisk(const std::filesystem::path& folder, const Block& block) {
   std::fstream file(segment, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(static_cast<std::streamoff>(at));
   file.put(static_cast<char>(~bytes[at]));
-}
-
-std::string BytesOf(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
@@ -257,7 +253,7 @@ TEST(OsMemoryTest, AForkTakesNothingAway) {
   EXPECT_EQ(BytesOf(there / "heads"), "somebody's");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "fork" / "manifest.json"));
   ASSERT_TRUE(filled.memory->Fork(folder.path() / "another").ok());
-  EXPECT_TRUE(std::filesystem::exists(folder.path() / "another" / "index" / "heads.blocks"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "another" / "index" / "heads"));
 }
 
 // Stored, and not in the indexes: nothing that needs both goes on, and a memory opened anew has the block.
@@ -665,18 +661,27 @@ TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   ASSERT_TRUE(filled.memory->Compact().ok());
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(index)) names.push_back(entry.path().filename());
-  EXPECT_TRUE(std::ranges::is_permutation(names, std::vector<std::string>{"heads", "heads.blocks"}));
+  EXPECT_TRUE(std::ranges::is_permutation(names, std::vector<std::string>{"heads"}));
 
-  // An index that its list does not name: a crash came between the two.
-  const std::string list = BytesOf(index / "heads.blocks");
+  // An index of before, and an older one that its list does not name: a crash came between the two.
   const std::string old = BytesOf(index / "heads");
   ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{3}).ok());
   ASSERT_TRUE(filled.memory->SaveIndexes().ok());
   ASSERT_TRUE(filled.memory->Compact().ok());
   ASSERT_TRUE(std::filesystem::exists(index / "heads"));
-  std::ofstream(index / "heads", std::ios::binary | std::ios::trunc) << old;
+  PutBytes(index / "heads", old);
   ASSERT_TRUE(filled.memory->Compact().ok());
   EXPECT_FALSE(std::filesystem::exists(index / "heads"));
+  PutBytes(index / "heads", old);
+  MakeOlderPair(index, "heads");
+  const std::string alone = BytesOf(index / "heads");
+  std::filesystem::remove(index / "heads.blocks");
+  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  MakeOlderPair(index, "heads");
+  PutBytes(index / "heads", alone);
+  ASSERT_TRUE(filled.memory->Compact().ok());
+  EXPECT_FALSE(std::filesystem::exists(index / "heads"));
+  EXPECT_FALSE(std::filesystem::exists(index / "heads.blocks"));
 }
 
 // They are as large as the index, and nobody writes one of that name again.

@@ -1,6 +1,7 @@
 // A disk that fails. Every call by which the store or SQLite changes a file passes through the functions below, which
 // take the place of the C library's in this program: one after the other each of them fails, is torn in half, is the
-// last thing the process does, or the last before the power goes. Whatever was acknowledged is there afterwards.
+// last thing the process does, or the last before the power goes. Whatever was acknowledged is there afterwards. So it
+// is with every call by which they open a file or read it, which the system may refuse for reasons of its own.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <map>
 #include <semaphore>
 #include <set>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "store_old_memories.h"
+#include "store_open_hook.h"
 
 namespace {
 
@@ -43,6 +46,7 @@ struct Disk {
   Fault fault = Fault::kNone;
   long at = -1;  // which call
   long calls = 0;
+  int refusal = 0;  // set: what counts is opening and reading, and one such call fails with this errno
   std::vector<Undo> undo;
   std::set<std::string> synced;  // every path that an fsync has made durable
   // Another thread's first call waits until `go` says so, after it has said that it is there.
@@ -51,7 +55,7 @@ struct Disk {
   std::binary_semaphore held{0};
   std::binary_semaphore go{0};
 };
-Disk* g_disk = nullptr;  // set in the child process alone
+Disk* g_disk = nullptr;  // mostly in a child process alone
 
 template <class Function>
 Function* Real(const char* name) {
@@ -65,7 +69,26 @@ std::string PathOf(int fd) {
   return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : std::string();
 }
 
-bool Counts(const std::string& path) { return g_disk != nullptr && path.starts_with(g_disk->folder); }
+bool IsOurs(const std::string& path) { return g_disk != nullptr && path.starts_with(g_disk->folder); }
+bool Counts(const std::string& path) { return IsOurs(path) && g_disk->refusal == 0; }
+
+// Whether a call that reads, or opens for it, is the one that is refused.
+bool IsRefused(const std::string& path) {
+  if (!IsOurs(path) || g_disk->refusal == 0 || g_disk->calls++ != g_disk->at) return false;
+  errno = g_disk->refusal;
+  return true;
+}
+
+// What open, in store_threads_test.cc, asks.
+const bool g_hooked = [] {
+  everlong::store::g_refuses_open = [](const char* path) { return g_disk != nullptr && IsRefused(path); };
+  return true;
+}();
+
+ssize_t ReadAs(const char* name, int fd, void* data, size_t count, off_t offset) {
+  if (g_disk != nullptr && IsRefused(PathOf(fd))) return -1;
+  return Real<ssize_t(int, void*, size_t, off_t)>(name)(fd, data, count, offset);
+}
 
 [[noreturn]] void LosePower() {
   const std::vector<Undo> undo = std::exchange(g_disk->undo, {});
@@ -104,6 +127,7 @@ bool Strikes() {
 
 // The bytes of a write that reach the disk: all, or, of the one that is torn, half; -1 when none do.
 ssize_t Allowed(int fd, off_t offset, size_t count) {
+  if (g_disk == nullptr) return static_cast<ssize_t>(count);
   const std::string path = PathOf(fd);
   if (!Counts(path)) return static_cast<ssize_t>(count);
   const bool strikes = Strikes();
@@ -120,6 +144,7 @@ ssize_t AfterTear() {
 }
 
 int Synced(int fd, const char* name) {
+  if (g_disk == nullptr) return Real<int(int)>(name)(fd);
   const std::string path = PathOf(fd);
   if (Counts(path)) {
     if (Strikes()) {
@@ -133,6 +158,7 @@ int Synced(int fd, const char* name) {
 }
 
 int Renamed(const char* from, const char* to, const char* name) {
+  if (g_disk == nullptr) return Real<int(const char*, const char*)>(name)(from, to);
   if (Counts(from)) {
     if (Strikes()) {
       errno = EIO;
@@ -157,6 +183,7 @@ ssize_t Written(int fd, const void* data, size_t count, off_t offset, const char
 }
 
 int Truncated(int fd, off_t size, const char* name) {
+  if (g_disk == nullptr) return Real<int(int, off_t)>(name)(fd, size);
   const std::string path = PathOf(fd);
   if (Counts(path)) {
     if (Strikes()) {
@@ -194,6 +221,19 @@ ssize_t WrittenPieces(int fd, const iovec* pieces, int count, off_t offset, cons
 }  // namespace
 
 extern "C" {
+ssize_t pread(int fd, void* data, size_t count, off_t offset) { return ReadAs("pread", fd, data, count, offset); }
+ssize_t pread64(int fd, void* data, size_t count, off64_t offset) { return ReadAs("pread64", fd, data, count, offset); }
+int open64(const char* path, int flags, ...) {
+  mode_t mode = 0;
+  if ((flags & O_CREAT) != 0) {
+    va_list arguments;
+    va_start(arguments, flags);
+    mode = va_arg(arguments, mode_t);
+    va_end(arguments);
+  }
+  if (g_disk != nullptr && IsRefused(path)) return -1;
+  return Real<int(const char*, int, ...)>("open64")(path, flags, mode);
+}
 ssize_t pwrite(int fd, const void* data, size_t count, off_t offset) {
   return Written(fd, data, count, offset, "pwrite");
 }
@@ -205,7 +245,7 @@ ssize_t pwritev(int fd, const iovec* pieces, int count, off_t offset) {
 }
 ssize_t write(int fd, const void* data, size_t count) {
   const off_t offset = g_disk == nullptr ? 0 : ::lseek(fd, 0, SEEK_CUR);
-  const ssize_t allowed = g_disk == nullptr ? static_cast<ssize_t>(count) : Allowed(fd, offset, count);
+  const ssize_t allowed = Allowed(fd, offset, count);
   if (allowed < 0) {
     errno = EIO;
     return -1;
@@ -403,6 +443,79 @@ TEST_F(StoreFaults, ThePowerGoes) { RunAll(Fault::kPowerLoss); }
 // Every call, for only a few of them are the fsync in the middle of a group.
 TEST_F(StoreFaults, ACallFailsAndThePowerGoesLater) { RunAll(Fault::kFailThenPowerLoss, 1000); }
 
+// Each way in which a system may say no to a reader.
+constexpr std::array kRefusals = {EIO, EACCES, EMFILE, ENOMEM, ESTALE};
+
+// Calls work(disk) again and again, each time with another of the calls that open or read refused; `check` follows.
+template <class Work, class Check>
+void RefuseEach(const std::filesystem::path& folder, const Work& work, const Check& check) {
+  for (const int refusal : kRefusals) {
+    bool struck = true;
+    for (long at = 0; struck && !testing::Test::HasFailure(); ++at) {
+      SCOPED_TRACE("call " + std::to_string(at) + " errno " + std::to_string(refusal));
+      Disk disk;
+      disk.folder = folder.string();
+      disk.refusal = refusal;
+      disk.at = at;
+      work(disk);
+      g_disk = nullptr;
+      struck = disk.calls > at;
+      check(struck);
+    }
+  }
+}
+
+// One block is damaged in truth. A repair that may not read all drops nothing, not even that one; refused behind its
+// commit, as SQLite may be while it rewrites the file, it has dropped that one alone.
+TEST_F(StoreFaults, ARepairThatIsRefusedAReadDropsNothing) {
+  {
+    std::filesystem::rename(template_, folder_);
+    const auto store = Open(false, kSmallSegments);
+    for (int64_t id = 3; id <= 4; ++id) ASSERT_OK(AppendAll(*store, BlockOf(id)).status());
+  }
+  FlipBit(folder_ / "segments" / "000001.kvseg", size_t{8} * 5000);
+  std::filesystem::rename(folder_, template_);
+  const auto restore = [this] {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(template_, folder_, std::filesystem::copy_options::recursive);
+  };
+  restore();
+  for (const bool repairs : {true, false}) {
+    long kept_all = 0;
+    Status status;
+    std::vector<int64_t> dropped;
+    const auto verify = [&](Disk& disk) {
+      const auto store = Open(!repairs, kSmallSegments);
+      ASSERT_NE(store, nullptr);
+      g_disk = &disk;
+      const Result<VerifyReport> report = store->Verify(repairs);
+      g_disk = nullptr;
+      status = report.status();
+      dropped = report.ok() ? report->dropped : std::vector<int64_t>();
+    };
+    RefuseEach(folder_, verify, [&](bool struck) {
+      const std::vector<BlockInfo> infos = Open(true)->Blocks().value();
+      std::set<int64_t> left;
+      for (const BlockInfo& info : infos) left.insert(info.id);
+      if (status.ok()) {
+        EXPECT_EQ(dropped, repairs ? std::vector<int64_t>{1} : std::vector<int64_t>());
+      } else {
+        EXPECT_TRUE(struck);
+        EXPECT_EQ(status.code(), StatusCode::kIoError) << status.ToString();
+      }
+      if (left.contains(1)) {
+        EXPECT_EQ(left.size(), 4U);
+        ++kept_all;
+        return;
+      }
+      EXPECT_TRUE(repairs);
+      EXPECT_EQ(left, (std::set<int64_t>{2, 3, 4}));
+      restore();
+    });
+    EXPECT_GT(kept_all, 50);
+  }
+}
+
 // The first writer of an old memory meets each fault at each of its calls. Then a reader opens it, and a writer.
 class StoreMigrationFaults : public StoreFaults, public testing::WithParamInterface<const char*> {
  protected:
@@ -433,6 +546,29 @@ TEST_P(StoreMigrationFaults, TheProcessDies) { MigrateWith(Fault::kDie); }
 TEST_P(StoreMigrationFaults, TheProcessDiesInAWrite) { MigrateWith(Fault::kTearAndDie); }
 TEST_P(StoreMigrationFaults, ThePowerGoes) { MigrateWith(Fault::kPowerLoss); }
 TEST_P(StoreMigrationFaults, ACallFailsAndThePowerGoesLater) { MigrateWith(Fault::kFailThenPowerLoss); }
+
+// Or what could not be read once would be taken for damaged ever after.
+TEST_P(StoreMigrationFaults, ACallThatReadsIsRefused) {
+  const auto restore = [this] {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(template_, folder_, std::filesystem::copy_options::recursive);
+  };
+  restore();
+  const auto migrate = [this](Disk& disk) {
+    g_disk = &disk;
+    static_cast<void>(MemoryStore::Open(folder_, false).status());
+    g_disk = nullptr;
+  };
+  RefuseEach(folder_, migrate, [&](bool) {
+    const auto store = Open(false);
+    ASSERT_NE(store, nullptr);
+    ExpectAnswers(*store, GetParam());
+    const Result<VerifyReport> report = store->Verify(false);
+    ASSERT_OK(report.status());
+    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+    restore();
+  });
+}
 
 INSTANTIATE_TEST_SUITE_P(Memories, StoreMigrationFaults, testing::ValuesIn(kOldMemories));
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store_fixture.h"
+#include "store_open_hook.h"
 
 namespace {
 
@@ -39,6 +40,7 @@ extern "C" int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
+  if (everlong::store::g_refuses_open != nullptr && everlong::store::g_refuses_open(path)) return -1;
   if ((flags & O_CREAT) != 0 && std::string_view(path).ends_with(".kvseg")) g_segments_wait.wait(true);
   using Open = int(const char*, int, ...);
   static auto* const next = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "open"));

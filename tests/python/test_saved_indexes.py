@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None:
     names = {file.name for file in (folder / "index").iterdir()}
-    assert names == {name for kind in KINDS for name in (kind, f"{kind}.blocks")}
+    assert names == set(KINDS)
     stood = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in (folder / "index").iterdir()}
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 0
@@ -124,21 +124,23 @@ def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", ["", ".blocks"])
+@pytest.mark.parametrize("part", ["index", "list"])
 @pytest.mark.parametrize("damage", ["deleted", "flipped", "cut", "empty"])
 def test_what_is_damaged_is_made_anew_with_a_message(
     folder: Path, tmp_path: Path, caplog, kind: str, part: str, damage: str
 ) -> None:
     expected = rebuilt(folder, tmp_path)
-    file = folder / "index" / f"{kind}{part}"
+    file = folder / "index" / kind
     data = file.read_bytes()
+    begin = int.from_bytes(data[-32:-24], "little")  # of the list
     if damage == "deleted":
-        file.unlink()
+        file.write_bytes(data[begin:] if part == "index" else data[:begin])
     elif damage == "flipped":
-        at = len(data) // 2
+        at = begin // 2 if part == "index" else (begin + len(data)) // 2
         file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
     else:
-        file.write_bytes(data[: len(data) * 2 // 3] if damage == "cut" else b"")
+        left = begin * 2 // 3 if part == "index" else (begin + len(data)) // 2
+        file.write_bytes(data[:left] if damage == "cut" else b"")
     with caplog.at_level(logging.WARNING, logger="everlong"), everlong.Memory.open(folder) as memory:
         index(memory)
         assert all_hits(memory) == expected
@@ -212,8 +214,11 @@ def test_forgotten_keys_go_with_compact(folder: Path) -> None:
     with everlong.Memory.open(folder) as memory:
         index(memory)
         memory.forget([1])
+        before = (folder / "index" / "embedding").stat().st_size
         memory.compact()
-        assert list((folder / "index").iterdir()) == []
+        # What the caller gave is written anew without it.
+        assert [file.name for file in (folder / "index").iterdir()] == ["embedding"]
+        assert (folder / "index" / "embedding").stat().st_size < before
         kept = all_hits(memory)
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 0
@@ -226,7 +231,7 @@ def test_compact_leaves_what_is_of_no_forgotten_block(folder: Path) -> None:
     with everlong.Memory.open(folder) as memory:
         index(memory)
     stood = {file.name: file.read_bytes() for file in (folder / "index").iterdir()}
-    assert len(stood) == 2 * len(KINDS)
+    assert len(stood) == len(KINDS)
     with everlong.Memory.open(folder) as memory:  # and loads none of them
         memory.compact()
     assert {file.name: file.read_bytes() for file in (folder / "index").iterdir()} == stood
@@ -234,7 +239,7 @@ def test_compact_leaves_what_is_of_no_forgotten_block(folder: Path) -> None:
         assert index(memory) == 0
         memory.forget([2])
         memory.compact()
-        assert list((folder / "index").iterdir()) == []
+        assert [file.name for file in (folder / "index").iterdir()] == ["embedding"]
 
 
 def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> None:
@@ -272,7 +277,10 @@ def test_keys_kept_otherwise_make_their_own(folder: Path, tmp_path: Path, keys: 
     assert stands() == files
     shutil.copy(folder / "index" / "heads", tmp_path / "heads")
     assert heads("bf16") == in_bf16
-    shutil.copy(tmp_path / "heads", folder / "index" / "heads")
+    # The index of one under the list of the other.
+    index_of, list_of = (tmp_path / "heads").read_bytes(), (folder / "index" / "heads").read_bytes()
+    begins = [int.from_bytes(data[-32:-24], "little") for data in (index_of, list_of)]
+    (folder / "index" / "heads").write_bytes(index_of[: begins[0]] + list_of[begins[1] :])
     with everlong.Memory.open(folder) as memory:
         memory.core.set_retrieval_heads(HEADS)
         (message,) = memory.core.take_messages()

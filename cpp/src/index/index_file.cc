@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -17,6 +18,29 @@ namespace {
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 constexpr std::string_view kUnfinished = ".writing";
+
+// The end of a file that carries an appendix: CRC-32C of the index's own checksum, the appendix and all of this before
+// it.
+struct Tail {
+  int64_t index_bytes = 0;
+  std::array<char, 20> magic = {};
+  uint32_t checksum = 0;
+};
+static_assert(sizeof(Tail) == 32);
+constexpr std::array<char, 20> kTailMagic = {'\n', 'e', 'v', 'e', 'r', 'l', 'o', 'n', 'g', ' ',
+                                             'a',  'p', 'p', 'e', 'n', 'd', 'i', 'x', '1', '\n'};
+
+std::span<const std::byte> Checked(const Tail& tail) {
+  return std::as_bytes(std::span(&tail, 1)).first(sizeof(Tail) - sizeof(tail.checksum));
+}
+
+// The bytes of the index in a file of `size` bytes that ends with `tail`; all where that is none.
+int64_t IndexBytes(const Tail& tail, int64_t size) {
+  const int64_t most = size - static_cast<int64_t>(sizeof(Tail));
+  const bool is_tail =
+      tail.magic == kTailMagic && tail.index_bytes >= int64_t{sizeof(uint32_t)} && tail.index_bytes <= most;
+  return is_tail ? tail.index_bytes : size;
+}
 
 std::filesystem::path TemporaryOf(const std::filesystem::path& file) {
   static std::atomic<uint64_t> next = 0;
@@ -50,6 +74,48 @@ Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t got, ReadAt(opened, file, size - std::ssize(bytes), bytes));
   if (got != std::ssize(bytes)) return CorruptError(Quoted(file) + " is cut short");
   return checksum;
+}
+
+Result<std::optional<Appendix>> ReadAppendix(const std::filesystem::path& file) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
+  Tail tail;
+  const int64_t at = size - static_cast<int64_t>(sizeof tail);
+  if (at < 0) return std::optional<Appendix>();
+  EVERLONG_ASSIGN_OR_RETURN(int64_t got, ReadAt(opened, file, at, std::as_writable_bytes(std::span(&tail, 1))));
+  if (got != sizeof tail) return CorruptError(Quoted(file) + " is cut short");
+  const int64_t index_bytes = IndexBytes(tail, size);
+  if (index_bytes == size) return std::optional<Appendix>();
+  constexpr size_t kOwn = sizeof(uint32_t);  // the index's checksum
+  std::vector<std::byte> bytes(static_cast<size_t>(at - index_bytes) + kOwn);
+  EVERLONG_ASSIGN_OR_RETURN(got, ReadAt(opened, file, index_bytes - static_cast<int64_t>(kOwn), bytes));
+  if (got != std::ssize(bytes)) return CorruptError(Quoted(file) + " is cut short");
+  if (Crc32c(Checked(tail), Crc32c(bytes)) != tail.checksum) {
+    return CorruptError(Quoted(file) + ": checksum of its appendix differs");
+  }
+  bytes.erase(bytes.begin(), bytes.begin() + kOwn);
+  return std::optional(Appendix{std::move(bytes), tail.checksum});
+}
+
+Status SaveWithAppendix(const std::filesystem::path& file,
+                        const std::function<Status(const std::filesystem::path& file)>& save,
+                        std::span<const std::byte> bytes) {
+  const std::filesystem::path temporary = TemporaryOf(file);
+  const auto append = [&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(save(temporary));
+    EVERLONG_ASSIGN_OR_RETURN(const uint32_t own, ChecksumOf(temporary));
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(temporary, O_WRONLY));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, temporary));
+    Tail tail{size, kTailMagic, 0};
+    tail.checksum = Crc32c(Checked(tail), Crc32c(bytes, Crc32c(std::as_bytes(std::span(&own, 1)))));
+    const std::array pieces = {bytes, std::as_bytes(std::span(&tail, 1))};
+    EVERLONG_RETURN_IF_ERROR(WriteAt(opened, temporary, size, pieces));
+    EVERLONG_RETURN_IF_ERROR(SyncFile(opened, temporary));
+    return RenameFile(temporary, file);
+  };
+  Status saved = append();
+  if (!saved.ok()) static_cast<void>(RemoveFile(temporary));
+  return saved;
 }
 
 IndexFileWriter::IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, UniqueFd written)
@@ -112,15 +178,34 @@ Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file,
                         std::to_string(least));
   }
   IndexFileReader reader(file.string(), mapping, size);
-  uint32_t stored = 0;
-  std::memcpy(&stored, static_cast<const std::byte*>(mapping) + size - sizeof(stored), sizeof(stored));
-  reader.left_ = reader.left_.first(size - sizeof(stored));
-  if (Crc32c(reader.left_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
-  if (std::memcmp(reader.left_.data(), magic.data(), magic.size()) != 0) {
-    return CorruptError(Quoted(file) + " is of another kind");
+  if (size >= sizeof(Tail)) {
+    Tail tail;
+    std::memcpy(&tail, reader.left_.last(sizeof tail).data(), sizeof tail);
+    reader.left_ = reader.left_.first(static_cast<size_t>(IndexBytes(tail, bytes)));
   }
-  reader.left_ = reader.left_.subspan(magic.size());
+  if (reader.left_.size() < least) return reader.Truncated();
+  uint32_t stored = 0;
+  std::memcpy(&stored, reader.left_.last(sizeof stored).data(), sizeof stored);
+  reader.left_ = reader.left_.first(reader.left_.size() - sizeof stored);
+  if (Crc32c(reader.left_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
+  EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
+}
+
+Result<IndexFileReader> IndexFileReader::OfAppendix(const std::filesystem::path& file, const Appendix& appendix,
+                                                    std::string_view magic) {
+  IndexFileReader reader(file.string(), nullptr, 0);
+  reader.left_ = appendix.bytes;
+  EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
+  return reader;
+}
+
+Status IndexFileReader::TakeMagic(std::string_view magic) {
+  if (left_.size() < magic.size() || std::memcmp(left_.data(), magic.data(), magic.size()) != 0) {
+    return CorruptError(Quoted(name_) + " is of another kind");
+  }
+  left_ = left_.subspan(magic.size());
+  return OkStatus();
 }
 
 }  // namespace everlong::index

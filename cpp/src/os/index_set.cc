@@ -105,7 +105,8 @@ Status IndexSet::LoadBlocks() {
 
 Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> built, make(context_));
-  if (!LoadSaved(kind, *built)) {
+  EVERLONG_ASSIGN_OR_RETURN(const bool usable, LoadSaved(kind, *built));
+  if (!usable) {
     EVERLONG_ASSIGN_OR_RETURN(built, make(context_));
   }
   if (kind.from_caller) return built;  // so is what it lacks

@@ -87,8 +87,9 @@ class IndexSet {
 
   // --- what index/ has, by whoever has the turn: index_set_saved.cc
   Status Save();
-  // What index/ has of forgotten blocks goes; what it has of others stays, also of a part that is not there.
-  void RemoveSavedOfForgotten();
+  // What index/ has of forgotten blocks goes; what it has of others stays, also of a part that is not there. What a
+  // caller gave is written without them in one step; where that fails it stays as it was, and the failure says so.
+  Status RemoveSavedOfForgotten();
   // Copies what index/ has into the folder of a fork.
   void CarrySaved(const std::filesystem::path& folder) const;
 
@@ -123,11 +124,14 @@ class IndexSet {
   [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
   // The place of a saved part; none for a memory in RAM.
   [[nodiscard]] std::optional<SavedIndex> Saved(std::string_view name) const;
-  // Whether an empty part took up what is saved of its kind; if not, it is of no use any more, or was not touched.
-  [[nodiscard]] bool LoadSaved(const index::PartKind& kind, index::Part& part);
+  // Whether an empty part took up what is saved of its kind; if not, it is of no use any more, or was not touched. An
+  // error where what a caller gave may be whole and cannot be read now: nothing may take its place.
+  [[nodiscard]] Result<bool> LoadSaved(const index::PartKind& kind, index::Part& part);
   Status SavePart(const index::PartKind& kind, const index::Part& part) const;
   // The saved vectors of what is not forgotten in the place of all; false when there are none to keep.
-  [[nodiscard]] bool KeepSaved(const index::PartKind& kind, const SavedIndex& saved);
+  [[nodiscard]] Result<bool> KeepSaved(const index::PartKind& kind, const SavedIndex& saved);
+  // What a caller gave, as SavePart; false when there is nothing of a block that is not forgotten.
+  [[nodiscard]] Result<bool> SaveGiven(const index::PartKind& kind, const index::Part& part) const;
   // Every part that there is differs from what is saved.
   void MarkUnsaved();
   void Say(std::string_view name, const Status& why) const;

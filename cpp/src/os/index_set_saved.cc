@@ -35,10 +35,14 @@ void IndexSet::Say(std::string_view name, const Status& why) const {
   messages_.push_back(std::move(message));
 }
 
-bool IndexSet::LoadSaved(const PartKind& kind, Part& part) {
+Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
   const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
   if (!saved) return true;
+  const auto may_be_whole = [&kind](const Status& status) {
+    return kind.from_caller && (status.code() == StatusCode::kIoError || status.code() == StatusCode::kCapacity);
+  };
   Result<std::optional<Coverage>> read = saved->Read(part.settings(), CoveredBlocks());
+  if (may_be_whole(read.status())) return read.status();
   if (!read.ok()) {
     Say(kind.name, read.status());
     return true;
@@ -53,6 +57,7 @@ bool IndexSet::LoadSaved(const PartKind& kind, Part& part) {
   Status loaded = part.Load(saved->file(), blocks, coverage.gaps);
   // Whether that was the one that the list is about.
   if (loaded.ok()) loaded = saved->CheckIs(coverage.checksum);
+  if (may_be_whole(loaded)) return loaded;
   if (!loaded.ok()) {
     Say(kind.name, loaded);
     return false;
@@ -98,29 +103,50 @@ void IndexSet::CarrySaved(const std::filesystem::path& folder) const {
   }
 }
 
-bool IndexSet::KeepSaved(const PartKind& kind, const SavedIndex& saved) {
-  const std::unique_ptr<Part> part = kind.from_settings(context_, saved.Settings());
-  if (part == nullptr || !LoadSaved(kind, *part)) return false;
+Result<bool> IndexSet::KeepSaved(const PartKind& kind, const SavedIndex& saved) {
+  const std::unique_ptr<Part> part =
+      kind.from_settings == nullptr ? nullptr : kind.from_settings(context_, saved.Settings());
+  if (part == nullptr) return false;
+  EVERLONG_ASSIGN_OR_RETURN(const bool loaded, LoadSaved(kind, *part));
+  if (!loaded) return false;
   unsaved_.erase(std::string(kind.name));
-  bool empty = true;
-  for (int32_t number = 0; number < table_.blocks() && empty; ++number) {
-    empty = table_.block(number).forgotten || !part->Has(table_.block(number));
-  }
-  return !empty && SavePart(kind, *part).ok();
+  return SaveGiven(kind, *part);
 }
 
-void IndexSet::RemoveSavedOfForgotten() {
+Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) const {
+  bool empty = true;
+  for (int32_t number = 0; number < table_.blocks() && empty; ++number) {
+    empty = table_.block(number).forgotten || !part.Has(table_.block(number));
+  }
+  if (empty) return false;
+  EVERLONG_RETURN_IF_ERROR(SavePart(kind, part));
+  return true;
+}
+
+Status IndexSet::RemoveSavedOfForgotten() {
   const std::vector<CoveredBlock> covered = CoveredBlocks();
+  Status kept;
   for (const IndexPart part : parts_) {
     const PartKind& kind = index::KindOf(part);
     const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
     if (!saved) continue;
     saved->RemoveUnfinished();
     if (saved->HoldsOnly(covered)) continue;
-    if (kind.from_settings != nullptr && slots_[part.number].part == nullptr && KeepSaved(kind, *saved)) continue;
+    if (kind.from_caller) {
+      const Part* const there = slots_[part.number].part.get();
+      const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind, *saved);
+      if (written.ok() && *written && there != nullptr) unsaved_.erase(std::string(kind.name));
+      if (written.ok() && *written) continue;
+      if (!written.ok()) {
+        kept = {written.status().code(), Name() + ": the saved index \"" + std::string(kind.name) +
+                                             "\" may still hold what was forgotten: " + written.status().message()};
+        continue;
+      }
+    }
     saved->Remove();
     MarkUnsaved();
   }
+  return kept;
 }
 
 }  // namespace everlong::os

@@ -433,9 +433,10 @@ Result<int64_t> Memory::Compact() {
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());  // by what the flush had to take back
-  state_->index.RemoveSavedOfForgotten();
+  const Status saved = state_->index.RemoveSavedOfForgotten();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_->store->Compact());
   EVERLONG_RETURN_IF_ERROR(state_->index.GiveBackForgotten());
+  EVERLONG_RETURN_IF_ERROR(saved);
   return freed;
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "everlong/base/file.h"
 #include "everlong/index/index_file.h"
 
 namespace everlong::os {
@@ -14,31 +15,41 @@ namespace {
 constexpr std::string_view kMagic = "everlong index blocks 1\n";
 
 struct Header {
-  uint32_t checksum = 0;  // of the index
+  uint32_t checksum = 0;  // of the index, where the list is a file of its own
   uint32_t settings_bytes = 0;
   int64_t blocks = 0;
 };
 
 }  // namespace
 
-Status SavedIndex::WriteList(const std::string& settings, std::span<const CoveredBlock> blocks) const {
-  EVERLONG_ASSIGN_OR_RETURN(const uint32_t checksum, index::ChecksumOf(file_));
-  EVERLONG_ASSIGN_OR_RETURN(index::IndexFileWriter writer, index::IndexFileWriter::Create(list_, kMagic));
-  writer.WriteValue(Header{checksum, static_cast<uint32_t>(settings.size()), std::ssize(blocks)});
-  writer.WriteAll(std::span<const char>(settings));
-  writer.WriteAll(blocks);
-  return writer.Commit();
+std::vector<std::byte> SavedIndex::ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks) {
+  const Header header{0, static_cast<uint32_t>(settings.size()), std::ssize(blocks)};
+  std::vector<std::byte> bytes;
+  const auto add = [&bytes](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
+  add(std::as_bytes(std::span(kMagic)));
+  add(std::as_bytes(std::span(&header, 1)));
+  add(std::as_bytes(std::span(settings)));
+  add(std::as_bytes(blocks));
+  return bytes;
+}
+
+Status SavedIndex::RemoveOlderList() const {
+  const Result<std::optional<index::Appendix>> own = index::ReadAppendix(file_);
+  return own.ok() && own->has_value() ? RemoveFile(list_) : OkStatus();
 }
 
 Result<std::optional<SavedIndex::List>> SavedIndex::ReadList() const {
-  Result<index::IndexFileReader> opened = index::IndexFileReader::Open(list_, kMagic);
-  if (opened.status().code() == StatusCode::kNotFound && !std::filesystem::exists(file_)) return std::optional<List>();
-  EVERLONG_RETURN_IF_ERROR(opened.status());
-  index::IndexFileReader& reader = *opened;
+  Result<std::optional<index::Appendix>> own = index::ReadAppendix(file_);
+  if (own.status().code() == StatusCode::kNotFound && !std::filesystem::exists(list_)) return std::optional<List>();
+  EVERLONG_RETURN_IF_ERROR(own.status());
+  const bool carried = own->has_value();
+  EVERLONG_ASSIGN_OR_RETURN(
+      index::IndexFileReader reader,
+      carried ? index::IndexFileReader::OfAppendix(file_, **own, kMagic) : index::IndexFileReader::Open(list_, kMagic));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.settings_bytes > reader.left()) return reader.Truncated();
-  List list{std::string(header.settings_bytes, '\0'), header.checksum, {}};
+  List list{std::string(header.settings_bytes, '\0'), carried ? (*own)->checksum : header.checksum, {}};
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.settings)));
   if (reader.left() % sizeof(CoveredBlock) != 0 ||
       !std::cmp_equal(header.blocks, reader.left() / sizeof(CoveredBlock))) {
@@ -66,7 +77,7 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
     const auto found = here.find(block.id);
     if (block.id <= last || block.begin < 0 || block.end <= block.begin ||
         (found != here.end() && *found->second != block)) {
-      return CorruptError(index::Quoted(list_) + ": block " + std::to_string(block.id) + " is not of this memory");
+      return CorruptError(index::Quoted(file_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
     last = block.id;
     coverage.kept.push_back(found != here.end() ? 1 : 0);
@@ -80,13 +91,13 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
 Status SavedIndex::CheckIs(uint32_t checksum) const {
   EVERLONG_ASSIGN_OR_RETURN(const uint32_t found, index::ChecksumOf(file_));
   if (found == checksum) return OkStatus();
-  return CorruptError(index::Quoted(file_) + " is not the one that its list names");
+  return CorruptError(index::Quoted(file_) + " is not the one that was looked at");
 }
 
 bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
   const Result<std::optional<List>> list = ReadList();
   if (!list.ok() || !list->has_value()) return false;
-  // A crash may have come between the index and its list, which then says nothing about it.
+  // Of an older pair: a crash may have come between the index and its list, which then says nothing about it.
   const Result<uint32_t> checksum = index::ChecksumOf(file_);
   return checksum.ok() && *checksum == (*list)->checksum &&
          std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {
@@ -102,18 +113,19 @@ std::string SavedIndex::Settings() const {
 
 void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
   std::error_code error;
-  if (!std::filesystem::exists(list_, error)) return;
+  if (!std::filesystem::exists(file_, error)) return;
   const SavedIndex copy(folder, file_.filename().string());
   // Somebody else's.
   if (std::filesystem::exists(copy.list_, error) || std::filesystem::exists(copy.file_, error)) return;
   std::filesystem::create_directories(folder, error);
   std::filesystem::copy_file(file_, copy.file_, error);
-  if (!error) std::filesystem::copy_file(list_, copy.list_, error);
+  if (!error && std::filesystem::exists(list_, error)) std::filesystem::copy_file(list_, copy.list_, error);
   if (error) copy.Remove();
 }
 
 void SavedIndex::RemoveUnfinished() const {
   for (const std::filesystem::path& file : {file_, list_}) index::RemoveUnfinished(file);
+  static_cast<void>(RemoveOlderList());
 }
 
 void SavedIndex::Remove() const {

@@ -1,7 +1,8 @@
-// Indexes kept in a memory's folder, each beside the list of blocks that it covers: what fits the catalog is loaded and
+// Indexes kept in a memory's folder, each with the list of blocks that it covers: what fits the catalog is loaded and
 // brought up to date, anything else is made anew (docs/format.md, "Index files").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/index_file.h"
 
 namespace everlong::os {
 
@@ -29,10 +31,11 @@ struct Coverage {
   std::vector<CoveredBlock> blocks;
   std::vector<uint8_t> kept;  // [blocks]
   bool gaps = false;          // older blocks of the memory are missing among them
-  uint32_t checksum = 0;      // of the index, for SavedIndex::CheckIs
+  uint32_t checksum = 0;      // that the file ends with, for SavedIndex::CheckIs
 };
 
-// One saved index: FOLDER/NAME beside FOLDER/NAME.blocks.
+// One saved index: FOLDER/NAME, which carries its list, so that the two are never of different times. Older ones have
+// it in FOLDER/NAME.blocks.
 class SavedIndex {
  public:
   SavedIndex(const std::filesystem::path& folder, const std::string& name)
@@ -40,13 +43,14 @@ class SavedIndex {
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
 
-  // Calls save(file()), then writes the list: `settings` says what else the index was made with.
+  // What save(file) writes and the list, in the place of what is there, whole or not at all: `settings` says what else
+  // the index was made with.
   template <class Save>
   Status Write(const std::string& settings, std::span<const CoveredBlock> blocks, const Save& save) const {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
-    EVERLONG_RETURN_IF_ERROR(save(file_));
-    return WriteList(settings, blocks);
+    EVERLONG_RETURN_IF_ERROR(index::SaveWithAppendix(file_, save, ListBytes(settings, blocks)));
+    return RemoveOlderList();
   }
 
   // What the file covers of a memory with `blocks`, by id; none when nothing was saved, or with other settings. What it
@@ -58,29 +62,30 @@ class SavedIndex {
   // after the file was read, it says whether that one was read.
   [[nodiscard]] Status CheckIs(uint32_t checksum) const;
 
-  // Whether both files are here, belong together and cover no block but those: nothing of one that was forgotten.
+  // Whether index and list are here, belong together and cover no block but those: nothing of one that was forgotten.
   [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
 
   // What the list says that the index was made with; empty when there is none to read.
   [[nodiscard]] std::string Settings() const;
 
-  // Both files in another folder, if they are here. What could not be copied is not there either: it is
-  // made anew.
+  // The same in another folder, if it is here. What could not be copied is not there either: it is made anew.
   void CopyTo(const std::filesystem::path& folder) const;
 
-  // Both files gone, if they were there, and what a crash left of them.
+  // Gone, if it was there, and what a crash left of it.
   void Remove() const;
-  // What a crash left of a file that was being written. Nobody writes one now.
+  // What a crash left of a file that was being written, or was to go with it. Nobody writes one now.
   void RemoveUnfinished() const;
 
  private:
   struct List {
     std::string settings;
-    uint32_t checksum = 0;  // of the index
+    uint32_t checksum = 0;  // that the index's file ends with
     std::vector<CoveredBlock> blocks;
   };
 
-  Status WriteList(const std::string& settings, std::span<const CoveredBlock> blocks) const;
+  static std::vector<std::byte> ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks);
+  // The one in a file of its own, where the index carries its list.
+  [[nodiscard]] Status RemoveOlderList() const;
   // None when nothing was saved.
   [[nodiscard]] Result<std::optional<List>> ReadList() const;
 

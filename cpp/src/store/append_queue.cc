@@ -1,7 +1,7 @@
 #include "append_queue.h"
 
 #include <algorithm>
-#include <iterator>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -78,9 +78,12 @@ Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
       return IoError(std::string("cannot start the thread that stores blocks: ") + error.what());
     }
   }
+  // All that takes memory comes before anything changes.
+  OwnedDraft owned(next_id_, draft);
+  if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + 1);
+  pending_.insert(next_id_);
+  queue_.push_back(std::move(owned));
   const int64_t id = next_id_++;
-  queue_.emplace_back(id, draft);
-  pending_.insert(id);
   bytes_ += bytes;
   changed_.notify_all();
   return id;
@@ -91,21 +94,25 @@ void AppendQueue::Work() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const std::vector<OwnedDraft> group(std::move_iterator(queue_.begin()), std::move_iterator(queue_.end()));
-    queue_.clear();
+    const std::vector<OwnedDraft> group = std::exchange(queue_, {});
     size_t stored = 0;
-    Status failure = failure_;  // behind a block that is lost nothing is stored
-    if (failure.ok()) {
+    const bool stores = failure_.ok();  // behind a block that is lost nothing is stored
+    if (stores) {
       lock.unlock();
-      stored = commit_(group, failure);
+      Status failure;
+      try {
+        stored = commit_(group, failure);
+      } catch (const std::bad_alloc&) {
+        failure = CapacityError("out of memory");  // short enough for a string without memory of its own
+      }
       lock.lock();
+      failure_ = std::move(failure);
     }
     for (size_t i = 0; i < group.size(); ++i) {
-      pending_.erase(group[i].id());
       bytes_ -= OwnedDraft::BytesOf(group[i].draft());
-      if (i >= stored) lost_.push_back(group[i].id());
+      auto done = pending_.extract(group[i].id());
+      if (i >= stored) lost_.insert(std::move(done));
     }
-    failure_ = failure;
     changed_.notify_all();
   }
 }
@@ -125,7 +132,7 @@ void AppendQueue::WaitFor(int64_t id) {
 Status AppendQueue::Flush(std::vector<int64_t>* lost) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return pending_.empty(); });
-  if (lost != nullptr) *lost = lost_;
+  if (lost != nullptr) lost->assign(lost_.begin(), lost_.end());
   lost_.clear();
   return std::exchange(failure_, OkStatus());
 }

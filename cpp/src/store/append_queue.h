@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -45,7 +44,7 @@ class OwnedDraft {
 // Thread-safe. Contract of Submit, Flush and queued reads: everlong/store/memory_store.h.
 class AppendQueue {
  public:
-  // Stores a prefix of the blocks, returns how many; `failure` says why not all.
+  // Stores a prefix of the blocks, returns how many; `failure` says why not all. What it throws stored none.
   using Commit = std::function<size_t(std::span<const OwnedDraft> blocks, Status& failure)>;
 
   // `next_id` is the first id that is given.
@@ -78,11 +77,11 @@ class AppendQueue {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int64_t next_id_;
-  std::deque<OwnedDraft> queue_;
+  std::vector<OwnedDraft> queue_;
   std::set<int64_t> pending_;  // submitted, neither committed nor lost
   int64_t bytes_ = 0;          // OwnedDraft::BytesOf those
   Status failure_;
-  std::vector<int64_t> lost_;
+  std::set<int64_t> lost_;  // by nodes of pending_, so that losing a block takes no memory
   bool stopping_ = false;
   std::thread thread_;  // started by the first block
 };

@@ -153,7 +153,9 @@ Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& fi
 
 Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file, bool read_only) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return CorruptError("catalog '" + file.string() + "' is missing");
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  if (status.type() == std::filesystem::file_type::none) return ErrnoError("cannot look at", file, error.value());
+  if (!std::filesystem::is_regular_file(status)) return CorruptError("catalog '" + file.string() + "' is missing");
   if (read_only) {
     std::unique_ptr<Catalog> catalog(new Catalog(Database()));
     catalog->file_ = file;

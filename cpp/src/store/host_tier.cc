@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "everlong/base/check.h"
 
@@ -37,6 +38,14 @@ std::vector<HostTier::Bytes> HostTier::Find(int64_t block, int32_t page, int32_t
 void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
                       int64_t erasures) {
   if (part_bytes > budget_) return;
+  try {
+    InsertCopies(block, page, first, part_bytes, parts, erasures);
+  } catch (const std::bad_alloc&) {  // a cache may do without, and what it has it has whole
+  }
+}
+
+void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, int64_t part_bytes,
+                            std::span<const std::byte> parts, int64_t erasures) {
   const auto size = static_cast<size_t>(part_bytes);
   std::vector<Bytes> copies;
   for (size_t at = 0; at < parts.size(); at += size) {
@@ -53,8 +62,14 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
     if (entries_.contains(key)) continue;
     EvictFor(part_bytes, evicted);
     const bool in_main = is_ghost_.erase(key) > 0;
-    entries_.emplace(key, Entry{std::move(copies[i]), part_bytes, 0, in_main});
-    (in_main ? main_ : small_).push_back(key);
+    std::deque<Key>& queue = in_main ? main_ : small_;
+    queue.push_back(key);
+    try {
+      entries_.emplace(key, Entry{std::move(copies[i]), part_bytes, 0, in_main});
+    } catch (const std::bad_alloc&) {
+      queue.pop_back();
+      throw;
+    }
     bytes_ += part_bytes;
     if (!in_main) small_bytes_ += part_bytes;
   }
@@ -72,40 +87,46 @@ void HostTier::EvictFor(int64_t bytes, Evicted& evicted) {
 
 void HostTier::EvictFromSmall(Evicted& evicted) {
   const Key key = small_.front();
-  small_.pop_front();
   const auto entry = entries_.find(key);
   EVERLONG_CHECK(entry != entries_.end() && !entry->second.in_main);
-  small_bytes_ -= entry->second.size;
   if (entry->second.uses > 0) {
+    main_.push_back(key);
+    small_.pop_front();
+    small_bytes_ -= entry->second.size;
     entry->second.uses = 0;
     entry->second.in_main = true;
-    main_.push_back(key);
     return;
   }
-  bytes_ -= entry->second.size;
-  evicted.push_back(std::move(entry->second.bytes));
-  entries_.erase(entry);
   Remember(key);
+  evicted.push_back(entry->second.bytes);
+  small_.pop_front();
+  small_bytes_ -= entry->second.size;
+  bytes_ -= entry->second.size;
+  entries_.erase(entry);
 }
 
 void HostTier::EvictFromMain(Evicted& evicted) {
   if (main_.empty()) return;
   const Key key = main_.front();
-  main_.pop_front();
   const auto entry = entries_.find(key);
   EVERLONG_CHECK(entry != entries_.end() && entry->second.in_main);
   if (entry->second.uses > 0) {
-    --entry->second.uses;
     main_.push_back(key);
+    main_.pop_front();
+    --entry->second.uses;
     return;
   }
+  evicted.push_back(entry->second.bytes);
+  main_.pop_front();
   bytes_ -= entry->second.size;
-  evicted.push_back(std::move(entry->second.bytes));
   entries_.erase(entry);
 }
 
 void HostTier::Remember(const Key& key) {
-  if (is_ghost_.insert(key).second) ghosts_.push_back(key);
+  if (!is_ghost_.contains(key)) {
+    ghosts_.push_back(key);
+    is_ghost_.insert(key);
+  }
   // As many as there are entries: what left longer ago was not asked for soon enough.
   while (ghosts_.size() > std::max<size_t>(1, entries_.size())) {
     is_ghost_.erase(ghosts_.front());

@@ -31,7 +31,8 @@ class HostTier {
   // Parts [first, first + count) of a page: null where one is not here.
   [[nodiscard]] std::vector<Bytes> Find(int64_t block, int32_t page, int32_t first, int32_t count);
   // Takes parts of `part_bytes` each, the first being part `first`. What is here already stays as it is. `erasures`
-  // from before it was known that the block is not forgotten: nothing is taken if there was another one since.
+  // from before it was known that the block is not forgotten: nothing is taken if there was another one since, and what
+  // there is no memory for is not taken either.
   void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
               int64_t erasures);
   void Erase(std::span<const int64_t> blocks);
@@ -58,6 +59,9 @@ class HostTier {
   };
   using Evicted = std::vector<Bytes>;  // freed outside of the lock
 
+  // What takes memory comes before what changes in each of these, so that they may throw.
+  void InsertCopies(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+                    int64_t erasures);
   void EvictFor(int64_t bytes, Evicted& evicted);
   void EvictFromSmall(Evicted& evicted);
   void EvictFromMain(Evicted& evicted);

@@ -20,6 +20,8 @@ Status Store::MigrateCatalog() {
     if (payload.ok()) {
       Result<std::vector<TensorRow>> rows = TensorRowsOf(record.kind, *payload);
       if (rows.ok()) old.tensors = std::move(rows).value();
+    } else if (payload.status().code() != StatusCode::kCorrupt) {
+      return payload.status();  // they may be whole: the next opener finds out
     }
     tensors.push_back(std::move(old));
   }

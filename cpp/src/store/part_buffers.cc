@@ -36,10 +36,14 @@ PartBuffers::~PartBuffers() {
 std::shared_ptr<std::byte[]> PartBuffers::Take(int64_t bytes) {
   EVERLONG_CHECK(bytes >= 1);
   const int64_t size = (bytes + kSlotMultiple - 1) / kSlotMultiple * kSlotMultiple;
-  const std::scoped_lock lock(mutex_);
-  std::byte* const slot = Find(size);
-  if (slot == nullptr) return nullptr;
-  taken_bytes_ += size;
+  std::byte* slot = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    slot = Find(size);
+    if (slot == nullptr) return nullptr;
+    taken_bytes_ += size;
+  }
+  // Without the lock: where there is no memory for the pointer's own, the slot is given back before it throws.
   return {slot, [buffers = shared_from_this(), size](std::byte* taken) { buffers->GiveBack(taken, size); }};
 }
 
@@ -52,7 +56,13 @@ std::byte* PartBuffers::Find(int64_t size) {
     free.pop_back();
     return slot;
   }
+  // Room for all of its size to come back, which must not fail.
+  const size_t made = slots.made + 1;
+  for (std::vector<std::byte*>* const list : {&slots.kept, &slots.empty}) {
+    if (list->capacity() < made) list->reserve(2 * made);
+  }
   if (regions_.empty() || regions_.back().bytes - used_ < size) {
+    if (regions_.size() == regions_.capacity()) regions_.reserve(2 * regions_.size() + 1);
     const int64_t region_bytes = std::max(kRegionBytes, size);
     void* const region = mmap(nullptr, static_cast<size_t>(region_bytes), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -62,6 +72,7 @@ std::byte* PartBuffers::Find(int64_t size) {
   }
   std::byte* const slot = regions_.back().begin + used_;
   used_ += size;
+  slots.made = made;
   return slot;
 }
 

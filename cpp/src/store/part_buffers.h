@@ -31,6 +31,7 @@ class PartBuffers : public std::enable_shared_from_this<PartBuffers> {
   struct Slots {
     std::vector<std::byte*> kept;   // with their RAM
     std::vector<std::byte*> empty;  // without it
+    size_t made = 0;                // so far: neither list ever holds more
   };
   struct Region {
     std::byte* begin = nullptr;

@@ -1,6 +1,7 @@
 #include "read_threads.h"
 
-#include <system_error>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace everlong::store {
@@ -34,12 +35,16 @@ void ReadThreads::Start(std::shared_ptr<ReadJob> job) {
   const std::scoped_lock lock(mutex_);
   try {
     while (threads_.size() < kReadThreads) threads_.emplace_back([this] { Work(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // the system has no further thread, or no memory for one
     // Those that started do, and without any whoever waits for the job does all of it.
     if (threads_.empty()) return;
   }
   const size_t wanted = job->size();
-  jobs_.push_back(std::move(job));
+  try {
+    jobs_.push_back(std::move(job));
+  } catch (const std::bad_alloc&) {
+    return;  // whoever waits for it does all of it
+  }
   if (wanted >= kReadThreads) {
     wake_.notify_all();
   } else {

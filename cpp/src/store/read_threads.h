@@ -13,7 +13,8 @@
 
 namespace everlong::store {
 
-// Reads that are started together. Run(i) is called once for every i < size(), from any thread.
+// Reads that are started together. Run(i) is called once for every i < size(), from any thread, and
+// throws nothing.
 class ReadJob {
  public:
   explicit ReadJob(size_t size) : size_(size) {}

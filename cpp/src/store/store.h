@@ -114,6 +114,8 @@ class Store final : public MemoryStore {
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
+  // May throw std::bad_alloc, before anything changed.
+  Result<int64_t> TrySubmit(const BlockDraft& draft);
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Under write_mutex_: the block's records, and where they lie.
   Status WriteRecords(NewBlock& block);

@@ -18,6 +18,10 @@ std::string NameOf(const RecordRow& record) {
   return name.append(" kind ").append(std::to_string(static_cast<uint32_t>(record.kind)));
 }
 
+// Only what was read and is wrong is damage. A system that refuses to read (no right, no descriptor, no network, no
+// memory) says nothing about the bytes, which may be whole the next time.
+bool IsDamage(const Status& status) { return status.code() == StatusCode::kCorrupt; }
+
 }  // namespace
 
 LiveRanges LiveRangesOf(std::span<const RecordRow> records) {
@@ -100,6 +104,7 @@ Result<VerifyReport> Store::Verify(bool repair) {
   if (rooms_.folder) {
     rooms_.files->Reopen();
     if (const Status read = ReadManifest(*rooms_.folder).status(); !read.ok()) {
+      if (!IsDamage(read) && read.code() != StatusCode::kNotFound) return read;
       report.damage.push_back({0, read.message()});
       manifest_is_damaged = true;
     }
@@ -108,9 +113,11 @@ Result<VerifyReport> Store::Verify(bool repair) {
   for (const std::string& complaint : complaints) report.damage.push_back({0, "catalog: " + complaint});
 
   // A writer beside this reader may forget a block while it is looked at.
+  const auto is_gone = [&](int64_t block) {
+    return rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound;
+  };
   const auto complain = [&](int64_t block, const std::string& what) {
-    if (rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound) return;
-    report.damage.push_back({block, what});
+    if (!is_gone(block)) report.damage.push_back({block, what});
   };
   std::vector<RecordRow> lost;  // of tensors, without which a block can do
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&report.damage, &lost));
@@ -121,6 +128,7 @@ Result<VerifyReport> Store::Verify(bool repair) {
   for (const BlockInfo& block : blocks) {
     ++report.blocks;
     if (const Status ids = rooms_.catalog->TokenIds(block.id).status(); !ids.ok()) {
+      if (!IsDamage(ids) && !is_gone(block.id)) return ids;
       complain(block.id, ids.message());
       damaged.insert(block.id);
     }
@@ -134,6 +142,7 @@ Result<VerifyReport> Store::Verify(bool repair) {
       if (now.ok() && *now != record.row) status = VerifyRecord({record.block, record.kind, record.page, *now}, report);
     }
     if (status.ok()) continue;
+    if (!IsDamage(status) && !is_gone(record.block)) return status;
     complain(record.block, status.message());
     if (record.kind == PayloadKind::kKv) {
       damaged.insert(record.block);
@@ -146,6 +155,8 @@ Result<VerifyReport> Store::Verify(bool repair) {
   report.nodes = std::ssize(graph.nodes);
   report.edges = std::ssize(graph.edges);
   if (!repair || report.damage.empty()) return report;
+  // Of a folder that went meanwhile every record is missing.
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
   damaged.erase(0);
   report.dropped.assign(damaged.begin(), damaged.end());
   const Status dropped = rooms_.catalog->Drop(report.dropped, lost, lost_graph);  // it may fail behind its commit

@@ -8,6 +8,7 @@
 
 #include "everlong/base/crc32c.h"
 #include "everlong/base/file.h"
+#include "everlong/base/out_of_memory.h"
 #include "everlong/base/parallel_for.h"
 #include "record.h"
 #include "store.h"
@@ -83,13 +84,15 @@ class PageReads final : public PendingReads, public ReadJob {
     Finish();
     answer_.emplace();
     for (size_t i = 0; i < misses_.size() && answer_->ok(); ++i) {
-      if (!failures_[i].ok()) *answer_ = Again(misses_[i]);
+      if (!failures_[i].ok()) *answer_ = OrOutOfMemory([&] { return Again(misses_[i]); });
     }
     return *answer_;
   }
 
  protected:
-  void Run(size_t i) override { failures_[i] = store_.ReadParts(misses_[i].read, *misses_[i].row, erasures_); }
+  void Run(size_t i) override {
+    failures_[i] = OrOutOfMemory([&] { return store_.ReadParts(misses_[i].read, *misses_[i].row, erasures_); });
+  }
 
  private:
   // Somebody may have forgotten the block, or a writer beside this reader put another file in its segment's place,
@@ -135,7 +138,7 @@ std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> re
 }
 
 std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead> reads) const {
-  const auto start = [&]() -> Result<std::shared_ptr<PageReads>> {
+  const auto start = [&]() -> Result<std::unique_ptr<PendingReads>> {
     std::vector<PageKey> keys;
     keys.reserve(reads.size());
     for (const PageRead& read : reads) keys.push_back({read.block, read.page});
@@ -166,6 +169,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
       }
     }
     auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
+    auto waiting = std::make_unique<WaitingReads>(job);  // before a thread reads: it waits whatever fails from here on
     // The disk begins before RAM is copied. One read is done by whoever waits for it.
     if (rooms_.files != nullptr && job->size() > 1) threads_.Start(job);
     if (!copies.empty()) {
@@ -176,11 +180,11 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
         }
       });
     }
-    return job;
+    return std::unique_ptr<PendingReads>(std::move(waiting));
   };
-  Result<std::shared_ptr<PageReads>> job = start();
-  if (!job.ok()) return std::make_unique<Refused>(job.status());
-  return std::make_unique<WaitingReads>(std::move(job).value());
+  Result<std::unique_ptr<PendingReads>> reads_under_way = OrOutOfMemory(start);
+  if (!reads_under_way.ok()) return std::make_unique<Refused>(reads_under_way.status());
+  return std::move(reads_under_way).value();
 }
 
 Status Store::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }

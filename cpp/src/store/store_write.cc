@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "block_records.h"
+#include "everlong/base/out_of_memory.h"
 #include "manifest_file.h"
 #include "store.h"
 
@@ -99,6 +100,10 @@ Status Store::ReserveIdsBelow(int64_t next) {
 }
 
 Result<int64_t> Store::Submit(const BlockDraft& draft) {
+  return OrOutOfMemory([&] { return TrySubmit(draft); });
+}
+
+Result<int64_t> Store::TrySubmit(const BlockDraft& draft) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
   if (rooms_.folder) return queue_->Submit(draft);
@@ -106,15 +111,18 @@ Result<int64_t> Store::Submit(const BlockDraft& draft) {
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
   NewBlock block{id, &draft, {}, {}};
-  Status failure;
-  if (StoreBlocks({&block, 1}, failure) == 1) return id;
+  const Status stored = OrOutOfMemory([&] {
+    Status failure;
+    return StoreBlocks({&block, 1}, failure) == 1 ? OkStatus() : failure;
+  });
+  if (stored.ok()) return id;
   queue_->GiveBack(id);
-  return failure;
+  return stored;
 }
 
 Status Store::Flush(std::vector<int64_t>* lost) {
   if (lost != nullptr) lost->clear();
-  return queue_ ? queue_->Flush(lost) : OkStatus();
+  return queue_ ? OrOutOfMemory([&] { return queue_->Flush(lost); }) : OkStatus();
 }
 
 Status Store::SetAttribute(const std::string& key, const std::string& value) {

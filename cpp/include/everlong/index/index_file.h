@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "everlong/base/file.h"
 #include "everlong/base/status.h"
@@ -23,6 +26,19 @@ void RemoveUnfinished(const std::filesystem::path& file);
 
 // The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
+
+// What a saved index carries behind itself in the same file: bytes that say what it is about.
+struct Appendix {
+  std::vector<std::byte> bytes;
+  uint32_t checksum = 0;  // what the file ends with: of these bytes and of the index's own checksum
+};
+// Checked; none when the file carries none. kNotFound, kIoError, kCorrupt.
+Result<std::optional<Appendix>> ReadAppendix(const std::filesystem::path& file);
+// The index that `save` writes into the file it is given, with `bytes` behind it, in the place of `file`: both in one
+// rename, or the file stays as it was.
+Status SaveWithAppendix(const std::filesystem::path& file,
+                        const std::function<Status(const std::filesystem::path& file)>& save,
+                        std::span<const std::byte> bytes);
 
 // Written beside `file` under a name of its own (FILE.PROCESS.NUMBER.writing), then durable and renamed in Commit: the
 // file is the old one or a new one, also where several write it at once. What is not committed is removed.
@@ -59,11 +75,14 @@ class IndexFileWriter {
   Status status_;
 };
 
-// The bytes of a saved index, checked before anything is taken from them.
+// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix.
 class IndexFileReader {
  public:
   // kNotFound, kIoError; kCorrupt when magic or checksum are not right.
   static Result<IndexFileReader> Open(const std::filesystem::path& file, std::string_view magic);
+  // The same of an appendix of `file`, which outlives it and was checked.
+  static Result<IndexFileReader> OfAppendix(const std::filesystem::path& file, const Appendix& appendix,
+                                            std::string_view magic);
   ~IndexFileReader();
   IndexFileReader(IndexFileReader&& other) noexcept;
   IndexFileReader& operator=(IndexFileReader&&) = delete;
@@ -88,6 +107,7 @@ class IndexFileReader {
 
  private:
   IndexFileReader(std::string name, void* mapping, size_t size);
+  Status TakeMagic(std::string_view magic);
 
   std::string name_;
   void* mapping_;

@@ -220,7 +220,8 @@ class MemoryStore {
   virtual Result<int64_t> Compact() = 0;
   // Reads every byte that the catalog names and checks it against every checksum. `repair` keeps what is whole: blocks
   // with damage are dropped, and the report says which; of a block whose tensors alone are damaged those go, of the
-  // graph what is damaged and every edge that has lost an end.
+  // graph what is damaged and every edge that has lost an end. Damage is what was read and is wrong: where the system
+  // refuses to read (kIoError, kCapacity) that is the answer, and nothing is dropped.
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.

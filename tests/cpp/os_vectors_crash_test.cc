@@ -1,0 +1,145 @@
+// Vectors that a caller computed are nowhere else: a writer that dies at any of its writes loses none that was saved.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "everlong/index/vector_index.h"
+#include "os_memory_blocks.h"
+
+namespace {
+
+// Calls that change a file and may yet be made by this process; it is gone before the next one. -1: any number.
+long g_calls_left = -1;
+
+void CountCall() {
+  if (g_calls_left == 0) ::_exit(9);
+  if (g_calls_left > 0) --g_calls_left;
+}
+
+template <class Function>
+Function* Real(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// These take the place of the C library's in this program.
+extern "C" {
+ssize_t pwritev(int fd, const iovec* pieces, int count, off_t offset) {
+  CountCall();
+  return Real<ssize_t(int, const iovec*, int, off_t)>("pwritev")(fd, pieces, count, offset);
+}
+int fsync(int fd) {
+  CountCall();
+  return Real<int(int)>("fsync")(fd);
+}
+int rename(const char* from, const char* to) noexcept {
+  CountCall();
+  return Real<int(const char*, const char*)>("rename")(from, to);
+}
+int unlink(const char* path) noexcept {
+  CountCall();
+  return Real<int(const char*)>("unlink")(path);
+}
+}
+
+namespace everlong::os {
+namespace {
+
+constexpr int64_t kBlocks = 6;
+constexpr int64_t kForgotten = 2;
+const PageVectorOptions kEncoder{"encoder", kBlocks, false};
+
+std::vector<float> VectorOf(int64_t block) {
+  std::vector<float> vector(kBlocks, 0.0F);
+  vector[static_cast<size_t>(block - 1)] = 1;
+  return vector;
+}
+
+void AddVectors(Memory& memory, int64_t first, int64_t last) {
+  const std::vector<int32_t> first_page{0};
+  for (int64_t block = first; block <= last; ++block) {
+    ASSERT_TRUE(memory.AddPageVectors(block, first_page, VectorOf(block)).ok());
+  }
+}
+
+// Tells through the pipe which step it has behind it.
+void Work(const std::filesystem::path& folder, bool has_encoder, int pipe) {
+  const auto tell = [pipe](char step) {
+    if (::write(pipe, &step, 1) != 1) ::_exit(7);
+  };
+  const auto memory = Memory::Open(folder, false).value();
+  if (has_encoder) {
+    if (!memory->SetPageVectors(kEncoder).ok()) ::_exit(6);
+    AddVectors(*memory, 4, kBlocks);
+    if (memory->SaveIndexes().ok()) tell('s');
+  }
+  if (memory->Forget(std::vector<int64_t>{kForgotten}).ok()) tell('f');
+  if (memory->Compact().ok()) tell('c');
+  ::_exit(0);  // a process that ends without closing its memory
+}
+
+TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
+  const TemporaryFolder root;
+  const std::filesystem::path folder = root.path() / "memory";
+  const std::filesystem::path before = root.path() / "before";
+  {
+    const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 71, kBlocks);
+    ASSERT_TRUE(filled.memory->SetPageVectors(kEncoder).ok());
+    AddVectors(*filled.memory, 1, 3);
+    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  }
+  for (const bool has_encoder : {true, false}) {
+    bool died = true;
+    for (long at = 0; died && !testing::Test::HasFailure(); ++at) {
+      SCOPED_TRACE("dies before call " + std::to_string(at));
+      std::filesystem::remove_all(folder);
+      std::filesystem::copy(before, folder, std::filesystem::copy_options::recursive);
+      int news[2];
+      ASSERT_EQ(::pipe(news), 0);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        g_calls_left = at;
+        Work(folder, has_encoder, news[1]);
+      }
+      ::close(news[1]);
+      std::set<char> told;
+      for (char step = 0; ::read(news[0], &step, 1) == 1;) told.insert(step);
+      ::close(news[0]);
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 9)) << status;
+      died = WEXITSTATUS(status) == 9;
+
+      const auto memory = Memory::Open(folder, false).value();
+      ASSERT_TRUE(memory->SetPageVectors(kEncoder).ok());
+      EXPECT_EQ(memory->TakeMessages(), std::vector<std::string>());
+      std::set<int64_t> without;
+      for (const PageRef& page : memory->PagesWithoutVectors()) without.insert(page.block);
+      const bool forgotten = memory->Blocks({})->size() < static_cast<size_t>(kBlocks);
+      EXPECT_TRUE(forgotten || !told.contains('f'));
+      for (int64_t block = 1; block <= kBlocks; ++block) {
+        if (block == kForgotten && forgotten) continue;
+        const bool was_saved = block <= 3 || told.contains('s');
+        EXPECT_FALSE(was_saved && without.contains(block)) << "the vectors of block " << block << " are lost";
+        if (without.contains(block)) continue;
+        const auto saved = index::LoadFlatIndex(folder / "index" / "embedding");
+        ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+        const index::VectorHit best = (*saved)->Search(VectorOf(block), 1, {}).value()[0].at(0);
+        EXPECT_EQ(best.id, (block << 24U) * kMaxPageVectors);  // its page 0, and that one's first vector
+        EXPECT_EQ(best.score, 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace everlong::os

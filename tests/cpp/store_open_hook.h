@@ -1,0 +1,10 @@
+// The program of the store's tests has one function that takes the place of the C library's open
+// (store_threads_test.cc).
+#pragma once
+
+namespace everlong::store {
+
+// Asked before a file is opened, once it is set: where it says yes open fails with the errno that it left.
+inline bool (*g_refuses_open)(const char* path) = nullptr;
+
+}  // namespace everlong::store
