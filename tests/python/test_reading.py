@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -355,3 +356,17 @@ def test_a_text_that_ends_within_what_was_read_of_it_is_not_read_again() -> None
         cut_short(mm, TEXT[:1000], "book")
         report = mm.read(TEXT[:700], "book")
         assert (report.resumed_tokens, report.tokens) == (700, 0)
+
+
+def test_a_text_that_names_a_file_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("what it holds")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        with pytest.warns(UserWarning, match="names a file") as told:
+            assert mm.read(str(file)).tokens == len(str(file))
+        assert told[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert mm.read(file).tokens == len("what it holds")
+            mm.read("notes.txt\0")
+            mm.read("x" * 5000)

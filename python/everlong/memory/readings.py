@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -135,8 +136,16 @@ class Readings:
 
 
 def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
-    """Text as pieces of it, one after the other, and the name of the file that it came from, if any."""
+    """Text as pieces of it, one after the other, and the name of the file that it came from, if any.
+
+    UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
+    """
     if isinstance(text, str):
+        if os.path.isfile(text):
+            warnings.warn(
+                f"the text is {text!r}, which names a file: pathlib.Path({text!r}) is read as what the file holds",
+                stacklevel=4,
+            )
         return [text], ""
     try:
         if isinstance(text, pathlib.Path):
