@@ -102,14 +102,7 @@ def ask(
     model: KeptModel = "",
     max_new_tokens: OwnLength = None,
     system: System = None,
-    remember: Annotated[
-        bool | None,
-        typer.Option(
-            "--remember/--no-remember",
-            help="Keep question and answer in the memory; by default where it may be written to.",
-            show_default=False,
-        ),
-    ] = None,
+    remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
     source: Sources = None,
     tag: Tags = None,
@@ -136,7 +129,7 @@ def ask(
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
     with (
-        _open(memory, host_bytes, to_write=bool(remember)) as opened,
+        _open(memory, host_bytes, to_write=remember) as opened,
         _attached(model or kept, opened, settings, device, dtype) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
@@ -145,7 +138,7 @@ def ask(
                 ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
             return
         with working("searching and answering", enabled=sys.stderr.isatty()):
-            answer = mm.generate(question, max_new_tokens, remember=remember is not False, where=where, **how)
+            answer = mm.generate(question, max_new_tokens, remember=remember, where=where, **how)
         evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
