@@ -22,7 +22,6 @@ from everlong.errors import (
     ClosedError,
     EverlongError,
     MemoryBusyError,
-    MemoryNotFoundError,
     ModelMismatchError,
     ReadOnlyMemoryError,
 )
@@ -383,9 +382,7 @@ class MemoryModel:
         a block that there is not, or that was forgotten.
         """
         self._check_open()
-        block = next((info for info in self.memory.core.blocks() if info.id == block_id), None)
-        if block is None:
-            raise MemoryNotFoundError(f"no block {block_id}")
+        block = self.memory.core.block(block_id)
         return decode_text(self.tokenizer, self.memory.core.token_ids(block.stream, block.begin, block.end).tolist())
 
     @property
