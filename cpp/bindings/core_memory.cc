@@ -449,6 +449,12 @@ void BindMemory(py::module_& module) {
           py::kw_only(), py::arg("source") = py::none(), py::arg("tag") = py::none(), py::arg("since") = py::none(),
           py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
+          "block",
+          [](const MemoryHandle& self, int64_t id) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Block(id); }));
+          },
+          py::arg("id"))
+      .def(
           "forget",
           [](const MemoryHandle& self, const std::vector<int64_t>& blocks) {
             RaiseIfError(self.Call([&](Memory& memory) { return memory.Forget(blocks); }));

@@ -391,6 +391,8 @@ Result<std::vector<store::BlockInfo>> Memory::Blocks(const store::BlockFilter& f
   return state_->store->Blocks(filter);
 }
 
+Result<store::BlockInfo> Memory::Block(int64_t id) const { return state_->store->Block(id); }
+
 Status Memory::Forget(std::span<const int64_t> blocks) {
   State& s = *state_;
   const auto turn = s.index.TakeTurn();

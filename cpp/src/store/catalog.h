@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,9 @@ struct PageRow {
   std::vector<uint32_t> part_crcs;
   bool operator==(const PageRow&) const = default;
 };
+
+// What a catalog keeps of rows in RAM, however many blocks there are.
+inline constexpr int64_t kMostKnownBytes = int64_t{8} << 20;
 
 struct PageKey {
   int64_t block = 0;
@@ -73,7 +77,8 @@ struct RecordRow {
 };
 
 // Thread-safe: one connection behind one mutex, held for a lookup or a commit and never during payload I/O. Rows that
-// were read once are kept in RAM; a reader drops them when another process has committed.
+// were read lately are kept in RAM, up to kMostKnownBytes of them; a reader drops them when another process has
+// committed.
 class Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> CreateInRam();
@@ -138,12 +143,15 @@ class Catalog {
   Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost);
   // Takes the rows of forgotten blocks out: all or none, durable on return.
   Status DropForgotten();
+  // Takes the rows of these blocks out, and says where their records lay: all or none.
+  Result<std::vector<PageRow>> TakeOut(std::span<const int64_t> ids);
   // The file and its log anew, without what deleted rows left in them. kBusy while a reader uses the log.
   Status Rewrite();
   // A catalog of its own in `file`, which must not exist: as this one is now. Durable on return.
   Status Snapshot(const std::filesystem::path& file);
   // Rows are read from the file again.
   void DropKnownRows();
+  [[nodiscard]] int64_t known_bytes() const;  // of rows that are kept in RAM, about
 
  private:
   // How the file is read when SQLite cannot have its shared files beside it: as one that never changes. `seen` is what
@@ -186,6 +194,9 @@ class Catalog {
   void DropKnownRowsOf(std::span<const int64_t> ids);
   Result<KnownRows> LoadRows(int64_t id);
   [[nodiscard]] KnownRows FindKnown(int64_t id) const;
+  void Know(int64_t id, const KnownRows& rows);
+  // Under known_mutex_.
+  void Unknow(int64_t id);
   Result<std::shared_ptr<const PageRow>> RowOf(const PageKey& key, const KnownRows& rows) const;
 
   std::mutex mutex_;
@@ -195,6 +206,8 @@ class Catalog {
   int64_t data_version_ = 0;               // of the rows that are known, for a reader
   mutable std::mutex known_mutex_;         // guards known_; taken after mutex_
   std::unordered_map<int64_t, KnownRows> known_;
+  std::deque<int64_t> known_order_;  // blocks of known_, the oldest first, and such as have left it
+  int64_t known_bytes_ = 0;          // of known_, about
 };
 
 }  // namespace everlong::store

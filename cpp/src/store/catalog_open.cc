@@ -136,6 +136,8 @@ Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database,
                             Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
+  // What is deleted is gone at once, without the whole being written anew.
+  EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }

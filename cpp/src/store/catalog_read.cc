@@ -22,6 +22,17 @@ constexpr std::string_view kCountLooseTensors =
     "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)";
 constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment), 0) FROM pages";
 
+// Of a block's known rows in RAM, about.
+int64_t BytesOf(const std::vector<std::shared_ptr<const PageRow>>& rows) {
+  constexpr size_t kBlock = 200;  // of the maps and the list
+  constexpr size_t kRow = sizeof(PageRow) + 48;
+  size_t bytes = kBlock + rows.capacity() * sizeof(rows[0]);
+  for (const auto& row : rows) {
+    if (row != nullptr) bytes += kRow + row->part_crcs.capacity() * sizeof(uint32_t);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 bool Chooses(const BlockFilter& filter, const BlockInfo& info) {
   return (!filter.source || info.source == *filter.source) &&
          (!filter.tag || std::find(info.tags.begin(), info.tags.end(), *filter.tag) != info.tags.end()) &&
@@ -144,6 +155,38 @@ Catalog::KnownRows Catalog::FindKnown(int64_t id) const {
 void Catalog::DropKnownRows() {
   const std::scoped_lock lock(known_mutex_);
   known_.clear();
+  known_order_.clear();
+  known_bytes_ = 0;
+}
+
+int64_t Catalog::known_bytes() const {
+  const std::scoped_lock lock(known_mutex_);
+  return known_bytes_;
+}
+
+void Catalog::Unknow(int64_t id) {
+  const auto found = known_.find(id);
+  if (found == known_.end()) return;
+  known_bytes_ -= BytesOf(*found->second);
+  known_.erase(found);
+}
+
+void Catalog::Know(int64_t id, const KnownRows& rows) {
+  const int64_t bytes = BytesOf(*rows);
+  const std::scoped_lock lock(known_mutex_);
+  Unknow(id);
+  known_order_.push_back(id);
+  known_.emplace(id, rows);
+  known_bytes_ += bytes;
+  // The oldest go.
+  while (known_bytes_ > kMostKnownBytes && known_order_.size() > 1) {
+    Unknow(known_order_.front());
+    known_order_.pop_front();
+  }
+  // What left otherwise stands in the order still.
+  if (known_order_.size() > 2 * known_.size() + 16) {
+    std::erase_if(known_order_, [this](int64_t of) { return !known_.contains(of); });
+  }
 }
 
 // Under mutex_.
@@ -165,8 +208,7 @@ Result<Catalog::KnownRows> Catalog::LoadRows(int64_t id) {
     }
   }
   KnownRows known = std::move(rows);
-  const std::scoped_lock lock(known_mutex_);
-  known_[id] = known;
+  Know(id, known);
   return known;
 }
 

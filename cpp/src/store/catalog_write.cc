@@ -125,7 +125,7 @@ Status Catalog::DeleteBlocks(std::span<const int64_t> ids) {
 
 void Catalog::DropKnownRowsOf(std::span<const int64_t> ids) {
   const std::scoped_lock known(known_mutex_);
-  for (const int64_t id : ids) known_.erase(id);
+  for (const int64_t id : ids) Unknow(id);
 }
 
 Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost) {
@@ -174,6 +174,25 @@ Status Catalog::DropForgotten() {
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
   DropKnownRowsOf(forgotten);
   return OkStatus();
+}
+
+Result<std::vector<PageRow>> Catalog::TakeOut(std::span<const int64_t> ids) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  std::vector<PageRow> rows;
+  for (const int64_t id : ids) {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
+    query.Bind(id);
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+      if (!more) break;
+      if (std::optional<PageRow> row = PageOf(query, id)) rows.push_back(*std::move(row));
+    }
+  }
+  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(ids));
+  EVERLONG_RETURN_IF_ERROR(transaction.Commit());
+  DropKnownRowsOf(ids);
+  return rows;
 }
 
 Status Catalog::Rewrite() {

@@ -84,6 +84,16 @@ class RamSegments final : public SegmentSet {
     return freed;
   }
 
+  void Free(SegmentSpot spot) override {
+    const std::unique_lock lock(mutex_);
+    const auto after = chunks_.upper_bound(spot.offset);
+    if (spot.segment != kOnlySegment || after == chunks_.begin()) return;
+    const auto chunk = std::prev(after);
+    if (spot.offset >= chunk->first + std::ssize(*chunk->second)) return;  // gone already, with another record of it
+    bytes_ -= std::ssize(*chunk->second);
+    chunks_.erase(chunk);
+  }
+
   [[nodiscard]] Result<int64_t> Bytes() const override {
     const std::shared_lock lock(mutex_);
     return bytes_;

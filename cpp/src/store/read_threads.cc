@@ -1,5 +1,7 @@
 #include "read_threads.h"
 
+#include <unistd.h>
+
 #include <exception>
 #include <new>
 #include <utility>
@@ -29,6 +31,19 @@ ReadThreads::~ReadThreads() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+std::shared_ptr<ReadThreads> ReadThreads::OfProcess() {
+  static std::mutex mutex;
+  static std::weak_ptr<ReadThreads> shared;
+  static pid_t process = 0;  // a fork has none of its parent's threads
+  const std::scoped_lock lock(mutex);
+  std::shared_ptr<ReadThreads> threads = shared.lock();
+  if (threads != nullptr && process == ::getpid()) return threads;
+  threads = std::make_shared<ReadThreads>();
+  shared = threads;
+  process = ::getpid();
+  return threads;
 }
 
 void ReadThreads::Start(std::shared_ptr<ReadJob> job) {

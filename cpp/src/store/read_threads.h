@@ -44,6 +44,8 @@ class ReadThreads {
  public:
   ReadThreads() = default;
   ~ReadThreads();
+  // Those that all stores of this process share: made with the first one that is there, gone with the last.
+  static std::shared_ptr<ReadThreads> OfProcess();
   ReadThreads(const ReadThreads&) = delete;
   ReadThreads& operator=(const ReadThreads&) = delete;
   void Start(std::shared_ptr<ReadJob> job);

@@ -45,6 +45,8 @@ class SegmentSet {
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
   // Removes all bytes but these, beside readers of these. Durable on return. Returns how many bytes were given back.
   virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
+  // In RAM: gives back the append that `spot` lies in, beside readers of it.
+  virtual void Free([[maybe_unused]] SegmentSpot spot) {}
   // Of a memory in RAM from now on; what is there stays.
   virtual void SetBudget([[maybe_unused]] int64_t budget) {}
   // Bytes that the segments take, on disk or in RAM.

@@ -137,7 +137,7 @@ class Store final : public MemoryStore {
   mutable std::mutex manifest_mutex_;
   std::atomic<int64_t> index_bytes_ = 0;
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
-  mutable ReadThreads threads_;
+  const std::shared_ptr<ReadThreads> threads_ = ReadThreads::OfProcess();
   // Last, so that it is gone first: what is queued is committed while all else stands.
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };

@@ -44,7 +44,11 @@ Status Store::Forget(std::span<const int64_t> blocks, const GraphChange& change)
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks, change));
   if (tier_) tier_->Erase(blocks);
-  return rooms_.folder || blocks.empty() ? OkStatus() : CompactLocked().status();
+  if (rooms_.folder) return OkStatus();
+  // In RAM what is forgotten goes at once, and costs what it was, not what is there.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, rooms_.catalog->TakeOut(blocks));
+  for (const PageRow& row : rows) rooms_.segments->Free({row.segment, row.offset});
+  return OkStatus();
 }
 
 Result<int64_t> Store::Compact() {

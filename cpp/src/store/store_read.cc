@@ -171,7 +171,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
     auto waiting = std::make_unique<WaitingReads>(job);  // before a thread reads: it waits whatever fails from here on
     // The disk begins before RAM is copied. One read is done by whoever waits for it.
-    if (rooms_.files != nullptr && job->size() > 1) threads_.Start(job);
+    if (rooms_.files != nullptr && job->size() > 1) threads_->Start(job);
     if (!copies.empty()) {
       const int64_t each = std::max<int64_t>(1, bytes / std::ssize(copies));
       ParallelFor(0, std::ssize(copies), kCopyBytesPerThread / each + 1, [&copies](int64_t first, int64_t last) {

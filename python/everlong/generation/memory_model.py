@@ -18,7 +18,6 @@ import everlong._core as _core
 from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
 from everlong.errors import (
     EverlongError,
-    MemoryNotFoundError,
     ReadOnlyMemoryError,
 )
 from everlong.frame.frame import Recalled
@@ -475,9 +474,7 @@ class MemoryModel:
         a block that there is not, or that was forgotten.
         """
         self._turns.require_open()
-        block = next((info for info in self.memory.core.blocks() if info.id == block_id), None)
-        if block is None:
-            raise MemoryNotFoundError(f"no block {block_id}")
+        block = self.memory.core.block(block_id)
         return decode_text(self.tokenizer, self.memory.core.token_ids(block.stream, block.begin, block.end).tolist())
 
     @property

@@ -158,6 +158,7 @@ class Memory {
   // Every page that is not forgotten, in order of archiving.
   [[nodiscard]] std::vector<PageRef> Pages() const;
   [[nodiscard]] Result<std::vector<store::BlockInfo>> Blocks(const store::BlockFilter& filter = {}) const;
+  [[nodiscard]] Result<store::BlockInfo> Block(int64_t id) const;  // kNotFound
   // Gone from every later search and read, and from document frequencies.
   Status Forget(std::span<const int64_t> blocks);
   // Keeps the indexes that took a reading of the payload, or came from the caller, in the folder's index/: the next
