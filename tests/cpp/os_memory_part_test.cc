@@ -164,7 +164,7 @@ TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
     Filled filled = Fill(Memory::Create(memory, TestManifest()).value(), 53, 20);
     ExpectFound(*filled.memory, filled.blocks);
     ASSERT_TRUE(filled.memory->SaveIndexes().ok());
-    ASSERT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids.blocks"));
+    ASSERT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids"));
     ASSERT_TRUE(filled.memory->Fork(fork).ok());
     blocks = filled.blocks;
   }

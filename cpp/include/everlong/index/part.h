@@ -153,7 +153,9 @@ class Part {
 
   // What else it was made with than blocks, as one text: what was saved with another is of no use.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  // One file, replaced whole or not at all (docs/format.md, "Index files"): the blocks of the table that it has.
+  // One file, replaced whole or not at all (docs/format.md, "Index files"): the blocks of the table that it has. Its
+  // last four bytes tell it from another. The list of its blocks is put behind it, where Load does not look for its
+  // own.
   [[nodiscard]] virtual Status Save(const std::filesystem::path& /*file*/) const { return OkStatus(); }
   // What Save wrote with these settings, into a part that has nothing yet: `blocks` are those of the file in its order;
   // what is gone is left out. `gaps`: the memory has older blocks than the last of them that are not in it. kNotFound,
