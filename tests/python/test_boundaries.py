@@ -70,7 +70,12 @@ def test_a_conversation_is_cut_by_its_turns() -> None:
         for _ in range(3):
             mm.generate(random_text(30), max_new_tokens=10)
         mm.frame.end_of_text()
-        assert [block.span for block in mm.memory.blocks()] == [(0, 40), (40, 80), (80, 120)]
+        blocks = mm.memory.blocks()
+        turns = [
+            (begin, end) for first in (0, 40, 80) for begin, end in ((first, first + 30), (first + 30, first + 40))
+        ]
+        assert [block.span for block in blocks] == turns  # what was asked, what was said
+        assert [block.role for block in blocks] == ["asked", "said"] * 3
 
 
 def controlled() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerFast, dict[str, int]]:
