@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -74,12 +75,14 @@ class Observers:
         """A block was archived."""
         for one in tuple(self._registered):
             wanted = {layer: hidden[layer] for layer in one.hidden_layers if layer in hidden}
-            if one.background:
-                self._room.acquire()
-                self._waiting = [future for future in self._waiting if not future.done()]
-                self._waiting.append(self._executor().submit(self._call_in_turn, one, block, span, ids, wanted))
-            else:
-                self._call(one, block, span, ids, wanted)
+            call = functools.partial(self._call, one, block, span, ids, wanted)
+            if not one.background:
+                call()
+                continue
+            self._room.acquire()
+            told = self._executor().submit(call)
+            told.add_done_callback(lambda _: self._room.release())
+            self._waiting = [*(future for future in self._waiting if not future.done()), told]
 
     def settle(self) -> None:
         """Return once all were told of all that is archived; raises what the first that failed raised, once."""
@@ -99,19 +102,6 @@ class Observers:
         if self._thread is None:
             self._thread = concurrent.futures.ThreadPoolExecutor(1, "everlong observers")
         return self._thread
-
-    def _call_in_turn(
-        self,
-        one: Observation,
-        block: int,
-        span: tuple[int, int],
-        ids: torch.Tensor,
-        hidden: Mapping[int, torch.Tensor],
-    ) -> None:
-        try:
-            self._call(one, block, span, ids, hidden)
-        finally:
-            self._room.release()
 
     def _call(
         self,
