@@ -77,7 +77,8 @@ class MeanIdPart final : public index::Part {
     return means_.contains(block.id);
   }
 
-  Result<index::Ranking> Rank(const index::Query& query, const index::PageFilter& filter, int32_t k) const override {
+  Result<std::vector<index::Ranking>> Rank(const index::Query& query, const index::PageFilter& filter,
+                                           int32_t k) const override {
     const std::span<const float> wanted = query.Input("mean_id");
     if (wanted.size() != 1) return InvalidArgumentError("mean_id is not one number");
     index::Ranking ranking;
@@ -93,7 +94,7 @@ class MeanIdPart final : public index::Part {
     std::ranges::stable_sort(ranking.hits, std::ranges::greater(), &index::Hit::score);
     if (std::ssize(ranking.hits) > k) ranking.hits.resize(static_cast<size_t>(k));
     ranking.unnamed = index::ScoreOfUnnamed(ranking.hits, k);
-    return ranking;
+    return std::vector{std::move(ranking)};
   }
 
   std::string settings() const override { return "mean ids"; }

@@ -34,7 +34,7 @@ Status BlockVectorsPart::Forget(const BlockInput& block) {
   return OkStatus();
 }
 
-Result<Ranking> BlockVectorsPart::Rank(const Query& query, const PageFilter& filter, int32_t k) const {
+Result<std::vector<Ranking>> BlockVectorsPart::Rank(const Query& query, const PageFilter& filter, int32_t k) const {
   const std::span<const float> vector = query.Input("mean_query");
   if (std::ssize(vector) != index_->dimension()) {
     return InvalidArgumentError("mean_query has " + std::to_string(vector.size()) + " numbers, expected " +
@@ -52,7 +52,7 @@ Result<Ranking> BlockVectorsPart::Rank(const Query& query, const PageFilter& fil
       if (std::ssize(ranking.hits) < k && filter.Allows(ordinal)) ranking.hits.push_back({ordinal, hit.score});
     }
   }
-  return ranking;
+  return std::vector{std::move(ranking)};
 }
 
 Status BlockVectorsPart::Load(const std::filesystem::path& file, std::span<const SavedBlock> /*blocks*/,

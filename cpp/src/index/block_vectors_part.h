@@ -29,7 +29,7 @@ class BlockVectorsPart final : public Part {
   Status Add(const BlockInput& block) override;
   Status Forget(const BlockInput& block) override;
   bool Has(const BlockEntry& block) const override { return blocks_.contains(block.id); }
-  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override;
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override;
   std::string settings() const override { return std::to_string(Dimension(context_)); }
   Status Save(const std::filesystem::path& file) const override { return index_->Save(file); }
   Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override;

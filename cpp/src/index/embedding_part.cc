@@ -28,7 +28,7 @@ class EmbeddingPart final : public Part {
     return vectors_.Add(block.id, block.page_count, pages, vectors);
   }
 
-  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
                               vectors_.Search(query.Input("page_query"), k, [&](int64_t id, int32_t page) {
                                 const BlockEntry* const block = context_.table.Find(id);
@@ -41,7 +41,7 @@ class EmbeddingPart final : public Part {
       ranking.hits.push_back({context_.table.Find(page.block)->first_page + page.page, page.score});
     }
     ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
-    return ranking;
+    return std::vector{std::move(ranking)};
   }
 
   std::string settings() const override { return vectors_.Settings(); }

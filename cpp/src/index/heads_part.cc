@@ -51,7 +51,7 @@ class HeadsPart final : public Part {
 
   bool Has(const BlockEntry& block) const override { return block.pages().last <= index_.pages(); }
 
-  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     const std::vector<float> weights = context_.statistics.Idf(query.token_ids);
     Ranking ranking;
     ranking.voice = kVoice;
@@ -67,7 +67,7 @@ class HeadsPart final : public Part {
       ranking.decision = {best / all,
                           std::min(kMaxDecisiveness, best / std::max(second, std::numeric_limits<float>::min()))};
     }
-    return ranking;
+    return std::vector{std::move(ranking)};
   }
 
   std::string settings() const override {

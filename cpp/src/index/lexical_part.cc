@@ -37,13 +37,13 @@ class LexicalPart final : public Part {
 
   bool Has(const BlockEntry& block) const override { return block.pages().last <= pages_; }
 
-  Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     Ranking ranking;
     ranking.voice = kVoice;
     EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_->Search(query.token_ids, k, filter));
     ranking.whole = index_->WholeScore(query.token_ids);
     ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
-    return ranking;
+    return std::vector{std::move(ranking)};
   }
 
   int64_t bytes() const override { return index_->bytes(); }

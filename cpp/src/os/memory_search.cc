@@ -34,7 +34,7 @@ Status CheckRequest(const SearchRequest& request) {
   return OkStatus();
 }
 
-// One kind alone keeps its own scores.
+// One ranking alone keeps its own scores.
 std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   std::vector<index::FusedHit> hits;
   hits.reserve(ranking.hits.size());
@@ -98,13 +98,15 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   for (const IndexPart part : asked) {
     const index::Part* const asking = state_->index.part(part);
     if (asking == nullptr) return InvalidArgumentError(std::string(index::KindOf(part).missing));
-    EVERLONG_ASSIGN_OR_RETURN(index::Ranking ranking, asking->Rank(query, filter, candidates));
-    ranking.part = part;
-    if (ranking.decision) {
-      result.top_mass = ranking.decision->top_mass;
-      result.decisiveness = ranking.decision->decisiveness;
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Ranking> of_part, asking->Rank(query, filter, candidates));
+    for (index::Ranking& ranking : of_part) {
+      ranking.part = part;
+      if (ranking.decision) {
+        result.top_mass = ranking.decision->top_mass;
+        result.decisiveness = ranking.decision->decisiveness;
+      }
+      rankings.push_back(std::move(ranking));
     }
-    rankings.push_back(std::move(ranking));
   }
 
   // All that any part has named: hits behind the last group may still widen the best.
@@ -113,10 +115,13 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
           ? AsFused(rankings[0])
           : index::LogitFusion(rankings, filter.Count(), candidates * static_cast<int32_t>(rankings.size()));
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
-  result.agreed = !fused.empty() && std::ranges::all_of(rankings, [&fused](const index::Ranking& ranking) {
-    const auto first = ranking.hits | std::views::take(kAgreementRanks);
-    return std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
-  });
+  const auto has_best_first = [&](IndexPart part) {
+    return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
+      const auto first = ranking.hits | std::views::take(kAgreementRanks);
+      return ranking.part == part && std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
+    });
+  };
+  result.agreed = !fused.empty() && std::ranges::all_of(asked, has_best_first);
   for (index::PageGroup& group : index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
                                                    request.token_budget, request.least_share)) {
     FoundGroup found;

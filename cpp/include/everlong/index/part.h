@@ -148,8 +148,10 @@ class Part {
   virtual Status Forget(const BlockInput& block) = 0;
   [[nodiscard]] virtual bool Has(const BlockEntry& block) const = 0;
 
-  // The k >= 1 best pages of those that `filter` allows, best first, ties by the older page.
-  [[nodiscard]] virtual Result<Ranking> Rank(const Query& query, const PageFilter& filter, int32_t k) const = 0;
+  // One ranking a granularity that the part scores by: the k >= 1 best pages of those that `filter` allows, best first,
+  // ties by the older page. A group's score stands at its middle page.
+  [[nodiscard]] virtual Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter,
+                                                          int32_t k) const = 0;
 
   // What else it was made with than blocks, as one text: what was saved with another is of no use.
   [[nodiscard]] virtual std::string settings() const { return {}; }

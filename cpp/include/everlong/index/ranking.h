@@ -38,6 +38,11 @@ struct Decision {
 // What `decisiveness` is cut to; a page without a rival has it.
 inline constexpr float kMaxDecisiveness = 1e6F;
 
+// What a score of a ranking is about: the page alone, or the page with its neighbours, as a recall brings it back.
+// Prose says what is asked for over a page and more; a sentence in foreign text is lost among its neighbours. So a part
+// may rank by both.
+enum class Granularity : uint8_t { kPage, kGroup };
+
 struct Ranking {
   IndexPart part;         // set by whoever asked
   std::vector<Hit> hits;  // best first
@@ -49,6 +54,7 @@ struct Ranking {
   float unnamed = 0;
   Voice voice = {};
   std::optional<Decision> decision = std::nullopt;  // of a part that tells
+  Granularity granularity = Granularity::kPage;
 };
 
 // `unnamed` of a search for k hits.
