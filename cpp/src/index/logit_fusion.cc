@@ -50,16 +50,18 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   double least = 0;
   bool by_meaning = false;
   for (size_t ranking = 0; ranking < rankings.size(); ++ranking) {
-    const auto& [part, hits, whole, unnamed, voice, decision] = rankings[ranking];
+    const Ranking& said = rankings[ranking];
+    const Voice& voice = said.voice;
     const bool in_words = voice.finds == Voice::Finds::kWords;
     if (in_words) least += LeastEvidence(pages);
     by_meaning = by_meaning || voice.finds == Voice::Finds::kMeaning;
-    for (size_t rank = 1; rank <= hits.size(); ++rank) {
-      Sum& sum = sums[hits[rank - 1].page];
+    for (size_t rank = 1; rank <= said.hits.size(); ++rank) {
+      Sum& sum = sums[said.hits[rank - 1].page];
       if (sum.last_ranking == ranking) continue;
       sum.last_ranking = ranking;
-      (in_words ? sum.in_words : sum.otherwise) += voice.Evidence(hits[rank - 1].score, rank, whole, unnamed);
-      sum.found_by |= {part};
+      (in_words ? sum.in_words : sum.otherwise) +=
+          voice.Evidence(said.hits[rank - 1].score, rank, said.whole, said.unnamed);
+      sum.found_by |= {said.part};
       best_in_words = std::max(best_in_words, sum.in_words);
     }
   }
