@@ -150,7 +150,7 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
     rows = []
     for number, question in enumerate(questions):
         prompt = build_prompt(mm.tokenizer, question.text)
-        queries = tap_question(frame, prompt.ids, prompt.question, layers)
+        queries = tap_question(frame, prompt.ids, prompt.question, layers).queries
         ids = prompt.ids[prompt.question]
         inputs: dict[str, Any] = {
             "token_ids": ids.numpy().astype(np.int32),

@@ -101,7 +101,7 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
             asked = []
             for question in questions_of(count):
                 prompt = build_prompt(tokenizer, question)
-                queries = tap_question(mm.frame, prompt.ids, prompt.question, layers)
+                queries = tap_question(mm.frame, prompt.ids, prompt.question, layers).queries
                 ids = prompt.ids[prompt.question].numpy().astype(np.int32)
                 asked.append((ids, head_queries(served, queries, profile)))
             yield Asked(core, list(profile.heads), len(core.pages()), asked)

@@ -12,7 +12,7 @@ import everlong._core as _core
 from everlong.errors import UnsupportedModelError
 from everlong.text.vectors import Encoder, encoder_name
 
-IndexPart = Literal["heads", "lexical", "mean_pool", "hnsw", "embedding"]
+IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
@@ -50,7 +50,9 @@ class MemoryConfig:
 
     # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
     # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
-    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical")
+    # "meaning" searches where there is a pack with towers for the model (learned/towers.py), and is passed over
+    # elsewhere.
+    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
     groups: int = 4  # page groups recalled for a question

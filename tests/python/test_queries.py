@@ -98,7 +98,7 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
         def ask(question: str, layers: Sequence[int]) -> tuple[np.ndarray[Any, Any], dict[int, torch.Tensor]]:
             prompt = build_prompt(mm.tokenizer, question)
             ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-            questions.append((ids, tap_question(mm.frame, prompt.ids, prompt.question, layers)))
+            questions.append((ids, tap_question(mm.frame, prompt.ids, prompt.question, layers).queries))
             return questions[-1]
 
         def decode(ids: Sequence[int]) -> str:
@@ -147,7 +147,7 @@ def test_the_mean_query_is_the_mean_of_those_that_share_a_head(kind: str, rope: 
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=SMALL) as mm:
         served = mm.frame.served
         ids = mm._encode(random_text(30))
-        queries = tap_question(mm.frame, ids, slice(4, 17), [0, served.layers - 1])
+        queries = tap_question(mm.frame, ids, slice(4, 17), [0, served.layers - 1]).queries
         got = mean_query(served, queries)
     last = queries[served.layers - 1].double().numpy()
     assert last.shape == (13, served.query_heads, served.head_dim)

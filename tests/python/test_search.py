@@ -80,7 +80,7 @@ def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: s
         last = served.layers - 1
         for source, text in texts.items():
             question = text[300:330]
-            q = tap_question(mm.frame, mm._encode(question), slice(0, 30), [last])[last].double().numpy()
+            q = tap_question(mm.frame, mm._encode(question), slice(0, 30), [last]).queries[last].double().numpy()
             asked = q.reshape(30, served.kv_heads, -1, served.head_dim).mean(axis=(0, 2)).reshape(-1)
             cosines: dict[int, float] = {}
             for block in mm.memory.blocks(source):

@@ -81,7 +81,7 @@ def test_a_question_to_an_empty_memory_is_transformers_own_prompt() -> None:
 def test_the_queries_of_a_question_are_its_own_on_an_empty_memory() -> None:
     with open_model() as mm:
         ids = mm._encode(TEXT[:20])
-        found = tap_question(mm.frame, ids, slice(4, 9), [1])[1]
+        found = tap_question(mm.frame, ids, slice(4, 9), [1]).queries[1]
         with QueryTap(mm.frame.served, [1]) as tap, torch.no_grad():
             mm.model(torch.cat([torch.tensor([BEGIN]), ids])[None])
         torch.testing.assert_close(found, tap.queries(1)[5:10], atol=TOLERANCE, rtol=0)

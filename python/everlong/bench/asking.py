@@ -18,7 +18,7 @@ import torch
 
 from everlong.bench.clock import now
 from everlong.generation.memory_model import MemoryModel
-from everlong.retrieval.recall import Tapped, query_layers, search, tap_question
+from everlong.retrieval.recall import Found, Tapped, search
 
 QUESTION_TOKENS = 16
 _ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown
@@ -54,11 +54,14 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     core = mm.memory.core
     begin = min(_ASKED_OF, core.stream_end(0) // 2)
     ids = torch.from_numpy(core.token_ids(0, begin, begin + QUESTION_TOKENS).astype(np.int64))
-    layers = sorted(query_layers(frame.served, profile, mm.config))
-    queries = tap_question(frame, ids, slice(0, len(ids)), layers)
-    question = median_ms(lambda: tap_question(frame, ids, slice(0, len(ids)), layers), rounds, device)
-    tapped = Tapped(ids.numpy().astype(np.int32), queries, profile)
-    found = search(frame, tapped, mm.config)
+    whole = slice(0, len(ids))
+    question = median_ms(lambda: mm.searcher.states_of(ids, whole), rounds, device)
+    tapped = Tapped(ids.numpy().astype(np.int32), mm.searcher.states_of(ids, whole), profile)
+
+    def searched() -> Found:
+        return search(frame, tapped, mm.config, meaning=mm.searcher.meaning)
+
+    found = searched()
     recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
     with frame.branch():
         frame.begin_prompt(None)
@@ -73,7 +76,7 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     plain = torch.ones(scanned // 8, dtype=torch.int64)
     return Cost(
         tokens=tokens,
-        search_ms=median_ms(lambda: search(frame, tapped, mm.config), rounds, device),
+        search_ms=median_ms(searched, rounds, device),
         restore_ms=restore,
         restored_tokens=restored,
         scanned_bytes=scanned,

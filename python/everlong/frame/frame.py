@@ -21,6 +21,7 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import BrokenFrameError, CapacityError, MemoryBusyError, MemoryNotFoundError
+from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.frame.interrupts import interrupts_between_steps
@@ -112,6 +113,7 @@ class Frame(abc.ABC):
         self.tags: tuple[str, ...] = ()
         self.archived_blocks = 0
         self.observers = Observers()
+        self.writers = BlockWriters()
         self._boundaries = TextBoundaries(tokenizer)
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
@@ -121,7 +123,7 @@ class Frame(abc.ABC):
         self._due: Checkpoint | None = None  # to be kept once the archive has come as far
         self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
         self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
-        self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that observers want
+        self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that somebody wants
         self._broken = False
         self._in_step = False
 
@@ -438,7 +440,8 @@ class Frame(abc.ABC):
     @property
     def _observed_layers(self) -> tuple[int, ...]:
         """Whose hidden states are kept until their block is archived; none of what never is."""
-        return self.observers.hidden_layers if self.os.archiving else ()
+        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers}
+        return tuple(sorted(wanted)) if self.os.archiving else ()
 
     def _listened(
         self,
@@ -531,6 +534,8 @@ class Frame(abc.ABC):
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
         first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
         ids = np.asarray(self._unarchived_ids[first_id : first_id + action.end - action.begin], dtype=np.int32)
+        told = torch.from_numpy(ids.astype(np.int64))
+        hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
         block = self.memory.core.append(
             stream=self.os.stream,
             begin=action.begin,
@@ -541,11 +546,11 @@ class Frame(abc.ABC):
             tags=self.tags,
             token_ids=ids,
             payload=self._payload(action, rolling_begin),
+            tensors=self.writers.tensors(told, hidden),
             role=action.role,
         )
         self.archived_blocks += 1
-        hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
-        self.observers.tell(block, (action.begin, action.end), torch.from_numpy(ids.astype(np.int64)), hidden)
+        self.observers.tell(block, (action.begin, action.end), told, hidden)
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
         """Have every block that is archived from now on told to `on_block`, until the result is closed.
@@ -555,6 +560,14 @@ class Frame(abc.ABC):
         """
         HiddenTap(self.served.model, hidden_layers)  # what cannot be listened to is refused now
         return self.observers.add(on_block, hidden_layers, background=background)
+
+    def write_with_blocks(self, writer: BlockWriter) -> None:
+        """Have `writer` add its tensors to every block that is archived from now on.
+
+        What lay in the frame before this call has no hidden states: a block of it comes without them.
+        """
+        HiddenTap(self.served.model, writer.hidden_layers)  # what cannot be listened to is refused now
+        self.writers.add(writer)
 
     def recall(
         self,

@@ -83,8 +83,10 @@ class MemoryModel:
     UnsupportedModelError.
     `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
     model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
-    the same tokenizer goes on with. After `close` every call raises ClosedError. Its attributes `memory` (an open
-    `Memory`), `model` and `tokenizer` are for everyone.
+    the same tokenizer goes on with. `pack` is what was trained for the model (learned/pack.py): "auto" takes the one
+    that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one, which
+    raises ModelMismatchError where it is another model's; None is without. After `close` every call raises ClosedError.
+    Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.
     """
 
     def __init__(
@@ -93,17 +95,21 @@ class MemoryModel:
         tokenizer: Any,
         memory: str | pathlib.Path | Memory | None = None,
         config: MemoryConfig | None = None,
+        *,
+        pack: str | pathlib.Path | None = "auto",
     ) -> None:
         self._owns_memory = not isinstance(memory, Memory)
         with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
-            opened = open_memory(model, tokenizer, memory, config, self, undo)
+            opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
             self.model = opened.served.model
             self._weights = WeightsAtWork(self.model)
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream)
-            self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
+            self.searcher = Searcher(
+                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning
+            )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
         self.memory.log_messages()
@@ -115,13 +121,15 @@ class MemoryModel:
         name_or_path: str,
         memory: str | pathlib.Path | Memory | None = None,
         config: MemoryConfig | None = None,
+        *,
+        pack: str | pathlib.Path | None = "auto",
         **load_arguments: Any,
     ) -> MemoryModel:
         """Load a model and its tokenizer by name or path ("smollm2": the embedded one), then as the constructor."""
         from everlong.models import load
 
         model, tokenizer = load(name_or_path, **load_arguments)
-        return cls(model, tokenizer, memory, config)
+        return cls(model, tokenizer, memory, config, pack=pack)
 
     @property
     def config(self) -> MemoryConfig:

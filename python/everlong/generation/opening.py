@@ -15,6 +15,9 @@ from everlong.errors import ModelMismatchError
 from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
+from everlong.learned.meaning import Meaning
+from everlong.learned.pack import open_pack
+from everlong.learned.towers import PART
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
@@ -32,6 +35,7 @@ class Opened:
     config: MemoryConfig  # as the memory is written
     prints: Fingerprint
     encoder: Encoder | None
+    meaning: Meaning | None
 
 
 def open_memory(
@@ -39,6 +43,7 @@ def open_memory(
     tokenizer: Any,
     memory: str | pathlib.Path | Memory | None,
     config: MemoryConfig | None,
+    pack: str | pathlib.Path | None,
     writer: object,
     undo: contextlib.ExitStack,
 ) -> Opened:
@@ -61,6 +66,7 @@ def open_memory(
     config = config if served.layers > 0 else config.of_text_alone()
     encoder = _encoder_of(config) if "embedding" in config.index else None
     prints = fingerprint(served, tokenizer)
+    trained = open_pack(pack, prints) if served.layers > 0 else None
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
@@ -71,7 +77,9 @@ def open_memory(
     config = config.written_as(there.core.manifest())
     frame = open_frame(served, there, config, tokenizer)
     undo.callback(frame.detach)
-    return Opened(there, served, frame, config, prints, encoder)
+    has_towers = trained is not None and PART in trained.parts
+    meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
+    return Opened(there, served, frame, config, prints, encoder, meaning)
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:

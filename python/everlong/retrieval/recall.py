@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig, Order
 from everlong.frame.frame import Frame, Recalled
-from everlong.frame.taps import QueryTap, rotate_queries
+from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
+from everlong.learned.meaning import Meaning
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
@@ -70,17 +72,32 @@ class Found:
 
 
 @dataclasses.dataclass(frozen=True)
+class QuestionStates:
+    """What the model makes of a question's tokens, by layer, on the CPU."""
+
+    queries: Mapping[int, torch.Tensor]  # un-rotated q [T, Hq, D]
+    hidden: Mapping[int, torch.Tensor]  # hidden states [T, hidden size]
+
+    def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> QuestionStates:
+        """Of these tokens."""
+        chosen = torch.from_numpy(rows)
+        return QuestionStates(
+            {layer: q[chosen] for layer, q in self.queries.items()},
+            {layer: states[chosen] for layer, states in self.hidden.items()},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Tapped:
     """A question as it was read to find what it asks for."""
 
     token_ids: np.ndarray[Any, np.dtype[np.int32]]  # [T]
-    queries: dict[int, torch.Tensor]  # by layer, un-rotated q [T, Hq, D]
-    profile: IndexProfile | None  # whose heads they are for
+    states: QuestionStates  # of these tokens
+    profile: IndexProfile | None  # whose heads the queries are for
 
     def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Tapped:
         """These of its tokens."""
-        queries = {layer: q[torch.from_numpy(rows)] for layer, q in self.queries.items()}
-        return dataclasses.replace(self, token_ids=self.token_ids[rows], queries=queries)
+        return dataclasses.replace(self, token_ids=self.token_ids[rows], states=self.states.only(rows))
 
 
 def search(
@@ -89,39 +106,55 @@ def search(
     config: MemoryConfig,
     where: Where = EVERYWHERE,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
+    meaning: Meaning | None = None,
 ) -> Found:
     """Search that part of the frame's memory for a question.
 
-    `page_query` is the question's vector by the encoder, where pages have vectors. Of a question longer than
-    MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled zone has no room for anything:
-    nothing is found.
+    `meaning` are the towers whose vectors the memory has. `page_query` is the question's vector by the encoder, where
+    pages have vectors. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without
+    a recalled zone has no room for anything: nothing is found.
     """
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
-    if len(question.token_ids) > MOST_QUERY_TOKENS:
-        rarest = np.argsort(-frame.memory.core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
-        question = question.only(np.sort(rarest))
-    rolling_begin = frame.os.rolling[0]
-    keyed, queries, profile = frame.served.keyed, question.queries, question.profile
-    kinds = [kind for kind in config.index if kind != "heads" or profile is not None]
-    by_heads = by_mean = None
-    if keyed is not None:
-        by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
-        by_mean = mean_query(keyed, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
     result = frame.memory.core.search(
-        token_ids=question.token_ids,
-        head_queries=by_heads,
-        mean_query=by_mean,
-        page_query=page_query,
-        kinds=kinds or ["lexical"],
+        **search_inputs(frame.served, frame.memory.core, question, config, page_query, meaning),
         max_groups=config.groups,
         neighbours=config.neighbours,
         token_budget=config.recalled_tokens,
         stream=frame.os.stream,
-        resident_from=rolling_begin,
+        resident_from=frame.os.rolling[0],
         **where.core(),
     )
     return Found(tuple(result.groups), result.agreed, result.decisiveness)
+
+
+def search_inputs(
+    served: Served,
+    core: _core.Memory,
+    question: Tapped,
+    config: MemoryConfig,
+    page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
+    meaning: Meaning | None = None,
+) -> dict[str, Any]:
+    """What of a question `core.search` takes, and by which parts: arguments as `search` has them."""
+    if len(question.token_ids) > MOST_QUERY_TOKENS:
+        rarest = np.argsort(-core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
+        question = question.only(np.sort(rarest))
+    keyed, queries, profile = served.keyed, question.states.queries, question.profile
+    not_there = {kind for kind, found_by in (("heads", profile), ("meaning", meaning)) if found_by is None}
+    kinds = [kind for kind in config.index if kind not in not_there]
+    by_heads = by_mean = None
+    if keyed is not None:
+        by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
+        by_mean = mean_query(keyed, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
+    return {
+        "token_ids": question.token_ids,
+        "head_queries": by_heads,
+        "mean_query": by_mean,
+        "page_query": page_query,
+        "meaning_query": meaning.query(question.states.hidden) if meaning is not None and "meaning" in kinds else None,
+        "kinds": kinds or ["lexical"],
+    }
 
 
 def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
@@ -137,7 +170,7 @@ def query_layers(served: Served, profile: IndexProfile | None, config: MemoryCon
 
 
 def head_queries(
-    served: ServedModel, queries: dict[int, torch.Tensor], profile: IndexProfile
+    served: ServedModel, queries: Mapping[int, torch.Tensor], profile: IndexProfile
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """[T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
     rotated = [
@@ -147,7 +180,7 @@ def head_queries(
     return torch.cat(rotated, dim=1).contiguous().numpy()
 
 
-def mean_query(served: ServedModel, queries: dict[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def mean_query(served: ServedModel, queries: Mapping[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """[Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
     q = queries[served.layers - 1]
     grouped = q.reshape(q.shape[0], served.kv_heads, -1, served.head_dim)
@@ -155,15 +188,25 @@ def mean_query(served: ServedModel, queries: dict[int, torch.Tensor]) -> np.ndar
 
 
 def tap_question(
-    frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int]
-) -> dict[int, torch.Tensor]:
-    """Read a prompt once without a trace and keep q [T, Hq, D] of its question tokens."""
+    frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int], hidden_layers: Sequence[int] = ()
+) -> QuestionStates:
+    """Read a prompt once without a trace and keep q of `layers` and hidden states of `hidden_layers` of its question.
+
+    Nothing where the model is served by text alone, or nothing is asked for.
+    """
     keyed = frame.served.keyed
-    if not layers or keyed is None:
-        return {}
+    if keyed is None or not (layers or hidden_layers):
+        return QuestionStates({}, {})
     # What is decided on the way says nothing of what the question is answered from.
-    with frame.branch(traced=False), QueryTap(keyed, layers) as tap:
+    with contextlib.ExitStack() as taps:
+        taps.enter_context(frame.branch(traced=False))
+        queries = taps.enter_context(QueryTap(keyed, layers))
+        hidden = taps.enter_context(HiddenTap(frame.served.model, hidden_layers))
         frame.clear_recalled()
         frame.extend(prompt_ids, "prompt")
     # An empty stream begins with tokens of its own.
-    return {layer: tap.queries(layer)[-len(prompt_ids) :][question].cpu() for layer in layers}
+    count = len(prompt_ids)
+    return QuestionStates(
+        {layer: queries.queries(layer)[-count:][question].cpu() for layer in layers},
+        {layer: hidden.hidden(layer)[-count:][question].cpu() for layer in hidden_layers},
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ import torch
 import everlong._core as _core
 from everlong.config import HeadsKeys, MemoryConfig
 from everlong.frame.frame import Frame
+from everlong.learned.meaning import Meaning, MissingMeaning
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.profile import (
@@ -26,7 +28,16 @@ from everlong.retrieval.profile import (
     load_profile,
     save_model_profile,
 )
-from everlong.retrieval.recall import Found, Recall, Tapped, query_layers, search, tap_question
+from everlong.retrieval.recall import (
+    Found,
+    QuestionStates,
+    Recall,
+    Tapped,
+    query_layers,
+    search,
+    search_inputs,
+    tap_question,
+)
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, quoting_prompt
 from everlong.text.vectors import Encoder
@@ -41,7 +52,13 @@ class Searcher:
     """Finds what a prompt needs in a frame's memory. Used by the frame's thread alone; `close` ends the encoder's."""
 
     def __init__(
-        self, frame: Frame, tokenizer: Any, config: MemoryConfig, prints: Fingerprint, encoder: Encoder | None
+        self,
+        frame: Frame,
+        tokenizer: Any,
+        config: MemoryConfig,
+        prints: Fingerprint,
+        encoder: Encoder | None,
+        meaning: Meaning | None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -62,30 +79,70 @@ class Searcher:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
+        self.meaning = meaning
+        self._missing_meaning: Background | None = None
+        if meaning is not None:
+            meaning.take_up(self._core)
+            frame.write_with_blocks(meaning)
+            self._fill_missing_meaning(meaning)
+
+    def _fill_missing_meaning(self, meaning: Meaning) -> None:
+        """In the background, for blocks that were archived before there were towers."""
+        if self._core.read_only or not self._core.blocks_without_meaning():
+            return
+        missing = MissingMeaning(self._core, self._frame.served.model, meaning)
+        self._missing_meaning = Background(
+            missing.fill,
+            name="everlong meaning",
+            doing="older blocks have their vectors",
+            failed="vectors of older blocks could not be made",
+        )
+        self._missing_meaning.wake()
+
+    def settle(self) -> None:
+        """Return once every page has its vectors, those of memories that were archived without them too."""
+        for background in (self.embedder, self._missing_meaning):
+            if background is not None:
+                background.settle()
 
     def close(self) -> None:
-        if self.embedder is not None:
-            self.embedder.close()
+        for background in (self.embedder, self._missing_meaning):
+            if background is not None:
+                background.close()
 
     # --- from a prompt to pages
 
     def tap(self, prompt: Prompt) -> Tapped:
         """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
         self.calibrate_if_due()
+        states = self.states_of(prompt.ids, prompt.question)
+        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), states, self._profile)
+
+    def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
+        """What of a prompt's question a search reads, by one forward of it that leaves no trace."""
         layers = sorted(query_layers(self._frame.served, self._profile, self.config))
-        queries = tap_question(self._frame, prompt.ids, prompt.question, layers)
-        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), queries, self._profile)
+        by_meaning = self.meaning is not None and "meaning" in self.config.index
+        hidden_layers = self.meaning.hidden_layers if self.meaning is not None and by_meaning else ()
+        return tap_question(self._frame, prompt_ids, question, layers, hidden_layers)
 
     def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
         """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
         self.calibrate_if_due()
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
-        page_query = None
-        if self.embedder is not None and "embedding" in self.config.index:
-            self.embedder.settle()
-            page_query = self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
-        return search(self._frame, tapped, self.config, where, page_query)
+        return search(self._frame, tapped, self.config, where, self._page_query(tapped), self.meaning)
+
+    def inputs(self, prompt: Prompt) -> dict[str, Any]:
+        """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""
+        tapped = self.tap(prompt)
+        page_query = self._page_query(tapped)
+        return search_inputs(self._frame.served, self._core, tapped, self.config, page_query, self.meaning)
+
+    def _page_query(self, tapped: Tapped) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        if self.embedder is None or "embedding" not in self.config.index:
+            return None
+        self.embedder.settle()
+        return self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
 
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """The pages of the newest blocks outside of the frame."""
@@ -147,10 +204,10 @@ class Searcher:
         started = time.monotonic()
         _LOGGER.info("calibrating: looking for the model's retrieval heads in %d pages", len(self._core.pages()))
 
-        def ask(question: str, layers: Sequence[int]) -> tuple[Any, dict[int, torch.Tensor]]:
+        def ask(question: str, layers: Sequence[int]) -> tuple[Any, Mapping[int, torch.Tensor]]:
             prompt = quoting_prompt(self._tokenizer, question)
             ids = prompt.ids[prompt.question].numpy().astype(np.int32)
-            return ids, tap_question(frame, prompt.ids, prompt.question, layers)
+            return ids, tap_question(frame, prompt.ids, prompt.question, layers).queries
 
         profile = calibrate(
             frame,

@@ -1,0 +1,18 @@
+"""The shipped sets of questions with the text that answers them (LICENSE-qa.md)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_SHIPPED = pathlib.Path(__file__).parent / "qa"
+
+
+def qa_lines(name: str) -> Iterator[Mapping[str, Any]]:
+    """The lines of `name`.jsonl.xz, in order."""
+    with lzma.open(_SHIPPED / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)

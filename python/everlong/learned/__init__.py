@@ -1,0 +1,5 @@
+"""What was trained for a model, and how it is put to use: packs, towers."""
+
+from typing import Final
+
+MAY_IMPORT: Final = ("_core", "errors", "frame", "memory", "models")

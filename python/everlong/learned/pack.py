@@ -1,0 +1,134 @@
+"""A pack: what was trained for one model, in one folder.
+
+`pack.json` says what is in it, for which model, and how it was made: data, seeds, minutes, measured figures. Tensors
+lie beside it as safetensors. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from everlong.errors import EverlongError, ModelMismatchError
+from everlong.memory.fingerprint import Fingerprint
+from everlong.models.profiles import cache_folder
+
+FORMAT = 1
+_LIST = "pack.json"
+_SHIPPED = pathlib.Path(__file__).parent.parent / "packs"
+
+
+class PackError(EverlongError, ValueError):
+    """A folder that is no pack, or a damaged one; the message names the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PackPart:
+    """One trained part: tensors in a file of its own, and all that was said of them."""
+
+    tensors: Mapping[str, torch.Tensor]
+    settings: Mapping[str, Any]  # what its code is made with
+    made: Mapping[str, Any]  # data, seed, minutes, figures: for people and reports
+
+    @property
+    def id(self) -> str:
+        """What tells it from the same part of another training: 12 hexadecimal digits of its tensors and settings."""
+        digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name].detach().cpu().contiguous()
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:12]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """The parts that were trained for a model, by name; `model` is its weights' fingerprint."""
+
+    model: str
+    model_name: str
+    parts: Mapping[str, PackPart]
+
+    def save(self, folder: str | pathlib.Path) -> None:
+        """Write it; what was trained for the same model before and is not here stays."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = dict(self.parts)
+        if (folder / _LIST).exists():
+            before = load_pack(folder)
+            if before.model != self.model:
+                raise ModelMismatchError(f"{folder} is a pack of {before.model_name or 'another model'}")
+            parts = {**before.parts, **parts}
+        listed = {}
+        for name, part in sorted(parts.items()):
+            tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in part.tensors.items()}
+            _replace(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
+            listed[name] = {"id": part.id, "settings": dict(part.settings), "made": dict(part.made)}
+        listing = {"format": FORMAT, "model": self.model, "model_name": self.model_name, "parts": listed}
+        _replace(folder / _LIST, (json.dumps(listing, indent=2) + "\n").encode())
+
+
+def load_pack(folder: str | pathlib.Path) -> Pack:
+    """PackError for what is none, is damaged, or is of a later release."""
+    folder = pathlib.Path(folder)
+    try:
+        listing = json.loads((folder / _LIST).read_text("utf-8"))
+        found = listing["format"]
+        if found != FORMAT:
+            raise PackError(f"{folder / _LIST} has format {found}, expected {FORMAT}")
+        parts = {}
+        for name, said in listing["parts"].items():
+            file = folder / f"{name}.safetensors"
+            part = PackPart(safetensors.torch.load(file.read_bytes()), said["settings"], said["made"])
+            if part.id != said["id"]:
+                raise PackError(f"{file} is not the file that {_LIST} is about")
+            parts[name] = part
+        return Pack(str(listing["model"]), str(listing["model_name"]), parts)
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, safetensors.SafetensorError) as error:
+        if isinstance(error, PackError):
+            raise
+        raise PackError(f"{folder} is no pack: {error}") from error
+
+
+def pack_folder(prints: Fingerprint) -> pathlib.Path:
+    """Where `everlong train` puts what it trained for a model, and where it is looked for: one folder a model."""
+    return cache_folder() / "packs" / prints.weights[:16]
+
+
+def find_pack(prints: Fingerprint) -> Pack | None:
+    """The pack of a model: the user's own, else the shipped one; None where there is neither."""
+    for folder in (pack_folder(prints), *sorted(_SHIPPED.glob("*/"))):
+        if not (folder / _LIST).is_file():
+            continue
+        pack = load_pack(folder)
+        if pack.model == prints.weights:
+            return pack
+    return None
+
+
+def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
+    """What `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's folder."""
+    if pack is None:
+        return None
+    if pack == "auto":
+        return find_pack(prints)
+    loaded = load_pack(pack)
+    if loaded.model != prints.weights:
+        raise ModelMismatchError(f"{pack} was trained for {loaded.model_name or 'another model'}, not for this one")
+    return loaded
+
+
+def _replace(file: pathlib.Path, content: bytes) -> None:
+    """The whole file or what was there."""
+    beside = file.with_name(file.name + ".new")
+    beside.write_bytes(content)
+    os.replace(beside, file)

@@ -1,0 +1,61 @@
+"""A forward that ends where nobody looks any deeper."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from everlong.models.attach import decoder_layers
+
+
+class _DeepEnough(Exception):  # noqa: N818  # no error: it ends a forward
+    pass
+
+
+@torch.no_grad()
+def shallow_states(
+    model: Any,
+    ids: torch.Tensor,
+    layers: Sequence[int],
+    *,
+    mask: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+) -> dict[int, torch.Tensor]:
+    """Hidden states [n, hidden size] of ids [n], read as a text of its own, by layer; nothing behind the last is
+    computed.
+
+    Layers count from 1 as transformers' `output_hidden_states` does, but for the last one, which is behind the final
+    norm there: ValueError for it and beyond. `mask` [n, n] bool says which token (row) sees which, `positions` [n]
+    where each one stands; without them each sees all before it. Forwards of other threads are not disturbed.
+    """
+    _, modules = decoder_layers(model)
+    if not layers or not all(1 <= layer < len(modules) for layer in layers):
+        raise ValueError(f"layers are {tuple(layers)}, expected some of 1 to {len(modules) - 1}")
+    thread = threading.get_ident()
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(layer: int, _module: object, _args: object, output: Any) -> None:
+        if threading.get_ident() != thread:
+            return
+        kept[layer] = (output if isinstance(output, torch.Tensor) else output[0]).detach()[0]
+        if layer == max(layers):
+            raise _DeepEnough
+
+    hooks = [modules[layer - 1].register_forward_hook(functools.partial(keep, layer)) for layer in sorted(set(layers))]
+    arguments: dict[str, Any] = {"input_ids": ids[None].to(model.device), "use_cache": False, "logits_to_keep": 1}
+    if mask is not None:
+        arguments["attention_mask"] = mask[None, None].to(model.device)
+    if positions is not None:
+        arguments["position_ids"] = positions[None].to(model.device)
+    try:
+        model(**arguments)
+    except _DeepEnough:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return kept
