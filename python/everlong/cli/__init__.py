@@ -1,12 +1,12 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | ask | chat | inspect | doctor | bench | demo | eval SUITE | plot`. Exit code 0; 1 with
+`everlong read | ask | chat | inspect | doctor | bench | demo | eval SUITE | train PART | plot`. Exit code 0; 1 with
 one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final
 
-from everlong.cli import cost, evidence, health, memory
+from everlong.cli import cost, evidence, health, memory, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -17,11 +17,13 @@ MAY_IMPORT: Final = (
     "eval",
     "frame",
     "generation",
+    "learned",
     "memory",
     "models",
     "pictures",
     "retrieval",
     "text",
+    "training",
 )
 
-__all__ = ["cost", "evidence", "health", "main", "memory"]
+__all__ = ["cost", "evidence", "health", "main", "memory", "training"]

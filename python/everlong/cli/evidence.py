@@ -164,6 +164,48 @@ def eval_ppl(
     print_json(report.to_dict()) if as_json else print_ppl(report, Console())
 
 
+@eval_app.command("meaning")
+def eval_meaning(
+    model: Model = DEFAULT_MODEL,
+    stories: Annotated[bool, typer.Option(help="Ask FairytaleQA of stories that nothing was trained on.")] = True,
+    lengths: Annotated[
+        str, typer.Option(help="Ask paraphrases and drawn facts in books of so many tokens, ascending: 128K,384K.")
+    ] = "",
+    pack: Annotated[
+        str, typer.Option(help="What was trained for the model: auto, a folder, or none for the memory without.")
+    ] = "auto",
+    corpus: Corpus = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder for the memories and the whole reports.")] = None,
+    fitting: Annotated[
+        bool, typer.Option(help="Ask what the fusion is fitted on instead, and keep every part's rankings.")
+    ] = False,
+    settings: Settings = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """Is what answers found where the question has other words: every part of the index, and all of them."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.eval.meaning import print_meaning, run_meaning
+
+    loaded, memory_config = load_configured(model, settings, dtype=dtype or None, device=device)
+    reports = run_meaning(
+        loaded,
+        stories=stories,
+        lengths=parse_lengths(lengths) if lengths else (),
+        pack=None if pack == "none" else pack,
+        memory_config=memory_config,
+        corpus=corpus,
+        keep=keep,
+        fitting=fitting,
+        log=_line_by_line(Console(stderr=True)),
+    )
+    if as_json:
+        print_json({name: {"tokens": report.tokens, "shares": report.shares()} for name, report in reports.items()})
+        return
+    print_meaning(reports, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

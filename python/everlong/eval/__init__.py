@@ -14,4 +14,5 @@ MAY_IMPORT: Final = (
     "pictures",
     "retrieval",
     "text",
+    "training",
 )

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "errors", "frame", "memory", "models")
+MAY_IMPORT: Final = ("_core", "errors", "memory", "models")

@@ -99,14 +99,14 @@ def load_pack(folder: str | pathlib.Path) -> Pack:
         raise PackError(f"{folder} is no pack: {error}") from error
 
 
-def pack_folder(prints: Fingerprint) -> pathlib.Path:
+def pack_folder_of(weights: str) -> pathlib.Path:
     """Where `everlong train` puts what it trained for a model, and where it is looked for: one folder a model."""
-    return cache_folder() / "packs" / prints.weights[:16]
+    return cache_folder() / "packs" / weights[:16]
 
 
 def find_pack(prints: Fingerprint) -> Pack | None:
     """The pack of a model: the user's own, else the shipped one; None where there is neither."""
-    for folder in (pack_folder(prints), *sorted(_SHIPPED.glob("*/"))):
+    for folder in (pack_folder_of(prints.weights), *sorted(_SHIPPED.glob("*/"))):
         if not (folder / _LIST).is_file():
             continue
         pack = load_pack(folder)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("data", "errors", "learned", "memory", "models", "retrieval", "text")
+MAY_IMPORT: Final = ("data", "errors", "learned", "models", "text")

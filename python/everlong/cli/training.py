@@ -1,0 +1,92 @@
+"""`everlong train ...`: what learns, trained for a model of a user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
+
+train_app = typer.Typer(no_args_is_help=True, help="Train what a memory has learned for a model: its pack.")
+app.add_typer(train_app, name="train")
+
+
+@train_app.callback()
+def train() -> None:
+    """Parts by name."""
+
+
+@train_app.command("towers")
+def train_towers(
+    model: Model = DEFAULT_MODEL,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help='Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.'
+        ),
+    ] = None,
+    sets: Annotated[
+        str, typer.Option(help="Shipped sets, by commas: fairytale,squad,natural; or none.")
+    ] = "fairytale,squad,natural",
+    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default three in the middle.")] = "",
+    steps: Annotated[int, typer.Option(help="Of training.")] = 3000,
+    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
+    teacher: Annotated[
+        str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")
+    ] = "minilm",
+    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
+    work: Annotated[
+        Path, typer.Option(help="Folder of states and checkpoints: a run that was cut short goes on.")
+    ] = Path("runs/towers"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
+    ] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
+    from everlong.learned.pack import pack_folder_of
+    from everlong.models import load
+    from everlong.retrieval.embedding import load_encoder
+    from everlong.training.data import load_pairs
+    from everlong.training.run import train_towers as train_them
+    from everlong.training.towers import TowerTraining
+
+    console = Console(stderr=True)
+    pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or ())
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    encoder = None if teacher in ("", "none") else load_encoder(teacher)
+
+    def said(what: str, done: int, of: int) -> None:
+        if done == of or done % 50 == 0:
+            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        shares = ", ".join(f"{name} {100 * found[name]:.1f} %" for name in ("@1", "@4") if name in found)
+        console.print(f"step {step:,}: loss {found['loss']:.3f}; held out: {shares or 'nothing'}", highlight=False)
+
+    pack = train_them(
+        network,
+        tokenizer,
+        pairs,
+        work=work,
+        layers=[int(layer) for layer in layers.split(",") if layer],
+        training=TowerTraining(steps=steps, minutes=minutes, seed=seed),
+        teacher=encoder,
+        progress=said,
+        check=checked,
+    )
+    folder = out or pack_folder_of(pack.model)
+    pack.save(folder)
+    made = pack.parts["towers"].made
+    if as_json:
+        print_json({"folder": str(folder), **made})
+        return
+    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
+    for split, found in made["figures"].items():
+        shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found.items())
+        console.print(f"{split} stories, right section of all: {shares}", highlight=False)
