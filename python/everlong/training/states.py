@@ -54,7 +54,7 @@ class States:
 
 def as_floats(rows: npt.NDArray[np.uint16]) -> torch.Tensor:
     """Rows of `States` as bf16."""
-    return torch.from_numpy(np.ascontiguousarray(rows).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(rows).view(np.int16)).view(torch.bfloat16)
 
 
 def cached_states(
