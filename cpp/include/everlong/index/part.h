@@ -173,6 +173,12 @@ class Part {
     return InvalidArgumentError("vectors are given, expected none: this part takes none");
   }
 
+  // Tensors that were put to a block which is in the table, by a part that takes tensors. `block` has its pages and, as
+  // its tensors, those that were put; the others it had stay. CheckTensors is asked before they are stored:
+  // kInvalidArgument when TensorsCame would refuse them. No Rank runs beside TensorsCame.
+  [[nodiscard]] virtual Status CheckTensors(const BlockInput& /*block*/) const { return OkStatus(); }
+  virtual Status TensorsCame(const BlockInput& /*block*/) { return OkStatus(); }
+
   [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
   // Of host memory that so many full pages will take, about: room is made before they come.
   [[nodiscard]] virtual int64_t BytesFor(int32_t /*pages*/) const { return 0; }
