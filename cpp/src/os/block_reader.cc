@@ -103,6 +103,8 @@ Status BlockReader::Visit(std::span<const index::BlockEntry* const> blocks, cons
                           const Visitor& visit) const {
   const size_t layers = LayersOf(needs, layout_).size();
   const auto bytes_of = [&](const index::BlockEntry& block) {
+    // Tensors may be large, and are read one by one anyway.
+    if (needs.tensors) return kReadBytes;
     const int64_t payload = block.page_count * layout_.PartBytes(layout_.page_tokens);
     return layers == 0 ? static_cast<size_t>(block.span.size()) * sizeof(int32_t)
                        : layers * static_cast<size_t>(payload);

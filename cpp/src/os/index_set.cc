@@ -260,6 +260,46 @@ Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32
   return OkStatus();
 }
 
+Result<BlockInput> IndexSet::InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const {
+  const BlockEntry* const found = table_.Find(block);
+  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  BlockInput input = InputOf(*found, layout_.page_tokens, {});
+  input.keys = nullptr;
+  input.tensors = tensors;
+  return input;
+}
+
+Status IndexSet::CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+  Status checked;
+  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+    if (checked.ok()) checked = part.CheckTensors(input);
+  });
+  return checked;
+}
+
+Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+  Status came;
+  try {
+    const auto changing = Change();
+    ForEach([&](const PartKind& kind, Part& part) {
+      if (!came.ok() || !part.needs().tensors) return;
+      if (kind.saved) unsaved_.emplace(kind.name);
+      came = part.TensorsCame(input);
+    });
+  } catch (const std::exception& error) {  // out of memory
+    came = CapacityError(error.what());
+  }
+  if (!came.ok()) {
+    Break({came.code(), "tensors of block " + std::to_string(block) + " are stored but could not be indexed (" +
+                            came.message() + "): open the memory anew"});
+    return broken_;
+  }
+  TellBytes();
+  return OkStatus();
+}
+
 Status IndexSet::MakeWhenAsked(IndexPart part) {
   {
     const Lock reading = Read();
