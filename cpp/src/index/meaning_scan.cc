@@ -10,9 +10,9 @@
 namespace everlong::index {
 namespace {
 
-// Pages that a thread takes at least: to look at their vectors, and to add up what was found.
-constexpr int64_t kScannedAtOnce = 64;
-constexpr int64_t kAddedAtOnce = 8192;
+// Pages that a thread takes at least: what takes a millisecond, about. To wake another one costs more than less would.
+constexpr int64_t kScannedAtOnce = 4096;
+constexpr int64_t kAddedAtOnce = 32'768;
 constexpr auto kRows = static_cast<size_t>(kMeaningRows);
 
 // The positions of the pages before and after each, -1 for none that is among them.
