@@ -38,8 +38,8 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // those beside it that may be returned and have some. Both are ranked. Exact: every vector is looked at.
 //
 // It is not saved to a file. The store has the very tensors, each with its checksum: those of 2,000 blocks of 512
-// tokens (33 MB) are read and laid out in 0.1 s, which is what reading and checking a second copy of them would take,
-// and there is no second place where something forgotten could be left.
+// tokens (33 MB) are read and laid out in 0.1 to 0.2 s. That is too little for a second copy on disk, in which
+// something forgotten could be left.
 std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options);
 
 }  // namespace everlong::index
