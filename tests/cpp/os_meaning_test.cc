@@ -329,8 +329,22 @@ TEST(OsMeaningTest, FollowsARepair) {
   ASSERT_NE(place, std::string::npos);
   bytes[place] = static_cast<char>(bytes[place] ^ 1);
   std::ofstream(damaged, std::ios::binary | std::ios::trunc) << bytes;
-  ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000006.kvseg"));
+  const std::filesystem::path sixth = folder.path() / "sixth";
+  std::filesystem::rename(folder.path() / "segments" / "000006.kvseg", sixth);
   ASSERT_FALSE(memory->Verify(false).value().damage.empty());
+  {
+    // Who takes them from the store does without the damaged ones, and says so.
+    Library whole = library;
+    whole.vectors.erase(3);
+    std::filesystem::copy_file(sixth, folder.path() / "segments" / "000006.kvseg");
+    const auto reader = Memory::Open(folder.path(), true).value();
+    ASSERT_TRUE(reader->SetMeaning(kOptions).ok());
+    ExpectFound(*reader, whole);
+    const std::vector<std::string> messages = reader->TakeMessages();
+    ASSERT_EQ(messages.size(), 1U);
+    EXPECT_NE(messages[0].find("block 3"), std::string::npos) << messages[0];
+    ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000006.kvseg"));
+  }
   const auto report = memory->Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{6});

@@ -46,6 +46,7 @@ class MeaningPart final : public Part {
   PartNeeds needs() const override {
     PartNeeds needs;
     needs.tensors = true;
+    needs.tensor_names = {tensor_};
     return needs;
   }
 

@@ -118,10 +118,15 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
   if (!missing.empty()) unsaved_.emplace(kind.name);
   // The payload makes room before the part comes.
   TellBytes(built->BytesFor(table_.pages()));
+  std::vector<Status> damaged;
   const Status filled = BlockReader(store_, layout_)
-                            .Visit(missing, built->needs(), [&](const BlockEntry& block, const DecodedBlock& decoded) {
-                              return built->Add(InputOf(block, layout_.page_tokens, decoded));
-                            });
+                            .Visit(
+                                missing, built->needs(),
+                                [&](const BlockEntry& block, const DecodedBlock& decoded) {
+                                  return built->Add(InputOf(block, layout_.page_tokens, decoded));
+                                },
+                                damaged);
+  for (const Status& tensor : damaged) SayDamaged(kind.name, tensor);
   if (!filled.ok()) {
     TellBytes();  // there is no such part: the payload has its room again
     return filled;
@@ -328,6 +333,17 @@ void IndexSet::TellBytes(int64_t more) const {
   int64_t bytes = more + table_.bytes() + statistics_.bytes();
   ForEach([&bytes](const PartKind& /*kind*/, const Part& part) { bytes += part.bytes(); });
   store_.SetIndexBytes(bytes);
+}
+
+void IndexSet::SayDamaged(std::string_view name, const Status& why) const {
+  std::string message = Name() + ": the index \"";
+  message.append(name).append("\" does without a tensor that is damaged (").append(why.message()).append(")");
+  AddMessage(std::move(message));
+}
+
+void IndexSet::AddMessage(std::string message) const {
+  const std::scoped_lock saying(message_guard_);
+  messages_.push_back(std::move(message));
 }
 
 std::vector<std::string> IndexSet::TakeMessages() const {

@@ -142,6 +142,9 @@ class IndexSet {
   // Every part that there is differs from what is saved.
   void MarkUnsaved();
   void Say(std::string_view name, const Status& why) const;
+  // Of a tensor that is stored and cannot be read.
+  void SayDamaged(std::string_view name, const Status& why) const;
+  void AddMessage(std::string message) const;
 
   store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;

@@ -179,8 +179,8 @@ class Memory {
   // opener takes them instead. What is saved already is not written again; what a crash left of a save goes. Nothing
   // happens for a memory in RAM, or opened for reading. kIoError.
   Status SaveIndexes();
-  // What was wrong with saved indexes, which were then made anew, and why the host searched in place of the heads'
-  // device: a sentence each, once.
+  // What was wrong with saved indexes, which were then made anew, which tensors a part does without for their damage,
+  // and why the host searched in place of the heads' device: a sentence each, once.
   [[nodiscard]] std::vector<std::string> TakeMessages();
   // The store's, of this memory (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();
