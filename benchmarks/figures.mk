@@ -6,7 +6,7 @@ FIGURES ?= runs/bench
 # and the fusion, which is fitted on books that no haystack has, is left out.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys hnsw store embedding ram ram_read read decode recall \
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw store embedding ram ram_read read decode recall \
   anchors architectures $(if $(CORPUS),fit_fusion)
 EVALUATIONS := demo.txt needle.json needle_close.json ppl.json suite.txt
 comma := ,
@@ -32,6 +32,10 @@ $(FIGURES)/%.txt: benchmarks/%.py | setup
 $(FIGURES)/index.txt: benchmarks/index.py | setup
 	mkdir -p $(@D)
 	python $< --tokens 10000 100000 1000000 10000000 16000000 --plot $(FIGURES)/index-scaling.png > $@
+
+$(FIGURES)/meaning.txt: benchmarks/meaning.py | setup
+	mkdir -p $(@D)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python $< --tokens 131072 1000000 4000000 > $@
 
 $(FIGURES)/store.txt: benchmarks/store.py | setup
 	mkdir -p $(@D)

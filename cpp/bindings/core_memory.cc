@@ -228,7 +228,19 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
   RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
 }
 
-// "heads", "lexical" ... or "embedding", in quotes.
+// None, or a pack without a name: none.
+void SetMeaning(const MemoryHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens) {
+  std::optional<os::MeaningOptions> options;
+  if (pack && !pack->empty()) options = {*std::move(pack), dimension, group_tokens};
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.SetMeaning(options); }));
+}
+
+void PutTensors(const MemoryHandle& self, int64_t block, const ArraysByName& tensors) {
+  const std::vector<store::TensorView> views = TensorsOf(tensors);
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, views); }));
+}
+
+// "heads", "lexical" ... or "meaning", in quotes.
 std::string PartNames() {
   const std::vector<index::IndexPart> parts = index::AllIndexParts();
   std::string names;
@@ -268,8 +280,18 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
                         ", expected [tokens, heads, D] = " + text(expected.data()));
 }
 
+// The same of [tokens, dimension].
+void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query) {
+  const std::optional<os::MeaningOptions> options = self.Call([](Memory& memory) { return memory.meaning(); });
+  if (!options) return;  // the core says so
+  const py::ssize_t columns = py::reinterpret_borrow<py::array>(meaning_query).shape(1);
+  if (columns == options->dimension) return;
+  throw py::value_error("meaning_query: rows of " + std::to_string(columns) + " numbers, expected " +
+                        std::to_string(options->dimension));
+}
+
 os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
-                        const py::object& mean_query, const py::object& page_query,
+                        const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
                         const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
                         int64_t token_budget, float least_share, int64_t stream, std::optional<int64_t> resident_from,
                         std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
@@ -280,6 +302,11 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
   if (!page_query.is_none()) request.page_query = View<float>(page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
+  if (!meaning_query.is_none()) {
+    const auto rows = View<float>(meaning_query, "meaning_query", 2);
+    request.inputs["meaning_query"] = rows;
+    if (!rows.empty() && request.kinds.Has(index::IndexPart::kMeaning)) CheckMeaningQuery(self, meaning_query);
+  }
   if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
     CheckHeadQueries(self, head_queries, request.token_ids.size());
   }
@@ -372,6 +399,12 @@ void BindMemory(py::module_& module) {
            })
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
+      .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0)
+      .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"))
+      .def("blocks_without_meaning",
+           [](const MemoryHandle& self) {
+             return self.Call([](Memory& memory) { return memory.BlocksWithout(index::IndexPart::kMeaning); });
+           })
       .def("save_indexes",
            [](const MemoryHandle& self) {
              RaiseIfError(self.Call([](Memory& memory) { return memory.SaveIndexes(); }));
@@ -384,9 +417,9 @@ void BindMemory(py::module_& module) {
            })
       .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
            py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
-           py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
-           py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
-           py::arg("stream") = 0, py::arg("resident_from") = py::none(),
+           py::arg("meaning_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
+           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
+           py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
            py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
            py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(

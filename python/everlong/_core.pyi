@@ -213,6 +213,20 @@ class Memory:
         """Search by vectors of that encoder from now on; those of another one are dropped."""
     def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
         """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each."""
+    def set_meaning(self, pack: str | None, dimension: int = 0, group_tokens: int = 0) -> None:
+        """Search by the vectors of that pack from now on; None or "": by none (cpp/include/everlong/index/meaning.h).
+
+        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]: one vector for every `group_tokens`
+        tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        """
+    def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Tensors of an archived block, each in place of the one of its name; durable on return.
+
+        What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more);
+        ValueError where one does not fit, and then none is stored.
+        """
+    def blocks_without_meaning(self) -> list[int]:
+        """Ids of blocks that have no vectors of the pack yet, in order of archiving; none without set_meaning."""
     def save_indexes(self) -> None:
         """Keep in index/ what took a reading of the payload; what is saved already is not written again."""
     def take_messages(self) -> list[str]:
@@ -226,6 +240,7 @@ class Memory:
         head_queries: npt.NDArray[np.float32] | None = None,
         mean_query: npt.NDArray[np.float32] | None = None,
         page_query: npt.NDArray[np.float32] | None = None,
+        meaning_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ("heads", "lexical"),
         max_groups: int = 4,
         neighbours: int = 1,
@@ -241,7 +256,8 @@ class Memory:
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        Other shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
+        meaning_query [tokens, dimension] of set_meaning, in which the length of a row is the token's weight. Other
+        shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
         without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
         A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
         """

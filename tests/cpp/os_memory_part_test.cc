@@ -1,4 +1,4 @@
-// A sixth part takes part in everything that a memory does with the five that it knows.
+// A seventh part takes part in everything that a memory does with the six that it knows.
 #include "os_memory_part.h"
 
 #include <gtest/gtest.h>
@@ -80,8 +80,8 @@ std::vector<Block> Without(std::vector<Block> blocks, const std::vector<int64_t>
 TEST(OsMemoryPartTest, IsKnownByItsName) {
   EXPECT_EQ(index::ParseIndexPart("mean_ids"), kMeanIds);
   EXPECT_EQ(NameOf(kMeanIds), "mean_ids");
-  EXPECT_EQ(kMeanIds.number, 5);
-  EXPECT_EQ(index::AllIndexParts().size(), 6U);
+  EXPECT_EQ(kMeanIds.number, 6);
+  EXPECT_EQ(index::AllIndexParts().size(), 7U);
 }
 
 TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {

@@ -9,7 +9,8 @@
   Part(Lexical);                      \
   Part(MeanPool);                     \
   Part(Hnsw);                         \
-  Part(Embedding)
+  Part(Embedding);                    \
+  Part(Meaning)
 
 namespace everlong::index {
 

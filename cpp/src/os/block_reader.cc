@@ -100,9 +100,11 @@ bool ForgottenByWriter(const store::MemoryStore& store, const Status& status) {
 }
 
 Status BlockReader::Visit(std::span<const index::BlockEntry* const> blocks, const index::PartNeeds& needs,
-                          const Visitor& visit) const {
+                          const Visitor& visit, std::vector<Status>& damaged) const {
   const size_t layers = LayersOf(needs, layout_).size();
   const auto bytes_of = [&](const index::BlockEntry& block) {
+    // Tensors may be large, and are read one by one anyway.
+    if (needs.tensors) return kReadBytes;
     const int64_t payload = block.page_count * layout_.PartBytes(layout_.page_tokens);
     return layers == 0 ? static_cast<size_t>(block.span.size()) * sizeof(int32_t)
                        : layers * static_cast<size_t>(payload);
@@ -110,11 +112,11 @@ Status BlockReader::Visit(std::span<const index::BlockEntry* const> blocks, cons
   while (!blocks.empty()) {
     size_t count = 0;
     for (size_t bytes = 0; count < blocks.size() && bytes < kReadBytes; ++count) bytes += bytes_of(*blocks[count]);
-    Result<std::vector<DecodedBlock>> decoded = Read(blocks.first(count), needs);
+    Result<std::vector<DecodedBlock>> decoded = Read(blocks.first(count), needs, damaged);
     if (ForgottenByWriter(store_, decoded.status())) {
       // Some block of these; which one shows when they are read one by one.
       count = 1;
-      decoded = Read(blocks.first(count), needs);
+      decoded = Read(blocks.first(count), needs, damaged);
       if (ForgottenByWriter(store_, decoded.status())) decoded = std::vector<DecodedBlock>();
     }
     EVERLONG_RETURN_IF_ERROR(decoded.status());
@@ -124,8 +126,26 @@ Status BlockReader::Visit(std::span<const index::BlockEntry* const> blocks, cons
   return OkStatus();
 }
 
+Result<std::vector<store::Tensor>> BlockReader::ReadTensors(int64_t block, const index::PartNeeds& needs,
+                                                            std::vector<Status>& damaged) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::TensorInfo> infos, store_.Tensors(block));
+  const std::vector<std::string>& names = needs.tensor_names;
+  std::vector<store::Tensor> tensors;
+  for (const store::TensorInfo& info : infos) {
+    if (!names.empty() && std::ranges::find(names, info.name) == names.end()) continue;
+    Result<store::Tensor> tensor = store_.ReadTensor(block, info.name);
+    if (tensor.status().code() == StatusCode::kCorrupt) {
+      damaged.push_back(tensor.status());
+      continue;
+    }
+    EVERLONG_RETURN_IF_ERROR(tensor.status());
+    tensors.push_back(*std::move(tensor));
+  }
+  return tensors;
+}
+
 Result<std::vector<DecodedBlock>> BlockReader::Read(std::span<const index::BlockEntry* const> blocks,
-                                                    const index::PartNeeds& needs) const {
+                                                    const index::PartNeeds& needs, std::vector<Status>& damaged) const {
   const std::set<int32_t> layers = LayersOf(needs, layout_);
   struct Page {
     int32_t tokens = 0;
@@ -161,12 +181,8 @@ Result<std::vector<DecodedBlock>> BlockReader::Read(std::span<const index::Block
     EVERLONG_ASSIGN_OR_RETURN(decoded[i].token_ids, store_.TokenIds(blocks[i]->id));
   }
   for (size_t i = 0; needs.tensors && i < blocks.size(); ++i) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::TensorInfo> infos, store_.Tensors(blocks[i]->id));
     DecodedBlock& block = decoded[i];
-    for (const store::TensorInfo& info : infos) {
-      EVERLONG_ASSIGN_OR_RETURN(store::Tensor tensor, store_.ReadTensor(blocks[i]->id, info.name));
-      block.tensors.push_back(std::move(tensor));
-    }
+    EVERLONG_ASSIGN_OR_RETURN(block.tensors, ReadTensors(blocks[i]->id, needs, damaged));
     for (const store::Tensor& tensor : block.tensors) block.tensor_views.push_back(ViewOf(tensor));
   }
   return decoded;

@@ -44,14 +44,18 @@ class BlockReader {
   BlockReader(const store::MemoryStore& store, const kv::PayloadLayout& layout) : store_(store), layout_(layout) {}
 
   // Calls visit for blocks in their order, many of them in one read; blocks that a writer beside this reader has
-  // forgotten are left out.
+  // forgotten are left out, and so is a tensor that is damaged: `damaged` gets what is wrong with it.
   using Visitor = std::function<Status(const index::BlockEntry& block, const DecodedBlock& decoded)>;
-  Status Visit(std::span<const index::BlockEntry* const> blocks, const index::PartNeeds& needs,
-               const Visitor& visit) const;
+  Status Visit(std::span<const index::BlockEntry* const> blocks, const index::PartNeeds& needs, const Visitor& visit,
+               std::vector<Status>& damaged) const;
 
  private:
+  // Those of a block that are needed.
+  [[nodiscard]] Result<std::vector<store::Tensor>> ReadTensors(int64_t block, const index::PartNeeds& needs,
+                                                               std::vector<Status>& damaged) const;
   [[nodiscard]] Result<std::vector<DecodedBlock>> Read(std::span<const index::BlockEntry* const> blocks,
-                                                       const index::PartNeeds& needs) const;
+                                                       const index::PartNeeds& needs,
+                                                       std::vector<Status>& damaged) const;
 
   const store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;

@@ -118,10 +118,15 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
   if (!missing.empty()) unsaved_.emplace(kind.name);
   // The payload makes room before the part comes.
   TellBytes(built->BytesFor(table_.pages()));
+  std::vector<Status> damaged;
   const Status filled = BlockReader(store_, layout_)
-                            .Visit(missing, built->needs(), [&](const BlockEntry& block, const DecodedBlock& decoded) {
-                              return built->Add(InputOf(block, layout_.page_tokens, decoded));
-                            });
+                            .Visit(
+                                missing, built->needs(),
+                                [&](const BlockEntry& block, const DecodedBlock& decoded) {
+                                  return built->Add(InputOf(block, layout_.page_tokens, decoded));
+                                },
+                                damaged);
+  for (const Status& tensor : damaged) SayDamaged(kind.name, tensor);
   if (!filled.ok()) {
     TellBytes();  // there is no such part: the payload has its room again
     return filled;
@@ -260,6 +265,46 @@ Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32
   return OkStatus();
 }
 
+Result<BlockInput> IndexSet::InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const {
+  const BlockEntry* const found = table_.Find(block);
+  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  BlockInput input = InputOf(*found, layout_.page_tokens, {});
+  input.keys = nullptr;
+  input.tensors = tensors;
+  return input;
+}
+
+Status IndexSet::CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+  Status checked;
+  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+    if (checked.ok()) checked = part.CheckTensors(input);
+  });
+  return checked;
+}
+
+Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+  Status came;
+  try {
+    const auto changing = Change();
+    ForEach([&](const PartKind& kind, Part& part) {
+      if (!came.ok() || !part.needs().tensors) return;
+      if (kind.saved) unsaved_.emplace(kind.name);
+      came = part.TensorsCame(input);
+    });
+  } catch (const std::exception& error) {  // out of memory
+    came = CapacityError(error.what());
+  }
+  if (!came.ok()) {
+    Break({came.code(), "tensors of block " + std::to_string(block) + " are stored but could not be indexed (" +
+                            came.message() + "): open the memory anew"});
+    return broken_;
+  }
+  TellBytes();
+  return OkStatus();
+}
+
 Status IndexSet::MakeWhenAsked(IndexPart part) {
   {
     const Lock reading = Read();
@@ -288,6 +333,17 @@ void IndexSet::TellBytes(int64_t more) const {
   int64_t bytes = more + table_.bytes() + statistics_.bytes();
   ForEach([&bytes](const PartKind& /*kind*/, const Part& part) { bytes += part.bytes(); });
   store_.SetIndexBytes(bytes);
+}
+
+void IndexSet::SayDamaged(std::string_view name, const Status& why) const {
+  std::string message = Name() + ": the index \"";
+  message.append(name).append("\" does without a tensor that is damaged (").append(why.message()).append(")");
+  AddMessage(std::move(message));
+}
+
+void IndexSet::AddMessage(std::string message) const {
+  const std::scoped_lock saying(message_guard_);
+  messages_.push_back(std::move(message));
 }
 
 std::vector<std::string> IndexSet::TakeMessages() const {

@@ -82,6 +82,11 @@ class IndexSet {
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
                     std::span<const float> vectors);
 
+  // Part::CheckTensors of every part, for tensors of a block that is in the table; kNotFound for one that is not.
+  [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;
+  // Part::TensorsCame of every part that takes tensors, once they are stored. What fails breaks the set.
+  Status TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors);
+
   // Tells the store what all of this holds in RAM, or will hold: `more`.
   void TellBytes(int64_t more = 0) const;
 
@@ -104,6 +109,8 @@ class IndexSet {
   };
 
   [[nodiscard]] std::string Name() const;
+  // Of a block of the table; kNotFound.
+  [[nodiscard]] Result<index::BlockInput> InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const;
   Status LoadBlocks();
   // A part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
@@ -135,6 +142,9 @@ class IndexSet {
   // Every part that there is differs from what is saved.
   void MarkUnsaved();
   void Say(std::string_view name, const Status& why) const;
+  // Of a tensor that is stored and cannot be read.
+  void SayDamaged(std::string_view name, const Status& why) const;
+  void AddMessage(std::string message) const;
 
   store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;

@@ -31,8 +31,7 @@ std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
 void IndexSet::Say(std::string_view name, const Status& why) const {
   std::string message = Name() + ": the saved index \"";
   message.append(name).append("\" cannot be used and is made anew (").append(why.message()).append(")");
-  const std::scoped_lock saying(message_guard_);
-  messages_.push_back(std::move(message));
+  AddMessage(std::move(message));
 }
 
 Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {

@@ -99,6 +99,7 @@ Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
 }  // namespace
 
 static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
+static_assert(index::kMostPackBytes + 8 <= store::kMaxTensorName);  // MeaningTensor
 
 PageRef RefOf(const index::BlockTable& table, int32_t ordinal) {
   const index::PageEntry page = table.page(ordinal);
@@ -220,13 +221,13 @@ Status Memory::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index:
     };
   }
   EVERLONG_RETURN_IF_ERROR(s.index.Replace(index::IndexPart::kHeads, make));
-  const std::scoped_lock setting(s.heads_guard);
+  const std::scoped_lock setting(s.options_guard);
   s.heads = std::move(heads);
   return OkStatus();
 }
 
 std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
-  const std::scoped_lock reading(state_->heads_guard);
+  const std::scoped_lock reading(state_->options_guard);
   return state_->heads;
 }
 
@@ -270,6 +271,53 @@ std::vector<PageRef> Memory::PagesWithoutVectors() const {
     if (!block.forgotten && !vectors->Has(block)) AddPagesOf(table, block, pages);
   }
   return pages;
+}
+
+Status Memory::SetMeaning(const std::optional<MeaningOptions>& options) {
+  State& s = *state_;
+  if (options) EVERLONG_RETURN_IF_ERROR(Validate(*options));
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
+  if (meaning() == options) return OkStatus();
+  IndexSet::Make make;
+  if (options) {
+    make = [options = *options](const index::PartContext& context) { return index::MakeMeaningPart(context, options); };
+  }
+  EVERLONG_RETURN_IF_ERROR(s.index.Replace(index::IndexPart::kMeaning, make));
+  const std::scoped_lock setting(s.options_guard);
+  s.meaning = options;
+  return OkStatus();
+}
+
+std::optional<MeaningOptions> Memory::meaning() const {
+  const std::scoped_lock reading(state_->options_guard);
+  return state_->meaning;
+}
+
+Status Memory::PutTensors(int64_t block, std::span<const store::TensorView> tensors) {
+  State& s = *state_;
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(CheckWritable(*s.store));
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
+  std::vector<index::BlockTensor> views;
+  for (const store::TensorView& tensor : tensors) views.push_back(ViewOf(tensor));
+  EVERLONG_RETURN_IF_ERROR(store::ValidateTensors(tensors));
+  EVERLONG_RETURN_IF_ERROR(s.index.CheckTensors(block, views));
+  EVERLONG_RETURN_IF_ERROR(s.store->PutTensors(block, tensors));
+  return s.index.TensorsCame(block, views);
+}
+
+std::vector<int64_t> Memory::BlocksWithout(index::IndexPart part) const {
+  const auto reading = state_->index.Read();
+  std::vector<int64_t> without;
+  const index::Part* const there = state_->index.part(part);
+  if (there == nullptr) return without;
+  const index::BlockTable& table = state_->index.table();
+  for (int32_t number = 0; number < table.blocks(); ++number) {
+    const index::BlockEntry& block = table.block(number);
+    if (!block.forgotten && !there->Has(block)) without.push_back(block.id);
+  }
+  return without;
 }
 
 Result<std::vector<PageRef>> Memory::PagesOf(int64_t stream, TokenSpan span) const {
@@ -447,8 +495,9 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
   const auto turn = s.index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(s.Flush());
   Result<store::VerifyReport> report = s.store->Verify(repair);
-  // A repair may fail behind the commit that drops blocks.
-  if (report.ok() ? !report->dropped.empty() : repair && s.index.HasBlocksThatAreGone()) {
+  // Of a block's tensors parts may have taken some that are gone now. A repair may fail behind the commit that drops
+  // blocks.
+  if (report.ok() ? repair && !report->damage.empty() : repair && s.index.HasBlocksThatAreGone()) {
     EVERLONG_RETURN_IF_ERROR(s.index.Reload());
   }
   return report;

@@ -11,6 +11,7 @@
 
 #include "everlong/base/status.h"
 #include "everlong/index/heads.h"
+#include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/kv/payload.h"
 #include "everlong/os/memory.h"
@@ -39,8 +40,9 @@ struct Memory::State {
   int64_t appended_tokens = 0;
 
   // --- under its own lock
-  mutable std::mutex heads_guard;
+  mutable std::mutex options_guard;
   std::vector<index::RetrievalHead> heads;
+  std::optional<index::MeaningOptions> meaning;
 
   // Waits for the store, and takes blocks that it could not keep out of the index. By whoever has the turn.
   Status Flush();

@@ -18,14 +18,15 @@
 
 namespace everlong {
 
-enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 // What stands between one of these and EVERLONG_KERNEL_END is compiled for that level, with all that BestSimdLevel asks
 // for it. kPortable needs none.
 #ifdef EVERLONG_KERNEL_X86
 #define EVERLONG_KERNEL_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
 #define EVERLONG_KERNEL_AVX512 EVERLONG_KERNEL_AVX2 _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl\")")
-#define EVERLONG_KERNEL_AVX512_BF16 EVERLONG_KERNEL_AVX512 _Pragma("GCC target(\"avx512bf16\")")
+#define EVERLONG_KERNEL_AVX512_VNNI EVERLONG_KERNEL_AVX512 _Pragma("GCC target(\"avx512vnni\")")
+#define EVERLONG_KERNEL_AVX512_BF16 EVERLONG_KERNEL_AVX512_VNNI _Pragma("GCC target(\"avx512bf16\")")
 #define EVERLONG_KERNEL_END _Pragma("GCC pop_options")
 #endif
 
@@ -38,7 +39,8 @@ inline SimdLevel BestSimdLevel() {
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   if (!has_avx512) return SimdLevel::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") != 0 ? SimdLevel::kAvx512Bf16 : SimdLevel::kAvx512;
+  if (__builtin_cpu_supports("avx512vnni") == 0) return SimdLevel::kAvx512;
+  return __builtin_cpu_supports("avx512bf16") != 0 ? SimdLevel::kAvx512Bf16 : SimdLevel::kAvx512Vnni;
 #else
   return SimdLevel::kPortable;
 #endif

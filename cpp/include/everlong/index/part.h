@@ -36,7 +36,8 @@ struct PartNeeds {
   bool token_ids = false;     // BlockInput::token_ids
   std::vector<KeyHead> keys;  // BlockInput::keys of these
   bool key_sum = false;       // BlockInput::key_sum
-  bool tensors = false;       // BlockInput::tensors
+  bool tensors = false;       // BlockInput::tensors; of a stored block those of `tensor_names` alone, where it has any
+  std::vector<std::string> tensor_names = {};
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
   // Whether a block that is in the store already has to be read again for it.
   [[nodiscard]] bool stored() const { return payload() || tensors; }
@@ -172,6 +173,12 @@ class Part {
                             std::span<const float> /*vectors*/) {
     return InvalidArgumentError("vectors are given, expected none: this part takes none");
   }
+
+  // Tensors that were put to a block which is in the table, by a part that takes tensors. `block` has its pages and, as
+  // its tensors, those that were put; the others it had stay. CheckTensors is asked before they are stored:
+  // kInvalidArgument when TensorsCame would refuse them. No Rank runs beside TensorsCame.
+  [[nodiscard]] virtual Status CheckTensors(const BlockInput& /*block*/) const { return OkStatus(); }
+  virtual Status TensorsCame(const BlockInput& /*block*/) { return OkStatus(); }
 
   [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
   // Of host memory that so many full pages will take, about: room is made before they come.

@@ -21,6 +21,7 @@
 #include "everlong/index/fusion.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/index_part.h"
+#include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/index/ranking.h"
 #include "everlong/kv/payload.h"
@@ -30,6 +31,7 @@ namespace everlong::os {
 
 using index::kMaxDecisiveness;
 using index::kMaxPageVectors;
+using index::MeaningOptions;
 using index::PageVectorOptions;
 using index::SearchFilter;
 
@@ -120,6 +122,18 @@ class Memory {
   // The pages of every block that has no vectors yet, in order of archiving; empty without SetPageVectors.
   [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
 
+  // Search by the vectors of meaning of that pack from now on (index/meaning.h), of every block that has them among its
+  // tensors, in place of another pack's; none: by no such vectors. kInvalidArgument.
+  Status SetMeaning(const std::optional<MeaningOptions>& options);
+  [[nodiscard]] std::optional<MeaningOptions> meaning() const;
+  // The store's: tensors of a block, each in place of the one of its name, durable on return; and parts of the index
+  // that take such have them. kNotFound for a block that is not here (any more); kInvalidArgument when a part or the
+  // store refuses one, and then none is stored.
+  Status PutTensors(int64_t block, std::span<const store::TensorView> tensors);
+  // The blocks of which a part has nothing, in order of archiving: for kMeaning those that have no vectors yet. Empty
+  // where the part is not there.
+  [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;
+
   // Pages by every kind of `request.kinds` that has its input, fused; one kind alone keeps its own scores.
   // Pages that hold nothing but sinks are never returned. The first search by mean_pool or hnsw reads a layer of
   // every page.
@@ -165,8 +179,8 @@ class Memory {
   // opener takes them instead. What is saved already is not written again; what a crash left of a save goes. Nothing
   // happens for a memory in RAM, or opened for reading. kIoError.
   Status SaveIndexes();
-  // What was wrong with saved indexes, which were then made anew, and why the host searched in place of the heads'
-  // device: a sentence each, once.
+  // What was wrong with saved indexes, which were then made anew, which tensors a part does without for their damage,
+  // and why the host searched in place of the heads' device: a sentence each, once.
   [[nodiscard]] std::vector<std::string> TakeMessages();
   // The store's, of this memory (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();

@@ -1,0 +1,65 @@
+// The arithmetic of the part "meaning" for one page and a few question tokens, in the best instruction set of this CPU.
+// Every one has the same bits: dot products are whole numbers, and what follows them is one product and maxima.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everlong/base/kernel_table.h"
+
+namespace everlong::index {
+
+// Vectors lie in tiles of so many, four of their numbers a word.
+inline constexpr int32_t kTileVectors = 16;
+// Question tokens that a kernel takes at a time.
+inline constexpr int32_t kMeaningRows = 16;
+
+inline int32_t QuadsOf(int32_t dimension) { return (dimension + 3) / 4; }
+// A tile is [quads][kTileVectors] words of four numbers, each with 128 added, and then for every vector fp32 1 over its
+// length, 0 for zeros.
+inline size_t MeaningTileWords(int32_t dimension) {
+  return static_cast<size_t>(QuadsOf(dimension) + 1) * static_cast<size_t>(kTileVectors);
+}
+
+// Vectors [first, last) of a block's tiles; not empty.
+struct MeaningVectorRun {
+  const uint32_t* tiles = nullptr;
+  int32_t quads = 0;
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
+// Question tokens in int8, as the kernels want them.
+class MeaningRows {
+ public:
+  explicit MeaningRows(int32_t dimension);
+
+  // The next row [dimension], while there are fewer than kMeaningRows.
+  void Add(std::span<const int8_t> codes);
+
+  [[nodiscard]] int32_t count() const { return count_; }
+  // [quads][kMeaningRows] words of four int8.
+  const uint32_t* quads() const { return quads_.data(); }
+  // [quads][2][kMeaningRows] words of two int16: numbers 0 and 2, numbers 1 and 3.
+  const uint32_t* pairs() const { return pairs_.data(); }
+  // [kMeaningRows]: what the 128 in every number of a vector adds to a dot product.
+  const int32_t* excess() const { return excess_; }
+
+ private:
+  int32_t count_ = 0;
+  std::vector<uint32_t> quads_;
+  std::vector<uint32_t> pairs_;
+  int32_t excess_[kMeaningRows] = {};
+};
+
+struct MeaningKernel {
+  // maxima [kMeaningRows], of which the first rows.count() count: of dot * (1 / length) over the vectors.
+  void (*page_maxima)(const MeaningVectorRun& page, const MeaningRows& rows, float* maxima);
+};
+
+const KernelTable<MeaningKernel>& SupportedMeaningKernels();
+inline const MeaningKernel& BestMeaningKernel() { return SupportedMeaningKernels().kernels[0]; }
+
+}  // namespace everlong::index

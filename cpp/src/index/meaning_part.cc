@@ -1,0 +1,179 @@
+// The part "meaning" over MeaningVectors.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "best_first.h"
+#include "built_in_parts.h"
+#include "everlong/index/meaning.h"
+#include "meaning_scan.h"
+#include "meaning_vectors.h"
+#include "vector_scan.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr Voice kVoice{Voice::Finds::kMeaning, 20.0};
+constexpr std::string_view kDtype = "I8";
+
+int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
+
+Status CheckOption(const char* name, int32_t value, int32_t most) {
+  if (value >= 1 && value <= most) return OkStatus();
+  return InvalidArgumentError(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " +
+                              std::to_string(most));
+}
+
+// "I8 [3, 128]"
+std::string NameOf(std::string_view dtype, std::span<const int64_t> shape) {
+  std::string name(dtype);
+  for (const int64_t size : shape) name.append(&size == shape.data() ? " [" : ", ").append(std::to_string(size));
+  return name.append(shape.empty() ? " []" : "]");
+}
+
+class MeaningPart final : public Part {
+ public:
+  MeaningPart(const PartContext& context, MeaningOptions options)
+      : context_(context),
+        options_(std::move(options)),
+        tensor_(MeaningTensor(options_.pack)),
+        vectors_(options_.dimension) {}
+
+  PartNeeds needs() const override {
+    PartNeeds needs;
+    needs.tensors = true;
+    needs.tensor_names = {tensor_};
+    return needs;
+  }
+
+  Status Check(const BlockInput& block) const override { return CheckTensors(block); }
+
+  Status CheckTensors(const BlockInput& block) const override {
+    const BlockTensor* const tensor = Find(block);
+    if (tensor == nullptr || Fits(block, *tensor)) return OkStatus();
+    return InvalidArgumentError("tensor '" + tensor_ + "' is " + NameOf(tensor->dtype, tensor->shape) + ", expected " +
+                                NameOf(kDtype, ShapeOf(block)));
+  }
+
+  // One that is stored and does not fit came when nobody looked at it; the block waits for another.
+  Status Add(const BlockInput& block) override {
+    vectors_.SkipTo(block.first_page);
+    const BlockTensor* const tensor = Find(block);
+    if (tensor != nullptr && Fits(block, *tensor)) {
+      vectors_.Add(CountsOf(block), NumbersOf(*tensor));
+    } else {
+      vectors_.SkipTo(block.first_page + block.page_count());
+    }
+    return OkStatus();
+  }
+
+  Status TensorsCame(const BlockInput& block) override {
+    const BlockTensor* const tensor = Find(block);
+    if (tensor == nullptr) return OkStatus();
+    EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
+    vectors_.Put(block.first_page, CountsOf(block), NumbersOf(*tensor));
+    return OkStatus();
+  }
+
+  Status Forget(const BlockInput& block) override {
+    vectors_.Forget({block.first_page, block.first_page + block.page_count()});
+    return OkStatus();
+  }
+
+  bool Has(const BlockEntry& block) const override { return vectors_.Has(block.first_page); }
+
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+    const std::span<const float> rows = query.Input("meaning_query");
+    const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / options_.dimension);
+    EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, "meaning_query"));
+    const MeaningQuery question(rows, options_.dimension);
+    const MeaningScores scores = ScoreMeaning(question, vectors_, context_.table, filter);
+    const auto ranking_of = [&](std::span<const float> of_pages, Granularity granularity) {
+      Ranking ranking;
+      ranking.voice = kVoice;
+      ranking.granularity = granularity;
+      ranking.whole = static_cast<float>(question.whole());
+      ranking.hits.reserve(of_pages.size());
+      for (size_t at = 0; at < of_pages.size(); ++at) ranking.hits.push_back({scores.pages[at], of_pages[at]});
+      KeepBestFirst(ranking.hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
+      ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
+      return ranking;
+    };
+    std::vector<Ranking> rankings;
+    rankings.push_back(ranking_of(scores.alone, Granularity::kPage));
+    rankings.push_back(ranking_of(scores.with_neighbours, Granularity::kGroup));
+    return rankings;
+  }
+
+  int64_t bytes() const override { return vectors_.bytes(); }
+  int64_t BytesFor(int32_t pages) const override {
+    const int64_t vectors = GroupsOf(context_.table.page_tokens(), options_.group_tokens) * pages;
+    return vectors * static_cast<int64_t>(MeaningTileWords(options_.dimension) * sizeof(uint32_t)) / kTileVectors;
+  }
+
+ private:
+  [[nodiscard]] const BlockTensor* Find(const BlockInput& block) const {
+    const auto found = std::ranges::find(block.tensors, tensor_, &BlockTensor::name);
+    return found == block.tensors.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] std::array<int64_t, 2> ShapeOf(const BlockInput& block) const {
+    return {MeaningVectorsOf(block.tokens, block.page_tokens, options_.group_tokens), options_.dimension};
+  }
+  [[nodiscard]] bool Fits(const BlockInput& block, const BlockTensor& tensor) const {
+    return tensor.dtype == kDtype && std::ranges::equal(tensor.shape, ShapeOf(block));
+  }
+  // Vectors of every page.
+  [[nodiscard]] std::vector<int32_t> CountsOf(const BlockInput& block) const {
+    std::vector<int32_t> counts;
+    for (int32_t page = 0; page < block.page_count(); ++page) {
+      counts.push_back(static_cast<int32_t>(GroupsOf(block.PageTokens(page), options_.group_tokens)));
+    }
+    return counts;
+  }
+  static std::span<const int8_t> NumbersOf(const BlockTensor& tensor) {
+    return {reinterpret_cast<const int8_t*>(tensor.bytes.data()), tensor.bytes.size()};
+  }
+
+  const PartContext& context_;
+  MeaningOptions options_;
+  std::string tensor_;
+  MeaningVectors vectors_;
+};
+
+}  // namespace
+
+Status Validate(const MeaningOptions& options) {
+  if (options.pack.empty() || options.pack.size() > kMostPackBytes) {
+    return InvalidArgumentError("pack has " + std::to_string(options.pack.size()) + " bytes, expected 1 to " +
+                                std::to_string(kMostPackBytes));
+  }
+  EVERLONG_RETURN_IF_ERROR(CheckOption("dimension", options.dimension, kMostMeaningDimension));
+  return CheckOption("group_tokens", options.group_tokens, kMostGroupTokens);
+}
+
+std::string MeaningTensor(const std::string& pack) { return "meaning." + pack; }
+
+int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens) {
+  return tokens / page_tokens * GroupsOf(page_tokens, group_tokens) + GroupsOf(tokens % page_tokens, group_tokens);
+}
+
+std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options) {
+  return std::make_unique<MeaningPart>(context, options);
+}
+
+PartKind MeaningKind() {
+  PartKind kind;
+  kind.name = "meaning";
+  kind.input = "meaning_query";
+  kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
+  kind.made = PartKind::Made::kByItsOptions;
+  kind.saved = false;
+  kind.voice = kVoice;
+  return kind;
+}
+
+}  // namespace everlong::index

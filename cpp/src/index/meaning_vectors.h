@@ -1,0 +1,59 @@
+// The vectors of pages in int8, laid out for the scan of the part "meaning" (meaning_kernel.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+
+#include "everlong/base/cache_lines.h"
+#include "everlong/base/stable_vector.h"
+#include "everlong/index/page_filter.h"
+#include "meaning_kernel.h"
+
+namespace everlong::index {
+
+// One thread at a time changes it. Searches run beside Add, over pages that were there before they began; beside
+// nothing else over the pages that it is about. The vectors of a block are one buffer, which never moves.
+class MeaningVectors {
+ public:
+  explicit MeaningVectors(int32_t dimension);
+
+  // How many pages there are, with vectors or without.
+  [[nodiscard]] int32_t pages() const { return pages_.size(); }
+  // The next page to come is `page`: those between have no vectors. Nothing happens when it is there.
+  void SkipTo(int32_t page);
+  // The pages of a block, behind all others: vectors [sum of counts, dimension], counts [pages], each at least 1.
+  void Add(std::span<const int32_t> counts, std::span<const int8_t> vectors);
+  // The same for a block whose pages from `first_page` on are here, in place of what they have.
+  void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
+  // The pages of one block have no vectors any more.
+  void Forget(PageRun pages);
+
+  [[nodiscard]] bool Has(int32_t page) const { return page < pages() && pages_[page].tiles != nullptr; }
+  // Of a page that has some.
+  [[nodiscard]] MeaningVectorRun Run(int32_t page) const {
+    const Page& at = pages_[page];
+    return {at.tiles, QuadsOf(dimension_), at.first, at.last};
+  }
+  [[nodiscard]] int32_t dimension() const { return dimension_; }
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  struct Page {
+    const uint32_t* tiles = nullptr;  // of its block; none without vectors
+    int32_t first = 0;                // its vectors among the block's
+    int32_t last = 0;
+  };
+  using Tiles = CacheLineVector<uint32_t>;
+
+  // vectors [n, dimension] as tiles.
+  [[nodiscard]] Tiles TilesOf(std::span<const int8_t> vectors) const;
+
+  int32_t dimension_;
+  StableVector<Page> pages_;
+  std::unordered_map<int32_t, Tiles> blocks_;  // by first page
+  int64_t block_bytes_ = 0;
+};
+
+}  // namespace everlong::index
