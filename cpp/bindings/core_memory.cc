@@ -290,12 +290,14 @@ void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query
                         std::to_string(options->dimension));
 }
 
-os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
-                        const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
-                        const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
-                        int64_t token_budget, float least_share, int64_t stream, std::optional<int64_t> resident_from,
-                        std::vector<std::string> sources, std::vector<std::string> tags, std::optional<double> since,
-                        std::optional<double> before, const std::vector<std::string>& roles) {
+// Refers to the arrays.
+os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
+                            const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
+                            const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
+                            int64_t token_budget, float least_share, int64_t stream,
+                            std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
+                            const std::vector<std::string>& tags, std::optional<double> since,
+                            std::optional<double> before, const std::vector<std::string>& roles) {
   os::SearchRequest request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
   if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
@@ -316,8 +318,24 @@ os::SearchResult Search(const MemoryHandle& self, const py::object& token_ids, c
   request.least_share = least_share;
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
-  request.filter = {std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
-  return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Search(request); }));
+  request.filter = {sources, tags, since, before, ParseRoles(roles)};
+  return request;
+}
+
+// The methods that take a request: what RequestOf takes, and what they are asked with beside it.
+template <class... Arguments>
+auto SearchBy(os::SearchRequest (*request)(const MemoryHandle& self, Arguments...)) {
+  return [request](const MemoryHandle& self, Arguments... arguments) {
+    const os::SearchRequest asked = request(self, arguments...);
+    return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Search(asked); }));
+  };
+}
+template <class... Arguments>
+auto RankingsBy(os::SearchRequest (*request)(const MemoryHandle& self, Arguments...)) {
+  return [request](const MemoryHandle& self, int32_t k, Arguments... arguments) {
+    const os::SearchRequest asked = request(self, arguments...);
+    return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Rankings(asked, k); }));
+  };
 }
 
 void ReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages, const py::object& out) {
@@ -380,8 +398,20 @@ void BindMemory(py::module_& module) {
 
   constexpr size_t kReads = 0;  // what start_read_pages returns
   constexpr size_t kOut = 5;    // its last argument
-  py::class_<MemoryHandle>(module, "Memory", without_gil)
-      .def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
+  py::class_<MemoryHandle> memory(module, "Memory", without_gil);
+  const auto by_request = [&memory](const char* name, const auto& method, const auto&... first) {
+    memory.def(name, method, first..., py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
+               py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
+               py::arg("meaning_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
+               py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
+               py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0,
+               py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
+               py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(),
+               py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{});
+  };
+  by_request("search", SearchBy(&RequestOf));
+  by_request("rankings", RankingsBy(&RequestOf), py::arg("k"));
+  memory.def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
       .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false, py::arg("host_bytes") = py::none())
       .def_static("import_file", &ImportFile, py::arg("file"), py::arg("folder"), py::arg("host_bytes") = py::none())
       .def_static("repair", &Repair, py::arg("folder"))
@@ -415,13 +445,6 @@ void BindMemory(py::module_& module) {
            [](const MemoryHandle& self) {
              return self.Call([](Memory& memory) { return memory.PagesWithoutVectors(); });
            })
-      .def("search", &Search, py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
-           py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
-           py::arg("meaning_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
-           py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
-           py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0, py::arg("resident_from") = py::none(),
-           py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
-           py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{})
       .def(
           "recent_pages",
           [](const MemoryHandle& self, int64_t stream, int64_t end, int32_t blocks, std::vector<std::string> sources,

@@ -90,6 +90,14 @@ void BindPages(py::module_& module) {
       .def_readonly("agreed", &SearchResult::agreed)
       .def_readonly("decisiveness", &SearchResult::decisiveness);
 
+  py::class_<os::PageRanking>(module, "PageRanking")
+      .def_property_readonly("part", [](const os::PageRanking& self) { return NameOf(self.part); })
+      .def_property_readonly("granularity", [](const os::PageRanking& self) { return NameOf(self.granularity); })
+      .def_readonly("pages", &os::PageRanking::pages)
+      .def_readonly("scores", &os::PageRanking::scores)
+      .def_readonly("whole", &os::PageRanking::whole)
+      .def_readonly("unnamed", &os::PageRanking::unnamed);
+
   py::class_<StoreStats>(module, "StoreStats")
       .def_readonly("blocks", &StoreStats::blocks)
       .def_readonly("pages", &StoreStats::pages)

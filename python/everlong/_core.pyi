@@ -5,7 +5,7 @@ release the GIL.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,27 @@ class SearchResult:
     def agreed(self) -> bool: ...
     @property
     def decisiveness(self) -> float: ...
+
+class PageRanking:
+    """A part's pages, best first, by one of its granularities."""
+
+    @property
+    def part(self) -> str:
+        """As in FoundGroup.found_by."""
+    @property
+    def granularity(self) -> Literal["page", "group"]:
+        """What the scores are about: each page alone, or with its neighbours; a group's stands at its middle page."""
+    @property
+    def pages(self) -> list[PageRef]: ...
+    @property
+    def scores(self) -> list[float]:
+        """Of `pages`."""
+    @property
+    def whole(self) -> float:
+        """What a page scores that has all that is asked for."""
+    @property
+    def unnamed(self) -> float:
+        """What a page scores at most that is not among these."""
 
 class StoreStats:
     @property
@@ -260,6 +281,32 @@ class Memory:
         shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
         without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
         A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
+        """
+    def rankings(
+        self,
+        k: int,
+        *,
+        token_ids: npt.NDArray[np.int32],
+        head_queries: npt.NDArray[np.float32] | None = None,
+        mean_query: npt.NDArray[np.float32] | None = None,
+        page_query: npt.NDArray[np.float32] | None = None,
+        meaning_query: npt.NDArray[np.float32] | None = None,
+        kinds: Sequence[str] = ("heads", "lexical"),
+        max_groups: int = 4,
+        neighbours: int = 1,
+        token_budget: int = 1024,
+        least_share: float = ...,
+        stream: int = 0,
+        resident_from: int | None = None,
+        sources: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        since: float | None = None,
+        before: float | None = None,
+        roles: Sequence[str] = (),
+    ) -> list[PageRanking]:
+        """What each of the kinds says by itself, in each of its granularities: what `search` fuses, k best pages each.
+
+        Arguments as of `search`; those about groups count nothing. ValueError on k < 1.
         """
     def recent_pages(
         self,

@@ -324,13 +324,11 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
         ASSERT_TRUE(found.ok()) << found.status().ToString();
         ASSERT_FALSE(found->groups.empty());
         ASSERT_EQ(found->groups.size(), expected->groups.size());
-        // The id's weight is of all pages, and weighs every page alike.
-        const bool weighed = kind == IndexPart::kHeads;
-        const float by = weighed ? filled.memory->Idf(question.ids)[0] / alone->Idf(question.ids)[0] : 1.0F;
+        // The id's weight is of all pages, but a share of all that was looked for is without it.
         for (size_t i = 0; i < found->groups.size(); ++i) {
           EXPECT_EQ(found->groups[i].stream, expected->groups[i].stream);
           EXPECT_EQ(found->groups[i].span, expected->groups[i].span);
-          EXPECT_FLOAT_EQ(found->groups[i].score, expected->groups[i].score * by);
+          EXPECT_NEAR(found->groups[i].score, expected->groups[i].score, 1e-4F + 1e-5F * expected->groups[i].score);
         }
         // Ratios of sums that were rounded under other weights.
         EXPECT_NEAR(found->top_mass, expected->top_mass, 1e-5F * expected->top_mass);
@@ -353,6 +351,11 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
       request.least_share = 0;
       request.filter = filter;
       std::set<std::pair<int64_t, int32_t>> expected;
+      struct Passing {
+        PageRef page;
+        std::string source;
+      };
+      std::vector<Passing> passing;
       for (const Block& block : filled.blocks) {
         for (const PageRef& page : block.Pages()) {
           bool has_word = false;
@@ -360,9 +363,30 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
             has_word = has_word || std::ranges::count(asked.ids, block.ids[static_cast<size_t>(t)]) > 0;
           }
           const bool only_sinks = page.span.end - block.span.begin <= block.sink_tokens;
-          if (has_word && !only_sinks && Passes(block, filter)) expected.emplace(page.block, page.page);
+          if (only_sinks || !Passes(block, filter)) continue;
+          passing.push_back({page, block.source});
+          if (has_word) expected.emplace(page.block, page.page);
         }
       }
+      const auto rankings = filled.memory->Rankings(request, 1000);
+      ASSERT_TRUE(rankings.ok());
+      ASSERT_EQ(rankings->size(), 2U);
+      std::set<std::pair<int64_t, int32_t>> alone;
+      for (const PageRef& page : rankings->at(0).pages) alone.emplace(page.block, page.page);
+      EXPECT_EQ(alone, expected);
+      // As groups, those beside them, too.
+      const std::set<std::pair<int64_t, int32_t>> with_word = expected;
+      for (const auto& [page, source] : passing) {
+        for (const auto& [other, other_source] : passing) {
+          if (other.stream == page.stream && other_source == source && with_word.contains({other.block, other.page}) &&
+              (other.span.end == page.span.begin || other.span.begin == page.span.end)) {
+            expected.emplace(page.block, page.page);
+          }
+        }
+      }
+      std::set<std::pair<int64_t, int32_t>> groups;
+      for (const PageRef& page : rankings->at(1).pages) groups.emplace(page.block, page.page);
+      EXPECT_EQ(groups, expected);
       const auto found = filled.memory->Search(request);
       ASSERT_TRUE(found.ok());
       std::set<std::pair<int64_t, int32_t>> pages;

@@ -128,6 +128,17 @@ void BlockTable::Forget(int64_t id) {
   live_pages_ -= entry.page_count;
 }
 
+std::vector<int32_t> BlockTable::LiveOrdinals() const {
+  std::vector<int32_t> ordinals;
+  ordinals.reserve(static_cast<size_t>(live_pages_));
+  for (int32_t number = 0; number < blocks_.size(); ++number) {
+    const BlockEntry& block = blocks_[number];
+    if (block.forgotten) continue;
+    for (int32_t page = block.first_page; page < block.pages().last; ++page) ordinals.push_back(page);
+  }
+  return ordinals;
+}
+
 const BlockEntry& BlockTable::BlockOfPage(int32_t ordinal) const {
   EVERLONG_CHECK(ordinal >= 0 && ordinal < pages());
   return blocks_[FirstNot(blocks_.size(), [&](int32_t number) { return blocks_[number].first_page <= ordinal; }) - 1];

@@ -21,6 +21,8 @@ constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // The share of the pages that the coarse level leaves to be scored exactly, and the fewest.
 constexpr size_t kSurvivorShare = 10;
 constexpr size_t kFewestSurvivors = 64;
+// How many of the best by the coarse level bring their neighbours along, for what they score as groups.
+constexpr size_t kWidened = 128;
 // Longer keys have no coarse level: what they are along its axes might be no number any more.
 constexpr double kLongestCoarse = 1e18;
 
@@ -261,8 +263,9 @@ std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const Pa
   return mass;
 }
 
-HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks, const PagePositions& scored,
-                                                  const CoarseKeys& coarse_keys) const {
+HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
+                                                  const CoarseKeys& coarse_keys, const Beside& beside) const {
+  const PagePositions scored(pages);
   const ScannedKeys coarse = KeysOf(coarse_keys);
   const auto passes = Passes(blocks, scored.size());
   std::vector<std::vector<float>> references;
@@ -280,12 +283,23 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
                  [&](int32_t position, int32_t page) { hits.push_back({page, mass[static_cast<size_t>(position)]}); });
   KeepBestFirst(hits, std::max(mass.size() / kSurvivorShare, kFewestSurvivors),
                 [](const Hit& hit) { return hit.page; });
-  std::ranges::sort(hits, {}, &Hit::page);
+  std::vector<int32_t> chosen;
+  for (const Hit& hit : hits) chosen.push_back(hit.page);
+  if (beside != nullptr) {
+    for (const Hit& hit : std::span(hits).first(std::min(hits.size(), kWidened))) {
+      const PageNeighbours::Pair neighbours = beside(hit.page);
+      for (const int32_t page : {neighbours.previous, neighbours.next}) {
+        if (page >= 0 && pages.Allows(page)) chosen.push_back(page);
+      }
+    }
+  }
+  std::ranges::sort(chosen);
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   Survivors left;
-  for (const Hit& hit : hits) left.pages.Add({hit.page, hit.page + 1});
+  for (const int32_t page : chosen) left.pages.Add({page, page + 1});
   const PagePositions survivors(left.pages);
 
-  left.mass.resize(hits.size(), 0.0F);
+  left.mass.resize(chosen.size(), 0.0F);
   const ScannedKeys exact = ExactKeys();
   for (size_t at = 0; at < passes.size(); ++at) {
     // What a row's softmax has outside the survivors is known from the coarse level alone.
@@ -303,6 +317,13 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
 Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                             const PageFilter& filter) const {
   if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> hits, Scored(q, weights, filter));
+  KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
+  return hits;
+}
+
+Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<const float> weights,
+                                            const PageFilter& filter, const Beside& beside) const {
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
   PageFilter pages = ScoredPages(filter);
   const CoarseKeys* coarse = searched_coarse_->load();
@@ -315,7 +336,7 @@ Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<
   if (std::optional<std::vector<float>> on_device = MassOnDevice(blocks, PagePositions(pages))) {
     mass = *std::move(on_device);
   } else if (coarse != nullptr) {
-    Survivors survivors = MassOfSurvivors(blocks, PagePositions(pages), *coarse);
+    Survivors survivors = MassOfSurvivors(blocks, pages, *coarse, beside);
     pages = std::move(survivors.pages);
     mass = std::move(survivors.mass);
   } else {
@@ -325,7 +346,6 @@ Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<
   PagePositions(pages).ForEach(0, pages.Count(), [&](int32_t position, int32_t page) {
     if (mass[static_cast<size_t>(position)] > 0) hits.push_back({page, mass[static_cast<size_t>(position)]});
   });
-  KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
   return hits;
 }
 

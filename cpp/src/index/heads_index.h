@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "everlong/index/heads.h"
 #include "everlong/index/page_filter.h"
 #include "key_tiles.h"
+#include "page_neighbours.h"
 
 namespace everlong::index {
 
@@ -70,6 +72,12 @@ class HeadsIndex {
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
 
+  // The pages that Search chooses its best from and their mass, ascending: all that have mass where every page is
+  // scored. Where the coarse level chooses, those that stand beside() its kWidened best are scored too.
+  using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
+  [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
+                                                const PageFilter& filter, const Beside& beside = nullptr) const;
+
   // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
   // What Save wrote: its pages as `ordinals` [pages in the file] says, ascending; those of -1 are left out. kNotFound,
@@ -106,8 +114,8 @@ class HeadsIndex {
     PageFilter pages;
     std::vector<float> mass;
   };
-  [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PagePositions& scored,
-                                          const CoarseKeys& coarse) const;
+  [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
+                                          const CoarseKeys& coarse, const Beside& beside) const;
   // What MassOf finds, from the device; none when it is for the host to scan.
   [[nodiscard]] std::optional<std::vector<float>> MassOnDevice(std::span<const RowBlock> blocks,
                                                                const PagePositions& scored) const;

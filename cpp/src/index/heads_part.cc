@@ -2,17 +2,21 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include "best_first.h"
 #include "built_in_parts.h"
 #include "everlong/index/heads.h"
 #include "heads_index.h"
+#include "page_neighbours.h"
 
 namespace everlong::index {
 namespace {
 
-constexpr Voice kVoice{Voice::Finds::kWords, 27.3};
+// Mass of a page alone, and summed over the page and its neighbours. First weights, of the 27.3 that the page had
+// alone.
+constexpr Voice kPageVoice{Voice::Finds::kWords, 18.0};
+constexpr Voice kGroupVoice{Voice::Finds::kWords, 10.0};
 
 class HeadsPart final : public Part {
  public:
@@ -53,21 +57,32 @@ class HeadsPart final : public Part {
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     const std::vector<float> weights = context_.statistics.Idf(query.token_ids);
-    Ranking ranking;
-    ranking.voice = kVoice;
-    EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_.Search(query.Input("head_queries"), weights, k, filter));
     float all = 0;
     for (const float weight : weights) all += weight;
     all *= static_cast<float>(index_.heads().size());
-    ranking.whole = all;
-    ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
-    if (!ranking.hits.empty()) {
-      const float best = ranking.hits[0].score;
-      const float second = ranking.hits.size() > 1 ? ranking.hits[1].score : 0.0F;
-      ranking.decision = {best / all,
-                          std::min(kMaxDecisiveness, best / std::max(second, std::numeric_limits<float>::min()))};
+    PageNeighbours neighbours(context_.table, filter);
+    const auto beside = [&neighbours](int32_t page) { return neighbours.Of(page); };
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> scored,
+                              index_.Scored(query.Input("head_queries"), weights, filter, beside));
+    const auto ranking = [&](std::vector<Hit> hits, Granularity granularity, const Voice& voice) {
+      KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
+      Ranking made;
+      made.hits = std::move(hits);
+      made.whole = all;
+      made.unnamed = ScoreOfUnnamed(made.hits, k);
+      made.voice = voice;
+      made.granularity = granularity;
+      return made;
+    };
+    Ranking groups = ranking(SumsOverGroups(scored, neighbours), Granularity::kGroup, kGroupVoice);
+    Ranking pages = ranking(std::move(scored), Granularity::kPage, kPageVoice);
+    if (!pages.hits.empty()) {
+      const float best = pages.hits[0].score;
+      const float second = pages.hits.size() > 1 ? pages.hits[1].score : 0.0F;
+      pages.decision = {best / all,
+                        std::min(kMaxDecisiveness, best / std::max(second, std::numeric_limits<float>::min()))};
     }
-    return std::vector{std::move(ranking)};
+    return std::vector{std::move(pages), std::move(groups)};
   }
 
   std::string settings() const override {
@@ -82,32 +97,16 @@ class HeadsPart final : public Part {
   }
 
   Status Save(const std::filesystem::path& file) const override {
-    std::vector<int32_t> pages;
-    for (int32_t number = 0; number < context_.table.blocks(); ++number) {
-      const BlockEntry& block = context_.table.block(number);
-      if (block.forgotten) continue;
-      for (int32_t page = block.first_page; page < block.pages().last; ++page) pages.push_back(page);
-    }
-    return index_.Save(file, pages);
+    return index_.Save(file, context_.table.LiveOrdinals());
   }
 
   Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Keys come in the order of their pages.
     if (gaps) return CorruptError("it lacks blocks of this memory");
-    // Of a block that is forgotten nobody else knows how long it was: no index holds more tokens than it has bytes.
-    std::error_code error;
-    const std::uintmax_t bytes = std::filesystem::file_size(file, error);
-    std::uintmax_t left = error ? 0 : bytes;
-    std::vector<int32_t> ordinals;
-    const auto page_tokens = int64_t{context_.table.page_tokens()};
-    for (const SavedBlock& block : blocks) {
-      if (std::cmp_greater(block.tokens, left)) return CorruptError("its list says more than it holds");
-      left -= static_cast<std::uintmax_t>(block.tokens);
-      const int64_t pages = (block.tokens + page_tokens - 1) / page_tokens;
-      for (int32_t page = 0; page < pages; ++page) {
-        ordinals.push_back(block.first_page < 0 ? -1 : block.first_page + page);
-      }
-    }
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
+                              PagesOfSaved(file, blocks, context_.table.page_tokens()));
+    std::vector<int32_t> ordinals(pages.size());
+    std::ranges::transform(pages, ordinals.begin(), &SavedPage::ordinal);
     EVERLONG_ASSIGN_OR_RETURN(index_,
                               HeadsIndex::Load(file, index_.heads(), context_.head_dim, ordinals, index_.options()));
     return OkStatus();
@@ -143,7 +142,8 @@ PartKind HeadsKind() {
   kind.missing = "head_queries are given, expected none: this memory has no retrieval heads";
   kind.made = PartKind::Made::kByItsOptions;
   kind.needs_keys = true;
-  kind.voice = kVoice;
+  kind.voice = kPageVoice;
+  kind.group_voice = kGroupVoice;
   return kind;
 }
 

@@ -2,44 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <mutex>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "best_first.h"
-#include "everlong/base/fair_shared_mutex.h"
-#include "everlong/base/sqlite.h"
-#include "everlong/index/token_statistics.h"
+#include "page_neighbours.h"
 
 namespace everlong::index {
 namespace {
 
-// What one search may cost. FTS5 pays about a microsecond for every row an id occurs in and, because OR asks every id
-// at every row, a little for every pair of row and id. Common ids are the expensive ones and say the least (from half
-// of the pages on, BM25's IDF is 0), so ids are taken rarest first until the rows are spent: an archive of a million
-// tokens (16K pages) stays within 20 ms, and below this many rows a query is plain BM25.
-constexpr int64_t kMaxRowsRead = 12'000;
-constexpr size_t kMaxIds = 64;
+constexpr double kK1 = 1.2;
+constexpr double kB = 0.75;
+constexpr double kGroupPages = 3;
 
-constexpr std::string_view kInsert = "INSERT INTO pages(rowid, ids) VALUES (?1, ?2)";
-// A contentless table is told what stood in the row that goes.
-constexpr std::string_view kRemove = "INSERT INTO pages(pages, rowid, ids) VALUES ('delete', ?1, ?2)";
-// FTS5 would merge what it has written by itself, when that is much and for as long as it takes (tens of milliseconds,
-// at a million tokens). Instead a little is merged after every row, and searches come between.
-constexpr std::string_view kMerge = "INSERT INTO pages(pages, rank) VALUES ('merge', 4)";
-constexpr std::string_view kMatch =
-    "SELECT rowid, bm25(pages) FROM pages WHERE pages MATCH ?1 AND rowid BETWEEN ?2 AND ?3";
-
-std::string Words(std::span<const int32_t> token_ids, std::string_view separator) {
-  std::string words;
-  for (const int32_t id : token_ids) {
-    if (!words.empty()) words.append(separator);
-    words.append("t").append(std::to_string(id));
-  }
-  return words;
+// SQLite's FTS5 keeps it above 0, as here.
+double InverseDocumentFrequency(int64_t holding, int64_t pages) {
+  const auto with = static_cast<double>(holding);
+  const auto without = static_cast<double>(pages) - with;
+  return std::max(std::log((without + 0.5) / (with + 0.5)), 1e-6);
 }
 
 Status CheckTokenIds(std::span<const int32_t> token_ids) {
@@ -48,125 +28,197 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
   return InvalidArgumentError("token id is " + std::to_string(*negative) + ", expected 0 or more");
 }
 
-class Fts5Index final : public LexicalIndex {
+// What BM25 adds to the frequency of an id below the line.
+double Norm(double length, double average_length) { return kK1 * (1 - kB + kB * length / average_length); }
+double Weight(double frequency, double norm) { return frequency * (kK1 + 1) / (frequency + norm); }
+
+// One search: what some ids score over the pages of a filter.
+class Scores {
  public:
-  Fts5Index(Database database, const TokenStatistics& statistics)
-      : database_(std::move(database)), statistics_(statistics) {}
-
-  Status Add(int32_t page, std::span<const int32_t> token_ids) override {
-    EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    EVERLONG_RETURN_IF_ERROR(Run(kInsert, page, token_ids));
-    return Merge();
+  Scores(const Postings& postings, const BlockTable& table, const PageFilter& filter)
+      : all_(postings), neighbours_(table, filter), range_(filter.Range()) {
+    places_.assign(static_cast<size_t>(range_.size()), kNotAllowed);
+    for (const PageRun& run : filter.runs()) std::fill(At(run.first), At(run.last), kNotMatched);
   }
 
-  Status Remove(int32_t page, std::span<const int32_t> token_ids) override {
-    EVERLONG_RETURN_IF_ERROR(Run(kRemove, page, token_ids));
-    return Merge();
+  // Takes the postings of an id.
+  void Take(const PostingList& list) {
+    list.ForEach(range_, [this](const Posting& posting) {
+      int32_t& place = *At(posting.page);
+      if (place == kNotAllowed) return;
+      place = kMatched;
+      matches_.push_back(posting);
+    });
+    ends_.push_back(matches_.size());
   }
 
-  Result<std::vector<Hit>> Search(std::span<const int32_t> token_ids, int32_t k,
-                                  const PageFilter& filter) const override {
-    EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
-    if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-    const std::vector<int32_t> ids = RarestIds(token_ids);
-    const auto [first, last] = filter.Range();
-    std::vector<Hit> hits;
-    if (ids.empty() || first == last) return hits;
-    // One connection: searches beside each other take turns.
-    const std::unique_lock lock(mutex_);
-    EVERLONG_ASSIGN_OR_RETURN(Query match, database_.Prepare(kMatch));
-    // Rows outside the filter's range are not even scored.
-    match.Bind(Words(ids, " OR ")).Bind(int64_t{first}).Bind(int64_t{last} - 1);
-    while (true) {
-      EVERLONG_ASSIGN_OR_RETURN(const bool row, match.Step());
-      if (!row) break;
-      const auto page = static_cast<int32_t>(match.Int64(0));
-      // FTS5's bm25() is negative: the smaller, the better.
-      if (filter.Allows(page)) hits.push_back({page, static_cast<float>(-match.Double(1))});
+  // Once all are taken, with what each weighs.
+  void Sum(std::span<const double> idf, double average_length) {
+    Number();
+    Measure(average_length);
+    std::vector<int32_t> counts(scored_.size(), 0);  // of the id in pages
+    std::vector<int32_t> last_id(scored_.size(), -1);
+    size_t begin = 0;
+    for (size_t id = 0; id < ends_.size(); ++id) {
+      const auto matches = std::span(matches_).subspan(begin, ends_[id] - begin);
+      begin = ends_[id];
+      for (const Posting& match : matches) counts[PlaceOf(match.page)] = match.count;
+      for (const Posting& match : matches) {
+        const size_t place = PlaceOf(match.page);
+        scored_[place].score += idf[id] * Weight(match.count, scored_[place].norm);
+        for (const int32_t middle : {scored_[place].previous, static_cast<int32_t>(place), scored_[place].next}) {
+          if (middle < 0 || last_id[static_cast<size_t>(middle)] == static_cast<int32_t>(id)) continue;
+          last_id[static_cast<size_t>(middle)] = static_cast<int32_t>(id);
+          Scored& group = scored_[static_cast<size_t>(middle)];
+          int32_t count = counts[static_cast<size_t>(middle)];
+          if (group.previous >= 0) count += counts[static_cast<size_t>(group.previous)];
+          if (group.next >= 0) count += counts[static_cast<size_t>(group.next)];
+          if (count > 0) group.group_score += idf[id] * Weight(count, group.group_norm);
+        }
+      }
+      for (const Posting& match : matches) counts[PlaceOf(match.page)] = 0;
     }
-    // Ranked here: cheaper than SQLite's sorter, and ties and the filter are ours.
-    KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
-    return hits;
   }
 
-  float WholeScore(std::span<const int32_t> token_ids) const override {
-    const std::vector<int32_t> looked_for = RarestIds(token_ids);
-    std::set<int32_t> ids(looked_for.begin(), looked_for.end());
-    std::ranges::copy_if(token_ids, std::inserter(ids, ids.end()),
-                         [this](int32_t id) { return statistics_.DocumentFrequency(id) == 0; });
-    const std::vector<int32_t> distinct(ids.begin(), ids.end());
-    const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(distinct);
-    double sum = 0;
-    for (const int64_t frequency : frequencies.of_ids) {
-      // FTS5's inverse document frequency, which it keeps above 0.
-      const auto with = static_cast<double>(frequency);
-      const auto without = static_cast<double>(frequencies.pages) - with;
-      sum += std::max(std::log((without + 0.5) / (with + 0.5)), 1e-6);
+  [[nodiscard]] LexicalIndex::Found Best(int32_t k) const {
+    LexicalIndex::Found found;
+    for (const Scored& page : scored_) {
+      if (page.score > 0) found.pages.push_back({page.page, static_cast<float>(page.score)});
+      if (page.group_score > 0) found.groups.push_back({page.page, static_cast<float>(page.group_score)});
     }
-    return static_cast<float>(sum);
-  }
-
-  int64_t bytes() const override {
-    const std::unique_lock lock(mutex_);
-    return database_.CachedBytes();
+    for (std::vector<Hit>* const hits : {&found.pages, &found.groups}) {
+      KeepBestFirst(*hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
+    }
+    return found;
   }
 
  private:
-  // Runs a statement of two parameters: ordinal and words.
-  Status Run(std::string_view sql, int32_t page, std::span<const int32_t> token_ids) {
-    const std::string words = Words(token_ids, " ");
-    const std::unique_lock lock(mutex_);
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
-    return query.Bind(int64_t{page}).Bind(words).Run();
-  }
+  // A page that has a match, or stands beside one.
+  struct Scored {
+    int32_t page = 0;
+    int32_t previous = -1;  // its neighbours, as places in scored_
+    int32_t next = -1;
+    double norm = 0;
+    double group_norm = 0;
+    double score = 0;
+    double group_score = 0;
+  };
+  // In places_, for pages that have no place in scored_.
+  static constexpr int32_t kNotAllowed = -1;
+  static constexpr int32_t kNotMatched = -2;
+  static constexpr int32_t kMatched = -3;
+  static constexpr int32_t kBesideMatch = -4;
 
-  Status Merge() {
-    const std::unique_lock lock(mutex_);
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kMerge));
-    return query.Run();
-  }
+  std::vector<int32_t>::iterator At(int32_t page) { return places_.begin() + (page - range_.first); }
+  size_t PlaceOf(int32_t page) { return static_cast<size_t>(*At(page)); }
 
-  // The distinct ids that occur, rarest first, as many as one search may cost; at least one if any occurs.
-  std::vector<int32_t> RarestIds(std::span<const int32_t> token_ids) const {
-    std::vector<std::pair<int64_t, int32_t>> by_frequency;
-    const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(token_ids);
-    for (size_t at = 0; at < token_ids.size(); ++at) {
-      if (frequencies.of_ids[at] > 0) by_frequency.emplace_back(frequencies.of_ids[at], token_ids[at]);
+  // Gives all pages that score, and those beside them, their places in scored_, ascending.
+  void Number() {
+    for (int32_t page = range_.first; page < range_.last; ++page) {
+      if (*At(page) != kMatched) continue;
+      const PageNeighbours::Pair beside = neighbours_.Of(page);
+      for (const int32_t neighbour : {beside.previous, beside.next}) {
+        if (neighbour >= 0 && *At(neighbour) == kNotMatched) *At(neighbour) = kBesideMatch;
+      }
     }
-    std::ranges::sort(by_frequency);
-    by_frequency.erase(std::unique(by_frequency.begin(), by_frequency.end()), by_frequency.end());
-    std::vector<int32_t> ids;
-    int64_t rows = 0;
-    for (const auto& [frequency, id] : by_frequency) {
-      rows += frequency;
-      if (!ids.empty() && (rows > kMaxRowsRead || ids.size() == kMaxIds)) break;
-      ids.push_back(id);
+    for (int32_t page = range_.first; page < range_.last; ++page) {
+      int32_t& place = *At(page);
+      if (place != kMatched && place != kBesideMatch) continue;
+      place = static_cast<int32_t>(scored_.size());
+      scored_.emplace_back().page = page;
     }
-    return ids;
   }
 
-  // Of the connection. Fair: an adder that asks for it again at once stands behind a search that waits.
-  mutable FairSharedMutex mutex_;
-  mutable Database database_;
-  const TokenStatistics& statistics_;
+  void Measure(double average_length) {
+    for (Scored& scored : scored_) {
+      const PageNeighbours::Pair beside = neighbours_.Of(scored.page);
+      double length = all_.length(scored.page);
+      scored.norm = Norm(length, average_length);
+      const auto add = [&](int32_t neighbour) {
+        if (neighbour < 0) return -1;
+        length += all_.length(neighbour);
+        return std::max(-1, *At(neighbour));  // one without a match has no place
+      };
+      scored.previous = add(beside.previous);
+      scored.next = add(beside.next);
+      scored.group_norm = Norm(length, kGroupPages * average_length);
+    }
+  }
+
+  const Postings& all_;
+  PageNeighbours neighbours_;
+  PageRun range_;
+  std::vector<int32_t> places_;  // of the pages of range_
+  std::vector<Posting> matches_;
+  std::vector<size_t> ends_;  // in matches_, of each id
+  std::vector<Scored> scored_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<LexicalIndex>> LexicalIndex::Create(const TokenStatistics& statistics) {
-  EVERLONG_ASSIGN_OR_RETURN(Database database,
-                            Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "words of pages"));
-  // Contentless: only the index is kept. bm25() needs detail=full; with less it is 0 on a contentless table. One
-  // transaction is left open for good: nothing here outlives the process, and a commit a page would cost a segment a
-  // page.
-  constexpr const char* kSchema =
-      "CREATE VIRTUAL TABLE pages USING fts5(ids, content='', tokenize='ascii');"
-      "INSERT INTO pages(pages, rank) VALUES ('hashsize', 131072);"
-      "INSERT INTO pages(pages, rank) VALUES ('automerge', 0);"
-      "INSERT INTO pages(pages, rank) VALUES ('crisismerge', 1000);"
-      "BEGIN";
-  EVERLONG_RETURN_IF_ERROR(database.Execute(kSchema));
-  return std::unique_ptr<LexicalIndex>(std::make_unique<Fts5Index>(std::move(database), statistics));
+Status LexicalIndex::Add(int32_t page, std::span<const int32_t> token_ids) {
+  EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
+  postings_.Add(page, token_ids);
+  return OkStatus();
+}
+
+std::vector<LexicalIndex::LookedFor> LexicalIndex::RarestIds(std::span<const int32_t> token_ids) const {
+  std::vector<std::pair<int64_t, int32_t>> by_frequency;
+  const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(token_ids);
+  for (size_t at = 0; at < token_ids.size(); ++at) {
+    if (frequencies.of_ids[at] > 0) by_frequency.emplace_back(frequencies.of_ids[at], token_ids[at]);
+  }
+  std::ranges::sort(by_frequency);
+  by_frequency.erase(std::unique(by_frequency.begin(), by_frequency.end()), by_frequency.end());
+  std::vector<LookedFor> ids;
+  int64_t postings = 0;
+  for (const auto& [frequency, id] : by_frequency) {
+    postings += frequency;
+    if (!ids.empty() && (postings > kMostPostings || ids.size() == kMostIds)) break;
+    ids.push_back({id, InverseDocumentFrequency(frequency, frequencies.pages)});
+  }
+  return ids;
+}
+
+Result<LexicalIndex::Found> LexicalIndex::Search(std::span<const int32_t> token_ids, int32_t k,
+                                                 const PageFilter& filter) const {
+  EVERLONG_RETURN_IF_ERROR(CheckTokenIds(token_ids));
+  if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+  const std::vector<LookedFor> looked_for = RarestIds(token_ids);
+  if (looked_for.empty() || filter.empty()) return Found();
+  std::vector<int32_t> ids;
+  for (const LookedFor& of : looked_for) ids.push_back(of.id);
+  const Postings::Found found = postings_.Find(ids);
+  Scores scores(postings_, table_, filter);
+  std::vector<double> idf;
+  for (size_t at = 0; at < ids.size(); ++at) {
+    if (found.lists[at] == nullptr) continue;
+    scores.Take(*found.lists[at]);
+    idf.push_back(looked_for[at].idf);
+  }
+  scores.Sum(idf, found.average_length);
+  return scores.Best(k);
+}
+
+float LexicalIndex::WholeScore(std::span<const int32_t> token_ids) const {
+  // Of an id that a page of average length has once, BM25 is its IDF.
+  double sum = 0;
+  for (const LookedFor& of : RarestIds(token_ids)) sum += of.idf;
+  const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(token_ids);
+  std::vector<int32_t> unknown;
+  for (size_t at = 0; at < token_ids.size(); ++at) {
+    if (frequencies.of_ids[at] == 0) unknown.push_back(token_ids[at]);
+  }
+  std::ranges::sort(unknown);
+  const auto distinct = std::unique(unknown.begin(), unknown.end()) - unknown.begin();
+  sum += static_cast<double>(distinct) * InverseDocumentFrequency(0, frequencies.pages);
+  return static_cast<float>(sum);
+}
+
+void LexicalIndex::CountInto(TokenStatistics& statistics) const {
+  std::vector<TokenStatistics::Frequency> frequencies;
+  for (const Postings::Entry& entry : postings_.All()) frequencies.push_back({entry.id, entry.list->live()});
+  statistics.AddCounted(frequencies, postings_.live_pages());
 }
 
 }  // namespace everlong::index

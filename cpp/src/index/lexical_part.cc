@@ -1,4 +1,4 @@
-// The part "lexical" over LexicalIndex. It is made with every memory and not saved.
+// The part "lexical" over LexicalIndex. It is made with every memory, and its file says what the token statistics are.
 #include <memory>
 #include <utility>
 
@@ -8,11 +8,14 @@
 namespace everlong::index {
 namespace {
 
-constexpr Voice kVoice{Voice::Finds::kWords, 6.74};
+// Words of a page alone, and of the page with its neighbours. First weights: what both say of a page that has all that
+// is asked for, and whose neighbours have nothing of it, is about what the page's 6.74 said alone.
+constexpr Voice kPageVoice{Voice::Finds::kWords, 3.4};
+constexpr Voice kGroupVoice{Voice::Finds::kWords, 4.0};
 
 class LexicalPart final : public Part {
  public:
-  explicit LexicalPart(std::unique_ptr<LexicalIndex> index) : index_(std::move(index)) {}
+  explicit LexicalPart(const PartContext& context) : context_(context), index_(context.table, context.statistics) {}
 
   PartNeeds needs() const override {
     PartNeeds needs;
@@ -22,40 +25,62 @@ class LexicalPart final : public Part {
 
   Status Add(const BlockInput& block) override {
     for (int32_t page = 0; page < block.page_count(); ++page) {
-      EVERLONG_RETURN_IF_ERROR(index_->Add(block.first_page + page, block.PageIds(page)));
+      EVERLONG_RETURN_IF_ERROR(index_.Add(block.first_page + page, block.PageIds(page)));
     }
-    pages_ = block.first_page + block.page_count();
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
     for (int32_t page = 0; page < block.page_count(); ++page) {
-      EVERLONG_RETURN_IF_ERROR(index_->Remove(block.first_page + page, block.PageIds(page)));
+      index_.Remove(block.first_page + page, block.PageIds(page));
     }
     return OkStatus();
   }
 
-  bool Has(const BlockEntry& block) const override { return block.pages().last <= pages_; }
+  bool Has(const BlockEntry& block) const override { return block.pages().last <= index_.pages(); }
 
-  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    Ranking ranking;
-    ranking.voice = kVoice;
-    EVERLONG_ASSIGN_OR_RETURN(ranking.hits, index_->Search(query.token_ids, k, filter));
-    ranking.whole = index_->WholeScore(query.token_ids);
-    ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
-    return std::vector{std::move(ranking)};
+  bool CountInto(TokenStatistics& statistics) const override {
+    index_.CountInto(statistics);
+    return true;
   }
 
-  int64_t bytes() const override { return index_->bytes(); }
+  Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+    EVERLONG_ASSIGN_OR_RETURN(LexicalIndex::Found found, index_.Search(query.token_ids, k, filter));
+    const float whole = index_.WholeScore(query.token_ids);
+    const auto ranking = [&](std::vector<Hit> hits, Granularity granularity, const Voice& voice) {
+      Ranking made;
+      made.hits = std::move(hits);
+      made.whole = whole;
+      made.unnamed = ScoreOfUnnamed(made.hits, k);
+      made.voice = voice;
+      made.granularity = granularity;
+      return made;
+    };
+    return std::vector{ranking(std::move(found.pages), Granularity::kPage, kPageVoice),
+                       ranking(std::move(found.groups), Granularity::kGroup, kGroupVoice)};
+  }
+
+  Status Save(const std::filesystem::path& file) const override {
+    return index_.Save(file, context_.table.LiveOrdinals());
+  }
+
+  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override {
+    // Pages come in their order.
+    if (gaps) return CorruptError("it lacks blocks of this memory");
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
+                              PagesOfSaved(file, blocks, context_.table.page_tokens()));
+    return index_.Load(file, pages);
+  }
+
+  int64_t bytes() const override { return index_.bytes(); }
 
  private:
-  std::unique_ptr<LexicalIndex> index_;
-  int32_t pages_ = 0;  // one past the newest that was added
+  const PartContext& context_;
+  LexicalIndex index_;
 };
 
 Result<std::unique_ptr<Part>> Make(const PartContext& context) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<LexicalIndex> index, LexicalIndex::Create(context.statistics));
-  return std::unique_ptr<Part>(std::make_unique<LexicalPart>(std::move(index)));
+  return std::unique_ptr<Part>(std::make_unique<LexicalPart>(context));
 }
 
 }  // namespace
@@ -64,8 +89,8 @@ PartKind LexicalKind() {
   PartKind kind;
   kind.name = "lexical";
   kind.made = PartKind::Made::kWithMemory;
-  kind.saved = false;
-  kind.voice = kVoice;
+  kind.voice = kPageVoice;
+  kind.group_voice = kGroupVoice;
   kind.make = &Make;
   return kind;
 }

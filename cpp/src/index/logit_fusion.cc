@@ -42,25 +42,34 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   struct Sum {
     double in_words = 0;  // evidence
     double otherwise = 0;
+    double in_words_beside = 0;  // of these, of groups
+    double otherwise_beside = 0;
     IndexParts found_by;
     size_t last_ranking = SIZE_MAX;
   };
   std::unordered_map<int32_t, Sum> sums;
   double best_in_words = 0;
+  IndexParts parts_in_words;
   double least = 0;
   bool by_meaning = false;
   for (size_t ranking = 0; ranking < rankings.size(); ++ranking) {
     const Ranking& said = rankings[ranking];
     const Voice& voice = said.voice;
     const bool in_words = voice.finds == Voice::Finds::kWords;
-    if (in_words) least += LeastEvidence(pages);
+    if (in_words && !parts_in_words.Has(said.part)) {
+      parts_in_words |= {said.part};
+      least += LeastEvidence(pages);
+    }
     by_meaning = by_meaning || voice.finds == Voice::Finds::kMeaning;
     for (size_t rank = 1; rank <= said.hits.size(); ++rank) {
       Sum& sum = sums[said.hits[rank - 1].page];
       if (sum.last_ranking == ranking) continue;
       sum.last_ranking = ranking;
-      (in_words ? sum.in_words : sum.otherwise) +=
-          voice.Evidence(said.hits[rank - 1].score, rank, said.whole, said.unnamed);
+      const double evidence = voice.Evidence(said.hits[rank - 1].score, rank, said.whole, said.unnamed);
+      (in_words ? sum.in_words : sum.otherwise) += evidence;
+      if (said.granularity == Granularity::kGroup) {
+        (in_words ? sum.in_words_beside : sum.otherwise_beside) += evidence;
+      }
       sum.found_by |= {said.part};
       best_in_words = std::max(best_in_words, sum.in_words);
     }
@@ -69,7 +78,8 @@ std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pag
   std::vector<FusedHit> fused;
   fused.reserve(sums.size());
   for (const auto& [page, sum] : sums) {
-    fused.push_back({page, static_cast<float>(sum.otherwise + (heard ? sum.in_words : 0)), sum.found_by});
+    fused.push_back({page, static_cast<float>(sum.otherwise + (heard ? sum.in_words : 0)), sum.found_by,
+                     static_cast<float>(sum.otherwise_beside + (heard ? sum.in_words_beside : 0))});
   }
   KeepBestFirst(fused, static_cast<size_t>(std::max(k, 0)), [](const FusedHit& hit) { return hit.page; });
   return fused;

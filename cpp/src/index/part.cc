@@ -1,6 +1,7 @@
 #include "everlong/index/part.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "everlong/base/check.h"
 
@@ -20,6 +21,24 @@ std::span<const float> BlockKeys::Page(int32_t page, std::span<const KeyHead> wa
     room.insert(room.end(), of_head.begin(), of_head.end());
   }
   return room;
+}
+
+Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, std::span<const SavedBlock> blocks,
+                                            int32_t page_tokens) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  std::uintmax_t left = error ? 0 : bytes;
+  std::vector<SavedPage> saved;
+  for (const SavedBlock& block : blocks) {
+    const int64_t pages = (block.tokens - 1) / page_tokens + 1;
+    if (std::cmp_greater(pages, left)) return CorruptError("its list says more than it holds");
+    left -= static_cast<std::uintmax_t>(pages);
+    for (int64_t page = 0; page < pages; ++page) {
+      const auto tokens = static_cast<int32_t>(std::min<int64_t>(page_tokens, block.tokens - page * page_tokens));
+      saved.push_back({tokens, block.first_page < 0 ? -1 : block.first_page + static_cast<int32_t>(page)});
+    }
+  }
+  return saved;
 }
 
 }  // namespace everlong::index

@@ -48,6 +48,13 @@ void TokenStatistics::RemoveBlock(std::span<const int32_t> token_ids, int32_t pa
   pages_ -= distinct.pages;
 }
 
+void TokenStatistics::AddCounted(std::span<const Frequency> frequencies, int64_t pages) {
+  const std::unique_lock changing(guard_);
+  frequency_.reserve(frequency_.size() + frequencies.size());
+  for (const auto& [id, of_id] : frequencies) frequency_[id] += of_id;
+  pages_ += pages;
+}
+
 void TokenStatistics::Clear() {
   const std::unique_lock changing(guard_);
   pages_ = 0;

@@ -47,8 +47,17 @@ Status IndexSet::LoadBlocks() {
   }
   table_ = index::BlockTable(layout_.page_tokens);
   statistics_.Clear();
-  std::vector<Part*> fed;        // with what is read anyway
-  std::vector<IndexPart> built;  // from more than that
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store_.Blocks());
+  StoredBlocks stored(layout_, Name());
+  for (const store::BlockInfo& info : infos) {
+    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
+    table_.Append(
+        {info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags, info.role});
+  }
+  MarkUnsaved();
+
+  std::vector<IndexPart> of_token_ids;
+  std::vector<IndexPart> of_more;
   for (const IndexPart part : parts_) {
     Slot& slot = slots_[part.number];
     const PartKind& kind = index::KindOf(part);
@@ -57,34 +66,13 @@ Status IndexSet::LoadBlocks() {
     if (kind.needs_keys && layout_.layers == 0) continue;
     if (kind.made == PartKind::Made::kWithMemory) {
       slot.make = kind.make;
-      EVERLONG_ASSIGN_OR_RETURN(slot.part, slot.make(context_));
-      if (kind.saved || slot.part->needs().stored()) {
-        slot.part.reset();
-        built.push_back(part);
-      } else {
-        fed.push_back(slot.part.get());
-      }
+      EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Part> empty, slot.make(context_));
+      (empty->needs().stored() ? of_more : of_token_ids).push_back(part);
     } else if (kind.made == PartKind::Made::kByItsOptions && slot.make && !kind.from_caller) {
-      built.push_back(part);
+      of_more.push_back(part);
     }
   }
-
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store_.Blocks());
-  StoredBlocks stored(layout_, Name());
-  for (const store::BlockInfo& info : infos) {
-    const auto token_ids = store_.TokenIds(info.id);
-    if (ForgottenByWriter(store_, token_ids.status())) continue;
-    EVERLONG_RETURN_IF_ERROR(token_ids.status());
-    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, *token_ids));
-    const int32_t number = table_.Append(
-        {info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags, info.role});
-    statistics_.AddBlock(*token_ids, layout_.page_tokens);
-    DecodedBlock decoded;
-    decoded.token_ids = *token_ids;
-    const BlockInput input = InputOf(table_.block(number), layout_.page_tokens, decoded);
-    for (Part* const part : fed) EVERLONG_RETURN_IF_ERROR(part->Add(input));
-  }
-  MarkUnsaved();
+  EVERLONG_RETURN_IF_ERROR(LoadTokenIds(of_token_ids, stored));
 
   ForEach([&](const PartKind& kind, Part& part) {
     if (!kind.from_caller) return;
@@ -96,19 +84,55 @@ Status IndexSet::LoadBlocks() {
       static_cast<void>(part.Forget(gone));
     }
   });
-  for (const IndexPart part : built) {
+  for (const IndexPart part : of_more) {
     Slot& slot = slots_[part.number];
     EVERLONG_ASSIGN_OR_RETURN(slot.part, Build(index::KindOf(part), slot.make));
   }
   return OkStatus();
 }
 
-Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> built, make(context_));
-  EVERLONG_ASSIGN_OR_RETURN(const bool usable, LoadSaved(kind, *built));
-  if (!usable) {
-    EVERLONG_ASSIGN_OR_RETURN(built, make(context_));
+Status IndexSet::LoadTokenIds(std::span<const IndexPart> parts, const StoredBlocks& stored) {
+  const Part* counting = nullptr;  // whose saved blocks are counted in the statistics
+  for (const IndexPart part : parts) {
+    Slot& slot = slots_[part.number];
+    EVERLONG_ASSIGN_OR_RETURN(slot.part, MakeOfSaved(index::KindOf(part), slot.make));
+    if (counting == nullptr && slot.part->CountInto(statistics_)) counting = slot.part.get();
   }
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    const bool counted = counting != nullptr && counting->Has(block);
+    std::vector<IndexPart> lacking;
+    for (const IndexPart part : parts) {
+      if (!slots_[part.number].part->Has(block)) lacking.push_back(part);
+    }
+    if (counted && lacking.empty()) continue;
+    DecodedBlock decoded;
+    Result<std::vector<int32_t>> token_ids = store_.TokenIds(block.id);
+    if (ForgottenByWriter(store_, token_ids.status())) {
+      table_.Forget(block.id);
+      continue;
+    }
+    EVERLONG_RETURN_IF_ERROR(token_ids.status());
+    EVERLONG_RETURN_IF_ERROR(stored.CheckTokenIds(block.id, block.span, *token_ids));
+    decoded.token_ids = *std::move(token_ids);
+    if (!counted) statistics_.AddBlock(decoded.token_ids, layout_.page_tokens);
+    const BlockInput input = InputOf(block, layout_.page_tokens, decoded);
+    for (const IndexPart part : lacking) {
+      EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->Add(input));
+      if (index::KindOf(part).saved) unsaved_.emplace(NameOf(part));
+    }
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Part>> IndexSet::MakeOfSaved(const PartKind& kind, const Make& make) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> made, make(context_));
+  EVERLONG_ASSIGN_OR_RETURN(const bool usable, LoadSaved(kind, *made));
+  return usable ? std::move(made) : make(context_);
+}
+
+Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> built, MakeOfSaved(kind, make));
   if (kind.from_caller) return built;  // so is what it lacks
   std::vector<const BlockEntry*> missing;
   for (int32_t number = 0; number < table_.blocks(); ++number) {

@@ -25,6 +25,7 @@
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 #include "saved_indexes.h"
+#include "stored_blocks.h"
 
 namespace everlong::os {
 
@@ -112,6 +113,11 @@ class IndexSet {
   // Of a block of the table; kNotFound.
   [[nodiscard]] Result<index::BlockInput> InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const;
   Status LoadBlocks();
+  // These parts, which take nothing but token ids, over every block of the table, and the statistics: of what is saved,
+  // and of the token ids of those blocks that it lacks. A block that is gone meanwhile leaves the table.
+  Status LoadTokenIds(std::span<const index::IndexPart> parts, const StoredBlocks& stored);
+  // A part with what is saved of its kind, or an empty one.
+  [[nodiscard]] Result<std::unique_ptr<index::Part>> MakeOfSaved(const index::PartKind& kind, const Make& make);
   // A part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
   Status MakeWhenAsked(index::IndexPart part);

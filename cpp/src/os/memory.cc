@@ -38,7 +38,8 @@ Status RequireIndexable(const store::MemoryStore& store) {
   StoredBlocks stored(layout, NameOf(store));
   for (const store::BlockInfo& info : infos) {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, store.TokenIds(info.id));
-    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info, token_ids));
+    EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
+    EVERLONG_RETURN_IF_ERROR(stored.CheckTokenIds(info.id, info.span, token_ids));
   }
   return OkStatus();
 }

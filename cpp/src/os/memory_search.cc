@@ -1,5 +1,6 @@
 // How a memory finds pages: by its indexes, by recency, by chance.
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <ranges>
 #include <string>
@@ -17,8 +18,8 @@ namespace {
 
 using index::IndexPart;
 
-// Hits that each kind contributes to the fusion; the tail of a ranking is noise.
-constexpr int32_t kCandidates = 64;
+// Hits that each ranking contributes to the fusion; the tail of a ranking is noise.
+constexpr int32_t kCandidates = 128;
 
 Status CheckRequest(const SearchRequest& request) {
   if (request.kinds.empty()) return InvalidArgumentError("kinds: none, expected at least one");
@@ -32,6 +33,11 @@ Status CheckRequest(const SearchRequest& request) {
     return InvalidArgumentError("token_budget is " + std::to_string(request.token_budget) + ", expected at least 1");
   }
   return OkStatus();
+}
+
+// Of each ranking: no more than there are pages, and one, so that a search which names them all leaves none unnamed.
+int32_t Candidates(const SearchRequest& request, const index::BlockTable& table) {
+  return std::max(kCandidates, std::min(request.max_groups, table.pages() + 1));
 }
 
 // One ranking alone keeps its own scores.
@@ -76,44 +82,77 @@ std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Que
 
 }  // namespace
 
-Result<SearchResult> Memory::Search(const SearchRequest& request) const {
+// What the parts said, and what they were asked over, while nothing changes.
+struct Memory::Asked {
+  IndexSet::Lock reading;
+  std::vector<IndexPart> parts;
+  index::PageFilter filter;
+  std::vector<index::Ranking> rankings;
+};
+
+Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<int32_t> k) const {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
   const index::Query query = QueryOf(request);
-  const std::vector<IndexPart> asked = AskedParts(request, query);
+  Asked asked;
+  asked.parts = AskedParts(request, query);
   if (state_->text_alone()) {
-    for (const IndexPart part : asked) {
+    for (const IndexPart part : asked.parts) {
       if (index::KindOf(part).needs_keys) return InvalidArgumentError(std::string(index::KindOf(part).missing));
     }
   }
-  EVERLONG_ASSIGN_OR_RETURN(const IndexSet::Lock reading, state_->index.ReadWith(asked));
+  EVERLONG_ASSIGN_OR_RETURN(asked.reading, state_->index.ReadWith(asked.parts));
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
-  const index::BlockTable& table = state_->index.table();
-  const index::PageFilter filter = table.Recallable(request.stream, request.resident_from, request.filter);
-  // No more than there are pages, and one, so that a search which names them all leaves none unnamed: multiples of what
-  // a caller asks for would not be numbers any more.
-  const int32_t candidates = std::max(kCandidates, std::min(request.max_groups, table.pages() + 1));
-
-  SearchResult result;
-  std::vector<index::Ranking> rankings;
-  for (const IndexPart part : asked) {
+  asked.filter = state_->index.table().Recallable(request.stream, request.resident_from, request.filter);
+  const int32_t hits = k ? *k : Candidates(request, state_->index.table());
+  for (const IndexPart part : asked.parts) {
     const index::Part* const asking = state_->index.part(part);
     if (asking == nullptr) return InvalidArgumentError(std::string(index::KindOf(part).missing));
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Ranking> of_part, asking->Rank(query, filter, candidates));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Ranking> of_part, asking->Rank(query, asked.filter, hits));
     for (index::Ranking& ranking : of_part) {
       ranking.part = part;
-      if (ranking.decision) {
-        result.top_mass = ranking.decision->top_mass;
-        result.decisiveness = ranking.decision->decisiveness;
-      }
-      rankings.push_back(std::move(ranking));
+      asked.rankings.push_back(std::move(ranking));
     }
+  }
+  return asked;
+}
+
+Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, int32_t k) const {
+  if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, k));
+  std::vector<PageRanking> told;
+  for (const index::Ranking& ranking : asked.rankings) {
+    PageRanking& of = told.emplace_back();
+    of.part = ranking.part;
+    of.granularity = ranking.granularity;
+    of.whole = ranking.whole;
+    of.unnamed = ranking.unnamed;
+    for (const index::Hit& hit : ranking.hits) {
+      of.pages.push_back(RefOf(state_->index.table(), hit.page));
+      of.scores.push_back(hit.score);
+    }
+  }
+  return told;
+}
+
+Result<SearchResult> Memory::Search(const SearchRequest& request) const {
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
+  const std::vector<index::Ranking>& rankings = asked.rankings;
+  const index::PageFilter& filter = asked.filter;
+  const index::BlockTable& table = state_->index.table();
+  SearchResult result;
+  int64_t named = 0;
+  for (const index::Ranking& ranking : rankings) {
+    named += std::ssize(ranking.hits);
+    if (!ranking.decision) continue;
+    result.top_mass = ranking.decision->top_mass;
+    result.decisiveness = ranking.decision->decisiveness;
   }
 
   // All that any part has named: hits behind the last group may still widen the best.
   std::vector<index::FusedHit> fused =
       rankings.size() == 1
           ? AsFused(rankings[0])
-          : index::LogitFusion(rankings, filter.Count(), candidates * static_cast<int32_t>(rankings.size()));
+          : index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
   const auto has_best_first = [&](IndexPart part) {
     return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
@@ -121,7 +160,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
       return ranking.part == part && std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
     });
   };
-  result.agreed = !fused.empty() && std::ranges::all_of(asked, has_best_first);
+  result.agreed = !fused.empty() && std::ranges::all_of(asked.parts, has_best_first);
   for (index::PageGroup& group : index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
                                                    request.token_budget, request.least_share)) {
     FoundGroup found;

@@ -11,8 +11,8 @@ std::string NameOf(const store::MemoryStore& store) {
   return folder ? folder->string() : "the memory in RAM";
 }
 
-Status StoredBlocks::CheckNext(const store::BlockInfo& info, std::span<const int32_t> token_ids) {
-  const std::string name = memory_ + ": block " + std::to_string(info.id);
+Status StoredBlocks::CheckNext(const store::BlockInfo& info) {
+  const std::string name = NameOfBlock(info.id);
   const TokenSpan span = info.span;
   int64_t& end = ends_[info.stream];
   if (info.id < 1 || info.id > store::kLargestBlockId || info.stream < 0 || span.begin < end || span.empty()) {
@@ -22,14 +22,19 @@ Status StoredBlocks::CheckNext(const store::BlockInfo& info, std::span<const int
   end = span.end;
   const int64_t tokens = span.size();
   const int64_t pages = layout_.layers > 0 ? layout_.PageCount(tokens) : 0;  // with a payload
-  if (info.pages != pages || info.payload_bytes != layout_.BlockBytes(tokens) || std::ssize(token_ids) != tokens) {
-    return CorruptError(name + " of " + std::to_string(tokens) + " tokens has " + std::to_string(info.pages) +
-                        " pages, " + std::to_string(info.payload_bytes) + " bytes and " +
+  if (info.pages == pages && info.payload_bytes == layout_.BlockBytes(tokens)) return OkStatus();
+  return CorruptError(name + " of " + std::to_string(tokens) + " tokens has " + std::to_string(info.pages) +
+                      " pages and " + std::to_string(info.payload_bytes) + " bytes");
+}
+
+Status StoredBlocks::CheckTokenIds(int64_t block, TokenSpan span, std::span<const int32_t> token_ids) const {
+  if (std::ssize(token_ids) != span.size()) {
+    return CorruptError(NameOfBlock(block) + " of " + std::to_string(span.size()) + " tokens has " +
                         std::to_string(token_ids.size()) + " token ids");
   }
   const auto negative = std::ranges::find_if(token_ids, [](int32_t id) { return id < 0; });
   if (negative == token_ids.end()) return OkStatus();
-  return CorruptError(name + " has a token id " + std::to_string(*negative));
+  return CorruptError(NameOfBlock(block) + " has a token id " + std::to_string(*negative));
 }
 
 }  // namespace everlong::os

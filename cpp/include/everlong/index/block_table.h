@@ -89,6 +89,7 @@ class BlockTable {
   // Without the forgotten ones.
   [[nodiscard]] int32_t live_blocks() const { return live_blocks_; }
   [[nodiscard]] int32_t live_pages() const { return live_pages_; }
+  [[nodiscard]] std::vector<int32_t> LiveOrdinals() const;  // of their pages, ascending
 
   [[nodiscard]] const BlockEntry& block(int32_t number) const { return blocks_[number]; }
   // That of this id; nullptr when it is not here, or forgotten.

@@ -17,6 +17,7 @@ struct FusedHit {
   int32_t page = 0;
   float score = 0;  // log of the odds of this page against one that no part names
   IndexParts found_by;
+  float beside = 0;  // what of the score it has with its neighbours: from rankings of groups
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
@@ -24,10 +25,13 @@ struct FusedHit {
 //
 // A part that sees nothing yields. (On a question in other words than the text's, the best page by words is hardly
 // better than the tenth; fusing ranks alone gives both a vote all the same.) So a part speaks for a page as far as the
-// page stands out from those that it does not name, and a page's score is the sum over the parts that name it:
+// page stands out from those that it does not name, and a page's score is the sum over the rankings that name it:
 //
-//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part (Voice)
+//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part and granularity (Voice)
 //   fused    = sum of evidence
+//
+// A part that ranks pages alone and with their neighbours is heard with both, each in its own voice: what a passage
+// says over a page and more is seen in the group, and which of the group's pages has it in the page.
 //
 // Heads and words find what is asked for in its own words. Asked in others they still name pages, hardly apart from
 // each other, and what they say of these would reorder what the encoder found. So beside the encoder they are heard

@@ -103,6 +103,16 @@ struct SavedBlock {
   int32_t first_page = -1;  // its ordinal here; -1 when it was forgotten since
 };
 
+// A page of a saved index.
+struct SavedPage {
+  int32_t tokens = 0;
+  int32_t ordinal = -1;  // here; -1 when its block was forgotten since
+};
+// The pages of the blocks that `file` has, in its order; kCorrupt where it has fewer bytes than that are pages, for of
+// a block that is forgotten nobody else knows how long it was.
+Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, std::span<const SavedBlock> blocks,
+                                            int32_t page_tokens);
+
 // A question.
 struct Query {
   std::span<const int32_t> token_ids;
@@ -148,6 +158,9 @@ class Part {
   // here. `block` has its pages and token ids; for a kind that is from_caller maybe its id alone.
   virtual Status Forget(const BlockInput& block) = 0;
   [[nodiscard]] virtual bool Has(const BlockEntry& block) const = 0;
+  // Adds what TokenStatistics::AddBlock would count of all blocks that it Has; false, and nothing is added, where it
+  // does not know.
+  virtual bool CountInto(TokenStatistics& /*statistics*/) const { return false; }
 
   // One ranking a granularity that the part scores by: the k >= 1 best pages of those that `filter` allows, best first,
   // ties by the older page. A group's score stands at its middle page.

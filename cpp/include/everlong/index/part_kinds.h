@@ -29,7 +29,8 @@ struct PartKind {
   Made made = Made::kWithMemory;
   bool saved = true;         // to a file, where the memory is in a folder
   bool needs_keys = false;   // there is none in a memory of text alone
-  Voice voice;               // of its rankings
+  Voice voice;               // of its ranking of pages
+  Voice group_voice;         // of its ranking of groups, where it has one
   bool from_caller = false;  // what it holds cannot be had from the store again (Part::AddVectors)
 
   // An empty one; null where the caller's options make it.

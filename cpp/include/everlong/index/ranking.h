@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "everlong/index/index_part.h"
@@ -16,10 +17,12 @@ struct Voice {
   // What the part finds: what is asked for in its own words, or in other words too.
   enum class Finds : uint8_t { kWords, kMeaning, kOther };
   Finds finds = Finds::kOther;
-  // Of a conditional logit, fitted by benchmarks/fit_fusion.py to heads, lexical and embedding and to every two of them
-  // at once: over the 64 best pages of each, for the 324 questions of the development set (211 paraphrases, 113 drawn
-  // facts; everlong.eval.development, benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and
-  // MiniLM. None for a part whose scores do not tell right from wrong: then its ranks speak.
+  // Of a conditional logit, by part and granularity. That of embedding was fitted by benchmarks/fit_fusion.py, beside
+  // heads and lexical with lone pages alone and to every two of them at once: over the 64 best pages of each, for the
+  // 324 questions of the development set (211 paraphrases, 113 drawn facts; everlong.eval.development,
+  // benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and MiniLM. Those of heads and
+  // lexical divide what was fitted for their lone pages between the two granularities. None for a part whose scores do
+  // not tell right from wrong: then its ranks speak.
   std::optional<double> weight = std::nullopt;
 
   // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
@@ -42,6 +45,9 @@ inline constexpr float kMaxDecisiveness = 1e6F;
 // Prose says what is asked for over a page and more; a sentence in foreign text is lost among its neighbours. So a part
 // may rank by both.
 enum class Granularity : uint8_t { kPage, kGroup };
+inline constexpr std::string_view NameOf(Granularity granularity) {
+  return granularity == Granularity::kPage ? "page" : "group";
+}
 
 struct Ranking {
   IndexPart part;         // set by whoever asked

@@ -22,6 +22,13 @@ class TokenStatistics {
   // The same for pages of `page_tokens` each (the last may have fewer), one after the other.
   void AddBlock(std::span<const int32_t> token_ids, int32_t page_tokens);
   void RemoveBlock(std::span<const int32_t> token_ids, int32_t page_tokens);
+  // How many pages have an id.
+  struct Frequency {
+    int32_t id = 0;
+    int64_t pages = 0;
+  };
+  // What AddBlock would count of `pages` pages in which each of these distinct ids is so often.
+  void AddCounted(std::span<const Frequency> frequencies, int64_t pages);
   void Clear();
 
   [[nodiscard]] int64_t pages() const;

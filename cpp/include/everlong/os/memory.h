@@ -82,6 +82,16 @@ struct SearchResult {
   float decisiveness = 0;  // heads: mass of the best page over the second best (1 to kMaxDecisiveness; 0 without heads)
 };
 
+// A part's pages, best first, by one of its granularities (index::Ranking).
+struct PageRanking {
+  index::IndexPart part;
+  index::Granularity granularity = index::Granularity::kPage;
+  std::vector<PageRef> pages;  // of a group, the one in the middle
+  std::vector<float> scores;   // of `pages`
+  float whole = 0;             // what a page scores that has all that is asked for
+  float unnamed = 0;           // what a page scores at most that is not among these
+};
+
 // Thread-safe: searches and reads run beside each other; Append, Forget and SetRetrievalHeads exclude them only while
 // the outcome is put in place, and take turns among themselves. A search finds blocks that every part of the index has,
 // or nothing of them.
@@ -134,10 +144,14 @@ class Memory {
   // where the part is not there.
   [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;
 
-  // Pages by every kind of `request.kinds` that has its input, fused; one kind alone keeps its own scores.
+  // Pages by every kind of `request.kinds` that has its input, fused; a kind with one ranking keeps its own scores
+  // where it is asked alone.
   // Pages that hold nothing but sinks are never returned. The first search by mean_pool or hnsw reads a layer of
   // every page.
   [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
+  // What each of these kinds says by itself, in each of its granularities: what Search fuses, its k best pages each. Of
+  // the request nothing counts that is about groups. kInvalidArgument on k < 1 and as Search.
+  [[nodiscard]] Result<std::vector<PageRanking>> Rankings(const SearchRequest& request, int32_t k) const;
 
   // The `blocks` most recent blocks of `stream` that end at or before `before` and pass `filter`, pages in order of
   // time (the designs' MVP policy, 3.1.2).
@@ -204,6 +218,9 @@ class Memory {
 
  private:
   struct State;
+  struct Asked;  // memory_search.cc
+  // Every kind of the request, for its k best pages; without k as many as a search fuses.
+  [[nodiscard]] Result<Asked> Ask(const SearchRequest& request, std::optional<int32_t> k) const;
   static Result<std::unique_ptr<Memory>> Over(std::unique_ptr<store::MemoryStore> store);
   explicit Memory(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

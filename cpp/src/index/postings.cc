@@ -1,0 +1,193 @@
+#include "postings.h"
+
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "everlong/base/check.h"
+
+namespace everlong::index {
+namespace {
+
+// The distinct ids of a page and how often each is there, in order of the ids.
+std::vector<std::pair<int32_t, int32_t>> CountsOf(std::span<const int32_t> token_ids) {
+  std::vector<int32_t> sorted(token_ids.begin(), token_ids.end());
+  std::ranges::sort(sorted);
+  std::vector<std::pair<int32_t, int32_t>> counts;
+  for (const int32_t id : sorted) {
+    if (counts.empty() || counts.back().first != id) counts.emplace_back(id, 0);
+    ++counts.back().second;
+  }
+  return counts;
+}
+
+}  // namespace
+
+PostingList::~PostingList() {
+  // One after the other: chunks that end each other would go as deep as there are chunks.
+  std::unique_ptr<Chunk> chunk(last_.load());
+  while (chunk != nullptr) chunk = std::move(chunk->previous);
+}
+
+int32_t PostingList::FirstFrom(const Chunk& chunk, int32_t filled, int32_t page) {
+  int32_t first = 0;
+  for (int32_t last = filled; first < last;) {
+    const int32_t middle = first + (last - first) / 2;
+    if (Unpacked(chunk.postings[static_cast<size_t>(middle)]).page < page) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
+void PostingList::Grow(int32_t capacity) {
+  auto chunk = std::make_unique<Chunk>();
+  chunk->first = size_.load(std::memory_order_relaxed);
+  chunk->capacity = capacity;
+  chunk->postings = std::make_unique<Packed[]>(static_cast<size_t>(capacity));
+  chunk->previous.reset(last_.load(std::memory_order_relaxed));
+  last_.store(chunk.release(), std::memory_order_release);
+}
+
+void PostingList::Reserve(int32_t count) {
+  EVERLONG_CHECK(last_.load() == nullptr);
+  if (count > 0) Grow(count);
+}
+
+void PostingList::Add(const Posting& posting) {
+  const int32_t at = size_.load(std::memory_order_relaxed);
+  EVERLONG_CHECK(at < INT32_MAX);
+  const Chunk* last = last_.load(std::memory_order_relaxed);
+  if (last == nullptr || at - last->first == last->capacity) {
+    Grow(std::max(2, at / 2));
+    last = last_.load(std::memory_order_relaxed);
+  }
+  last->postings[static_cast<size_t>(at - last->first)].store(Pack(posting), std::memory_order_relaxed);
+  ++live_;
+  size_.store(at + 1, std::memory_order_release);
+}
+
+const PostingList::Chunk& PostingList::ChunkOf(int32_t at) const {
+  const Chunk* chunk = last_.load(std::memory_order_relaxed);
+  while (at < chunk->first) chunk = chunk->previous.get();
+  return *chunk;
+}
+
+PostingList::Packed& PostingList::Place(int32_t at) const {
+  const Chunk& chunk = ChunkOf(at);
+  return chunk.postings[static_cast<size_t>(at - chunk.first)];
+}
+
+void PostingList::Remove(int32_t page) {
+  const int32_t size = size_.load(std::memory_order_relaxed);
+  int32_t at = -1;
+  for (const Chunk* chunk = last_.load(std::memory_order_relaxed); chunk != nullptr; chunk = chunk->previous.get()) {
+    const Posting first = Unpacked(chunk->postings[0]);
+    // What was removed behind a page has its number, below: that is not the page.
+    if (first.page > page || first == Posting{page, 0}) continue;
+    at = chunk->first + FirstFrom(*chunk, std::min(size - chunk->first, chunk->capacity), page);
+    break;
+  }
+  if (at < 0 || at == size || Unpacked(Place(at)) == Posting{page, 0} || Unpacked(Place(at)).page != page) return;
+  // A posting that counts nothing, of the page before: the order stays, and nobody can tell where the page was. Those
+  // that were removed behind it had its number.
+  const uint64_t gone = Pack({at == 0 ? 0 : Unpacked(Place(at - 1)).page, 0});
+  do {
+    Place(at++).store(gone, std::memory_order_relaxed);
+  } while (at < size && Unpacked(Place(at)) == Posting{page, 0});
+  --live_;
+}
+
+int64_t PostingList::bytes() const {
+  int64_t bytes = 0;
+  for (const Chunk* chunk = last_.load(std::memory_order_relaxed); chunk != nullptr; chunk = chunk->previous.get()) {
+    constexpr size_t kAllocations = 32;  // of a chunk and its postings
+    bytes += static_cast<int64_t>(sizeof(Chunk) + kAllocations + static_cast<size_t>(chunk->capacity) * sizeof(Packed));
+  }
+  return bytes;
+}
+
+void Postings::Add(int32_t page, std::span<const int32_t> token_ids) {
+  const auto counts = CountsOf(token_ids);
+  EVERLONG_CHECK(page >= pages() && (counts.empty() || counts.front().first >= 0));
+  const std::unique_lock changing(guard_);
+  for (const auto& [id, count] : counts) {
+    PostingList& list = lists_[id];
+    const int64_t before = list.bytes();
+    list.Add({page, count});
+    list_bytes_ += list.bytes() - before;
+  }
+  while (lengths_.size() < page) lengths_.push_back(0);
+  lengths_.push_back(static_cast<int32_t>(token_ids.size()));
+  tokens_ += std::ssize(token_ids);
+  ++live_pages_;
+}
+
+void Postings::Remove(int32_t page, std::span<const int32_t> token_ids) {
+  const auto counts = CountsOf(token_ids);
+  const std::unique_lock changing(guard_);
+  for (const auto& [id, count] : counts) {
+    const auto list = lists_.find(id);
+    EVERLONG_CHECK(list != lists_.end());
+    list->second.Remove(page);
+  }
+  lengths_[page] = 0;
+  tokens_ -= std::ssize(token_ids);
+  --live_pages_;
+}
+
+Postings::Found Postings::Find(std::span<const int32_t> token_ids) const {
+  Found found;
+  found.lists.reserve(token_ids.size());
+  const std::shared_lock reading(guard_);
+  for (const int32_t id : token_ids) {
+    const auto list = lists_.find(id);
+    found.lists.push_back(list == lists_.end() ? nullptr : &list->second);
+  }
+  if (live_pages_ > 0) found.average_length = static_cast<double>(tokens_) / static_cast<double>(live_pages_);
+  return found;
+}
+
+int64_t Postings::live_pages() const {
+  const std::shared_lock reading(guard_);
+  return live_pages_;
+}
+
+std::vector<Postings::Entry> Postings::All() const {
+  std::vector<Entry> entries;
+  const std::shared_lock reading(guard_);
+  for (const auto& [id, list] : lists_) {
+    if (list.live() > 0) entries.push_back({id, &list});
+  }
+  std::ranges::sort(entries, {}, &Entry::id);
+  return entries;
+}
+
+void Postings::SetLengths(std::span<const int32_t> lengths) {
+  EVERLONG_CHECK(pages() == 0);
+  for (const int32_t length : lengths) {
+    lengths_.push_back(length);
+    tokens_ += length;
+    if (length > 0) ++live_pages_;
+  }
+}
+
+void Postings::SetPostings(int32_t id, std::span<const Posting> postings) {
+  const std::unique_lock changing(guard_);
+  PostingList& list = lists_[id];
+  EVERLONG_CHECK(list.live() == 0);
+  list.Reserve(static_cast<int32_t>(postings.size()));
+  for (const Posting& posting : postings) list.Add(posting);
+  list_bytes_ += list.bytes();
+}
+
+int64_t Postings::bytes() const {
+  constexpr size_t kNodeBytes = sizeof(PostingList) + 32;  // link, id and list, as they are allocated
+  const std::shared_lock reading(guard_);
+  return lengths_.bytes() + list_bytes_ +
+         static_cast<int64_t>(lists_.size() * kNodeBytes + lists_.bucket_count() * sizeof(void*));
+}
+
+}  // namespace everlong::index
