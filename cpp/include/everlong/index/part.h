@@ -37,7 +37,7 @@ struct PartNeeds {
   std::vector<KeyHead> keys;  // BlockInput::keys of these
   bool key_sum = false;       // BlockInput::key_sum
   bool tensors = false;       // BlockInput::tensors; of a stored block those of `tensor_names` alone, where it has any
-  std::vector<std::string> tensor_names = {};
+  std::vector<std::string> tensor_names;
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
   // Whether a block that is in the store already has to be read again for it.
   [[nodiscard]] bool stored() const { return payload() || tensors; }
