@@ -21,21 +21,24 @@ double LeastEvidence(int32_t pages) {
 // The constant of reciprocal-rank fusion, for a part whose scores tell nothing.
 constexpr double kRankConstant = 60;
 
-double RootOfShare(float score, float whole) {
-  return whole > 0 ? std::sqrt(std::max(0.0, score / static_cast<double>(whole))) : 0;
+// What evidence is linear in.
+double Grown(const Voice& voice, float score, float whole) {
+  const double share = whole > 0 ? std::max(0.0, score / static_cast<double>(whole)) : 0;
+  return voice.grows == Voice::Grows::kAsRoot ? std::sqrt(share) : share;
 }
 
 }  // namespace
 
 double Voice::Evidence(float score, size_t rank, float whole, float unnamed) const {
   if (!weight.has_value()) return 1 / (kRankConstant + static_cast<double>(rank));
-  return *weight * std::max(0.0, RootOfShare(score, whole) - RootOfShare(unnamed, whole));
+  return *weight * std::max(0.0, Grown(*this, score, whole) - Grown(*this, unnamed, whole));
 }
 
 float Voice::Lowered(float score, double log_odds, float whole, float least) const {
   if (!weight.has_value()) return least;
-  const double root = std::max(0.0, RootOfShare(score, whole) - log_odds / *weight);
-  return static_cast<float>(std::min<double>(score, whole * root * root));
+  const double grown = std::max(0.0, Grown(*this, score, whole) - log_odds / *weight);
+  const double share = grows == Grows::kAsRoot ? grown * grown : grown;
+  return static_cast<float>(std::min<double>(score, whole * share));
 }
 
 std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pages, int32_t k) {

@@ -17,7 +17,8 @@
 namespace everlong::index {
 namespace {
 
-constexpr Voice kVoice{Voice::Finds::kMeaning, 20.0};
+constexpr Voice kPageVoice{Voice::Finds::kMeaning, 3.0, Voice::Grows::kAsShare};
+constexpr Voice kGroupVoice{Voice::Finds::kMeaning, 32.0, Voice::Grows::kAsShare};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
@@ -92,9 +93,9 @@ class MeaningPart final : public Part {
     EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, "meaning_query"));
     const MeaningQuery question(rows, options_.dimension);
     const MeaningScores scores = ScoreMeaning(question, vectors_, context_.table, filter);
-    const auto ranking_of = [&](std::span<const float> of_pages, Granularity granularity) {
+    const auto ranking_of = [&](std::span<const float> of_pages, Granularity granularity, const Voice& voice) {
       Ranking ranking;
-      ranking.voice = kVoice;
+      ranking.voice = voice;
       ranking.granularity = granularity;
       ranking.whole = static_cast<float>(question.whole());
       ranking.hits.reserve(of_pages.size());
@@ -104,8 +105,8 @@ class MeaningPart final : public Part {
       return ranking;
     };
     std::vector<Ranking> rankings;
-    rankings.push_back(ranking_of(scores.alone, Granularity::kPage));
-    rankings.push_back(ranking_of(scores.with_neighbours, Granularity::kGroup));
+    rankings.push_back(ranking_of(scores.alone, Granularity::kPage, kPageVoice));
+    rankings.push_back(ranking_of(scores.with_neighbours, Granularity::kGroup, kGroupVoice));
     return rankings;
   }
 
@@ -172,7 +173,8 @@ PartKind MeaningKind() {
   kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
   kind.made = PartKind::Made::kByItsOptions;
   kind.saved = false;
-  kind.voice = kVoice;
+  kind.voice = kPageVoice;
+  kind.group_voice = kGroupVoice;
   return kind;
 }
 

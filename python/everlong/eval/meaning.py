@@ -40,6 +40,8 @@ _FACT_KINDS: tuple[tuple[tuple[Kind, ...], int], ...] = (
 )
 _DEVELOPMENT_FACTS = 24
 _SPARE_TOKENS = 300_000
+_ELSEWHERE = 400
+ELSEWHERE = "elsewhere"
 Span = tuple[int, int]
 
 
@@ -48,7 +50,7 @@ class Asked:
     """A question, and the tokens of the stream that answer it, any of them."""
 
     words: str
-    kind: str  # "explicit", "implicit", "paraphrase", "fact"
+    kind: str  # "explicit", "implicit", "paraphrase", "fact"; ELSEWHERE: nothing answers it
     spans: tuple[Span, ...]
 
     def is_right(self, group: Span, page_tokens: int) -> bool:
@@ -73,6 +75,8 @@ class MeaningReport:
         """By method and kind: of how many questions the right group is first, and among four."""
         found: dict[str, dict[str, list[int]]] = {}
         for question in self.questions:
+            if question["kind"] == ELSEWHERE:
+                continue
             for method, rank in question["ranks"].items():
                 found.setdefault(method, {}).setdefault(question["kind"], []).append(rank)
         return {
@@ -111,6 +115,14 @@ def read_stories(
         for question in pairs.questions
         if (question.text, question.pieces[0]) in spans
     ]
+
+
+def asked_elsewhere(*, fitting: bool) -> list[Asked]:
+    """Questions to other stories than those that are read: nothing in the memory answers them."""
+    pairs = load_pairs(("fairytale",))
+    others = pairs.of_split("train" if fitting else "fit")
+    chosen = np.random.default_rng(5).choice(len(others), size=min(_ELSEWHERE, len(others)), replace=False)
+    return [Asked(pairs.questions[others[at]].words, ELSEWHERE, ()) for at in sorted(chosen)]
 
 
 def planted_facts(*, development: bool) -> list[Fact]:
@@ -231,7 +243,9 @@ def run_meaning(
     if stories:
         with opened("stories") as mm:
             there = _asked_before(mm, keep, "stories")
-            asked(mm, "stories", there or read_stories(mm, "fit" if fitting else "test"))
+            if not there:
+                there = read_stories(mm, "fit" if fitting else "test") + asked_elsewhere(fitting=fitting)
+            asked(mm, "stories", there)
     if lengths:
         with opened("planted") as mm:
             name = f"planted {mm.stream_tokens}"

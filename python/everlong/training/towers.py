@@ -29,6 +29,7 @@ _LOGGER = logging.getLogger("everlong")
 
 _SAMPLED_ROWS = 50_000  # for center and scale
 _MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut anywhere
+_MINED_QUESTIONS = 2048  # at a time
 _TEACHER_TEMPERATURE = 0.05
 
 
@@ -105,7 +106,7 @@ class TowerTrainer:
 
     def train(self) -> Trained:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        accelerate = importlib.import_module("accelerate")  # of the extra "train"
+        accelerate = importlib.import_module("accelerate")  # the extra "train"
         training = self._training
         if training.threads is not None:
             torch.set_num_threads(training.threads)
@@ -231,7 +232,7 @@ class TowerTrainer:
     @torch.no_grad()
     def _mine(self, towers: LateTowers, questions: npt.NDArray[np.int64], *, per_question: int = 4) -> None:
         """The best wrong passages by the towers themselves: of some of the questions, among some of the passages."""
-        asked = self._random.choice(questions, size=min(4096, len(questions)), replace=False)
+        asked = self._random.choice(questions, size=min(_MINED_QUESTIONS, len(questions)), replace=False)
         golds = sorted({passage for question in asked for passage in self._gold[question]})
         scores = self.scores(towers, asked, golds)
         column = {passage: at for at, passage in enumerate(golds)}

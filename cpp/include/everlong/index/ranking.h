@@ -17,6 +17,9 @@ struct Voice {
   // What the part finds: what is asked for in its own words, or in other words too.
   enum class Finds : uint8_t { kWords, kMeaning, kOther };
   Finds finds = Finds::kOther;
+  // How evidence grows with the share score / whole: as its root, for attention and words, of which a page among many
+  // has little; as the share itself, for a cosine.
+  enum class Grows : uint8_t { kAsRoot, kAsShare };
   // Of a conditional logit, by part and granularity. That of embedding was fitted by benchmarks/fit_fusion.py, beside
   // heads and lexical with lone pages alone and to every two of them at once: over the 64 best pages of each, for the
   // 324 questions of the development set (211 paraphrases, 113 drawn facts; everlong.eval.development,
@@ -24,6 +27,7 @@ struct Voice {
   // lexical divide what was fitted for their lone pages between the two granularities. None for a part whose scores do
   // not tell right from wrong: then its ranks speak.
   std::optional<double> weight = std::nullopt;
+  Grows grows = Grows::kAsRoot;
 
   // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
   // the score of a page that has all that is asked for.
