@@ -165,8 +165,9 @@ std::vector<Postings::Entry> Postings::All() const {
   return entries;
 }
 
-void Postings::SetLengths(std::span<const int32_t> lengths) {
+void Postings::SetLengths(std::span<const int32_t> lengths, size_t ids) {
   EVERLONG_CHECK(pages() == 0);
+  lists_.reserve(ids);
   for (const int32_t length : lengths) {
     lengths_.push_back(length);
     tokens_ += length;

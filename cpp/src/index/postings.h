@@ -127,8 +127,9 @@ class Postings {
     const PostingList* list = nullptr;  // with at least one posting that was not removed
   };
   [[nodiscard]] std::vector<Entry> All() const;
-  // Takes up what All gave of another: pages of these lengths (0 where there is none), then each id's postings.
-  void SetLengths(std::span<const int32_t> lengths);
+  // Takes up what All gave of another, of about so many ids: pages of these lengths (0 where there is none), then each
+  // id's postings.
+  void SetLengths(std::span<const int32_t> lengths, size_t ids);
   void SetPostings(int32_t id, std::span<const Posting> postings);
 
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
