@@ -24,8 +24,8 @@ struct Posting {
   bool operator==(const Posting&) const = default;
 };
 
-// The postings of one id by page, ascending. It grows at its end and moves nothing. A posting is 8 bytes, a list takes
-// up to half of that more.
+// The postings of one id by page, ascending. It grows at its end and moves nothing. A posting is 8 bytes, a list has
+// room for twice as many at most.
 class PostingList {
  public:
   PostingList() = default;
@@ -81,7 +81,7 @@ class PostingList {
     int32_t capacity = 0;
     std::unique_ptr<Packed[]> postings;
   };
-  // Each is half as long as all before it, so that there are not more.
+  // Each is as long as all before it, so that there are not more.
   static constexpr size_t kMostChunks = 64;
 
   // The first of `filled` postings whose page is `page` or behind it.
