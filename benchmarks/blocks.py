@@ -86,6 +86,9 @@ def main() -> None:
         memory.flush()
         figures["write_us_per_block"] = 1e6 * (time.perf_counter() - start) / options.blocks
         if folder is not None:
+            start = time.perf_counter()
+            memory.save_indexes()
+            figures["save_indexes_ms"] = 1e3 * (time.perf_counter() - start)
             memory.close()
             before = resident_bytes()
             start = time.perf_counter()

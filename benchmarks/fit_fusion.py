@@ -1,16 +1,16 @@
 """Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the index finds of the development set.
 
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json --development
-    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...] [--weights 27.3 6.74 38.3]
+    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...] [--weights 18 10 3.4 4 38.3]
 
-A conditional logit: a part's evidence for a page is linear in the root of its share, and exp of the sum over the parts
-is to the sum over all pages that they name as the probability of the page. The weights are those of maximum likelihood
-with a small ridge, over all three parts and every two of them at once, so that one set of weights serves whichever
-parts a memory has; --weights keeps those that are given. Then the least evidence: beside the encoder, heads and words
-say nothing where their best page has less than so much for each of them, which falls by a power of the pages that are
-searched; both numbers are those of greatest likelihood on a grid. Asked behind memories of several lengths, a question
-counts at each. Printed: all of these, and how many questions have their group first and among the first four, by
-cross-validation with five folds of questions.
+A conditional logit: the evidence of a voice, which is what a part says of pages or of groups, is linear in the root of
+the share, and exp of the sum over the voices is to the sum over all pages that they name as the probability of a page.
+The weights are those of maximum likelihood with a small ridge, over all three parts and every two of them at once, so
+that one set of weights serves whichever parts a memory has; --weights keeps those that are given. Then the least
+evidence: beside the encoder, heads and words say nothing where their best page has less than so much for each of them,
+which falls by a power of the pages that are searched; both numbers are those of greatest likelihood on a grid. Asked
+behind memories of several lengths, a question counts at each. Printed: all of these, and how many questions have their
+group first and among the first four, by cross-validation with five folds of questions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from index_recall import CANDIDATES, groups_of, rank_of
+from index_recall import groups_of, rank_of
 
 Array = npt.NDArray[np.float64]
-PARTS = ("heads", "lexical", "embedding")
-SUBSETS = ((0, 1, 2), (0, 1), (0, 2), (1, 2))
-IN_SO_MANY_WORDS, BY_MEANING = (0, 1), 2
+VOICES = ("heads", "heads group", "lexical", "lexical group", "embedding")
+SUBSETS = ((0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 4), (2, 3, 4))
+IN_SO_MANY_WORDS, BY_MEANING = (0, 1, 2, 3), 4
+GROUPS = (1, 3)
 FOLDS = 5
 RIDGE = 0.01
 LEAST_OVERLAP = 8  # tokens of a fact that make a page a right one
@@ -39,13 +40,17 @@ FALLS = np.arange(0, 0.55, 0.05)  # powers of pages
 
 
 class Constants(NamedTuple):
-    weights: Array  # [parts]
+    weights: Array  # [voices]
     least: float  # evidence of a part, among the fewest pages
     falls: float
 
 
+def parts_of(voices: Sequence[int]) -> list[str]:
+    return list(dict.fromkeys(VOICES[voice].removesuffix(" group") for voice in voices))
+
+
 class Asked:
-    """A question: the pages that any part names, and what each part has to say of them."""
+    """A question: the pages that any voice names, and what each has to say of them."""
 
     def __init__(self, row: dict[str, Any], ordinals: dict[int, int], pages: Sequence[Any]) -> None:
         self.text: str = row["text"]
@@ -53,10 +58,10 @@ class Asked:
         self.span: tuple[int, int] = (row["span"][0], row["span"][1])
         self.all_pages = pages
         roots: list[dict[int, float]] = []
-        for part in PARTS:
-            hits, whole = row["candidates"][part], row["whole"][part]
+        for voice in VOICES:
+            hits, whole = row["candidates"][voice], row["whole"][voice]
             root = {ordinals[begin]: (max(0.0, score) / whole) ** 0.5 for begin, score in reversed(hits)}
-            unnamed = min(root.values()) if len(hits) >= CANDIDATES else 0.0
+            unnamed = (max(0.0, row["unnamed"][voice]) / whole) ** 0.5
             roots.append({page: value - unnamed for page, value in root.items()})
         self.pages = sorted(set().union(*roots))
         self.evidence: Array = np.array([[root.get(page, 0.0) for root in roots] for page in self.pages])
@@ -72,32 +77,34 @@ class Asked:
         longer: float = max(1.0, len(self.all_pages) / FEWEST_PAGES)
         return np.power(longer, -np.asarray(falls, dtype=np.float64))
 
-    def scores(self, constants: Constants, parts: Sequence[int]) -> Array:
-        """[pages]: fused, by these parts."""
+    def scores(self, constants: Constants, voices: Sequence[int]) -> tuple[Array, Array]:
+        """[pages]: fused, by these voices; and what of it is of groups."""
         weighted = self.evidence * constants.weights
-        words = [part for part in parts if part in IN_SO_MANY_WORDS]
+        words = [voice for voice in voices if voice in IN_SO_MANY_WORDS]
+        groups = [voice for voice in words if voice in GROUPS]
         matched: Array = weighted[:, words].sum(axis=1)
-        if BY_MEANING not in parts:
-            return matched
-        heard = matched.max() >= len(words) * constants.least * self.thinned(constants.falls)
+        beside: Array = weighted[:, groups].sum(axis=1)
+        if BY_MEANING not in voices:
+            return matched, beside
+        heard = matched.max() >= len(parts_of(words)) * constants.least * self.thinned(constants.falls)
         meant: Array = weighted[:, BY_MEANING]
-        return meant + matched if heard else meant
+        return (meant + matched, beside) if heard else (meant, 0 * beside)
 
-    def rank(self, constants: Constants, parts: Sequence[int]) -> int:
+    def rank(self, constants: Constants, voices: Sequence[int]) -> int:
         """Of the group that holds the fact."""
-        score = self.scores(constants, parts)
-        named = self.named[:, parts].any(axis=1)
+        score, beside = self.scores(constants, voices)
+        named = self.named[:, voices].any(axis=1)
         order = sorted(np.flatnonzero(named), key=lambda i: (-score[i], self.pages[i]))
-        ranking, scores = [self.pages[i] for i in order], [float(score[i]) for i in order]
-        return rank_of(groups_of(self.all_pages, ranking, scores), self.span)
+        ranking = [self.pages[i] for i in order]
+        return rank_of(groups_of(self.all_pages, ranking, score[order].tolist(), beside[order].tolist()), self.span)
 
 
 def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:
-    """Newton's method; a question whose right page no part names says nothing."""
-    weights: Array = np.ones(len(PARTS))
+    """Newton's method; a question whose right page no voice names says nothing."""
+    weights: Array = np.ones(len(VOICES))
     sets = []
-    for parts in SUBSETS:
-        used = np.isin(np.arange(len(PARTS)), parts)
+    for voices in SUBSETS:
+        used = np.isin(np.arange(len(VOICES)), voices)
         for question in questions:
             named = question.named[:, used].any(axis=1)
             if (question.right & named).any():
@@ -105,7 +112,7 @@ def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:
     # Evidence of one scale for the ridge, as for the start.
     scale = np.sqrt(np.mean(np.concatenate([evidence**2 for evidence, _ in sets]), axis=0))
     for _ in range(steps):
-        gradient, hessian = 2 * RIDGE * weights, 2 * RIDGE * np.eye(len(PARTS))
+        gradient, hessian = 2 * RIDGE * weights, 2 * RIDGE * np.eye(len(VOICES))
         for unscaled, right in sets:
             evidence = unscaled / scale
             odds = np.exp(evidence @ weights - (evidence @ weights).max())
@@ -124,17 +131,17 @@ def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:
 def fit_least(questions: Sequence[Asked], weights: Array) -> tuple[float, float]:
     """The least evidence and by which power it falls, given the weights."""
     likelihood = np.zeros((len(LEAST), len(FALLS)))  # log
-    for parts in (parts for parts in SUBSETS if BY_MEANING in parts):
-        words = [part for part in parts if part in IN_SO_MANY_WORDS]
+    for voices in (voices for voices in SUBSETS if BY_MEANING in voices):
+        words = [voice for voice in voices if voice in IN_SO_MANY_WORDS]
         for question in questions:
-            named = question.named[:, parts].any(axis=1)
+            named = question.named[:, voices].any(axis=1)
             right = question.right[named]
             if not right.any():
                 continue
             weighted = (question.evidence * weights)[named]
             matched, alone = weighted[:, words].sum(axis=1), weighted[:, BY_MEANING]
             heard, unheard = (np.logaddexp.reduce(s[right]) - np.logaddexp.reduce(s) for s in (alone + matched, alone))
-            least = len(words) * LEAST[:, None] * question.thinned(FALLS)
+            least = len(parts_of(words)) * LEAST[:, None] * question.thinned(FALLS)
             likelihood += np.where(matched.max() >= least, heard, unheard)
     best = np.unravel_index(likelihood.argmax(), likelihood.shape)
     return float(LEAST[best[0]]), float(FALLS[best[1]])
@@ -155,13 +162,13 @@ def asked_in(results: pathlib.Path) -> list[Asked]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, nargs="+", help="development.json of benchmarks/index_recall.py")
-    parser.add_argument("--weights", type=float, nargs=len(PARTS), help=f"of {', '.join(PARTS)}: not fitted")
+    parser.add_argument("--weights", type=float, nargs=len(VOICES), help=f"of {', '.join(VOICES)}: not fitted")
     options = parser.parse_args()
     archives = [asked_in(results) for results in options.results]
     questions = [question for archive in archives for question in archive]
     given = None if options.weights is None else np.array(options.weights)
     fitted = fit(questions, given)
-    told = ", ".join(f"{part} {weight:.3g}" for part, weight in zip(PARTS, fitted.weights, strict=True))
+    told = ", ".join(f"{voice} {weight:.3g}" for voice, weight in zip(VOICES, fitted.weights, strict=True))
     print(f"weights: {told}; least evidence: {fitted.least:.2g}, falling by pages to the power of -{fitted.falls:.2g}")
     texts = sorted({question.text for question in questions})
     # A question is in the same fold in every archive.
@@ -169,9 +176,9 @@ def main() -> None:
     of_fold = [fit([question for question in questions if folds[question.text] != out], given) for out in range(FOLDS)]
     for archive in archives:
         print(f"{archive[0].all_pages[-1].end:,} tokens")
-        for parts in SUBSETS:
-            ranks = [question.rank(of_fold[folds[question.text]], parts) for question in archive]
-            print("  " + " + ".join(PARTS[part] for part in parts), end=": ")
+        for voices in SUBSETS:
+            ranks = [question.rank(of_fold[folds[question.text]], voices) for question in archive]
+            print("  " + " + ".join(parts_of(voices)), end=": ")
             for name, paraphrase in (("facts", False), ("paraphrases", True)):
                 these = [rank for rank, q in zip(ranks, archive, strict=True) if q.paraphrase is paraphrase]
                 first = sum(rank == 1 for rank in these)

@@ -19,15 +19,13 @@ set that the fusion's weights were fitted on (benchmarks/fit_fusion.py).
 from __future__ import annotations
 
 import argparse
-import collections
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +44,7 @@ from everlong.text.prompt import build_prompt
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
 LEAST_SHARE = 1 / 3  # of a group's best score, what widens it (cpp/include/everlong/index/fusion.h)
-CANDIDATES = 64  # pages of every part that are kept in the results, for looking closer
+CANDIDATES = 128  # pages of every ranking that are kept in the results, for looking closer: as many as are fused
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
@@ -95,22 +93,30 @@ class HiddenStates:
         return torch.nn.functional.normalize(self._question[0][tokens].mean(0), dim=-1)
 
 
-def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[float] | None = None) -> list[Span]:
+def groups_of(
+    pages: Sequence[Any],
+    ranking: Sequence[int],
+    scores: Sequence[float] | None = None,
+    beside: Sequence[float] | None = None,
+) -> list[Span]:
     """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them.
 
-    Without scores all of them count as equal.
+    Without scores all of them count as equal. `beside`: what of a score a page has with its neighbours.
     """
+    scores = scores if scores is not None else [1.0] * len(ranking)
+    beside = beside if beside is not None else [0.0] * len(ranking)
     groups: list[list[int]] = []
     best: list[float] = []  # of the groups
     full = False
-    for page, score in zip(ranking, scores if scores is not None else [1.0] * len(ranking), strict=True):
+    for page, score, with_neighbours in zip(ranking, scores, beside, strict=True):
+        alone = score - with_neighbours
         if full and not groups[0][0] <= page <= groups[0][1]:
             continue
         first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
         touching = [number for number, group in enumerate(groups) if first <= group[1] + 1 and last >= group[0] - 1]
         if touching:
             into, *others = touching
-            if score >= min(best[into], LEAST_SHARE * best[into]):
+            if alone >= min(best[into], LEAST_SHARE * best[into]) and (alone > 0 or with_neighbours <= 0):
                 first = min(first, *(groups[number][0] for number in touching))
                 last = max(last, *(groups[number][1] for number in touching))
                 groups[into] = [first, last]
@@ -120,7 +126,7 @@ def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[flo
             full = True
         else:
             groups.append([first, last])
-            best.append(score)
+            best.append(alone)
     return [(pages[first].begin, pages[last].end) for first, last in groups]
 
 
@@ -144,9 +150,6 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
     pages = core.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
     layers = sorted({layer for layer, _, _ in mm.profile.heads} | {served.layers - 1})
-    holding = collections.Counter[int]()  # pages that hold a token
-    for page in pages:
-        holding.update(set(core.token_ids(page.stream, page.begin, page.end).tolist()))
     rows = []
     for number, question in enumerate(questions):
         prompt = build_prompt(mm.tokenizer, question.text)
@@ -173,25 +176,20 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
         if hidden is not None and vectors is not None:
             order = (vectors @ hidden.question(prompt.question)).topk(min(len(pages), 4 * GROUPS)).indices
             groups["mean hidden"] = groups_of(pages, order.tolist())
-        candidates = {}
-        for part in max(fusions.values(), key=len):
-            found = search([part], max_groups=CANDIDATES, neighbours=0, least_share=0, token_budget=1 << 40)
-            candidates[part] = [
-                (page.begin, score)
-                for group in found.groups
-                for page, score in zip(group.pages, group.page_scores, strict=True)
-            ]
+        candidates, whole, unnamed = {}, {}, {}
+        for ranking in core.rankings(CANDIDATES, **inputs, kinds=max(fusions.values(), key=len)):
+            name = voice_of(ranking.part, ranking.granularity)
+            candidates[name] = [(page.begin, score) for page, score in zip(ranking.pages, ranking.scores, strict=True)]
+            whole[name], unnamed[name] = ranking.whole, ranking.unnamed
         ranks = {name: rank_of(found, question.span) for name, found in groups.items()}
-        weights = core.idf(inputs["token_ids"])
-        whole = {"heads": float(weights.sum()) * len(mm.profile.heads), "embedding": 1.0}
-        whole["lexical"] = whole_words({id: holding.get(id, 0) for id in ids.tolist()}.values(), len(pages))
-        rows.append(dataclasses.asdict(question) | {"ranks": ranks, "candidates": candidates, "whole": whole})
+        said = {"ranks": ranks, "candidates": candidates, "whole": whole, "unnamed": unnamed}
+        rows.append(dataclasses.asdict(question) | said)
     return rows
 
 
-def whole_words(holding: Iterable[int], pages: int) -> float:
-    """BM25 of a page with every word of a question, from how many pages hold each (LexicalIndex::WholeScore)."""
-    return sum(max(math.log((pages - n + 0.5) / (n + 0.5)), 1e-6) for n in holding)
+def voice_of(part: str, granularity: str) -> str:
+    """What the results call a ranking: "heads", "heads group" ..."""
+    return part if granularity == "page" else f"{part} {granularity}"
 
 
 def calibrated(model: Any, tokenizer: Any, book: Book) -> everlong.IndexProfile:

@@ -47,7 +47,7 @@ def questions_of(count: int) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Ranked:
-    """Pages by their first tokens: those of the best groups, of the first, and all that have a mass."""
+    """Pages by their first tokens: the best, the first, and all that have a mass."""
 
     best: set[int]
     first: set[int]
@@ -56,17 +56,9 @@ class Ranked:
 
 
 def rank(core: Any, pages: int, ids: Any, queries: Any) -> Ranked:
-    def search(groups: int) -> set[int]:
-        found = core.search(
-            token_ids=ids,
-            head_queries=queries,
-            kinds=["heads"],
-            neighbours=0,
-            least_share=0,
-            token_budget=1 << 40,
-            max_groups=groups,
-        )
-        return {page.begin for group in found.groups for page in group.pages}
+    def search(k: int) -> set[int]:
+        ranking = core.rankings(k, token_ids=ids, head_queries=queries, kinds=["heads"])[0]
+        return {page.begin for page in ranking.pages}
 
     search(BEST)
     started = time.perf_counter()

@@ -19,10 +19,14 @@
 
 #include "everlong/base/check.h"
 #include "everlong/base/crc32c.h"
+#include "everlong/index/block_table.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/page_filter.h"
+#include "everlong/index/part.h"
+#include "everlong/index/token_statistics.h"
 #include "everlong/index/vector_index.h"
 #include "heads_index.h"
+#include "lexical_index.h"
 #include "page_vectors.h"
 #include "saved_indexes.h"
 
@@ -163,6 +167,42 @@ void CheckHeads(const std::filesystem::path& file, size_t pages) {
   }
 }
 
+// --- words
+
+void CheckLexical(const std::filesystem::path& file, std::span<const uint8_t> bytes) {
+  // Of blocks of one page; as long as the corpus's, whose lengths an opener knows from the list beside the file.
+  const auto line = static_cast<size_t>(std::ranges::find(bytes, '\n') - bytes.begin());
+  uint64_t pages = 0;
+  if (line + 1 + sizeof pages > bytes.size()) return;
+  std::memcpy(&pages, bytes.data() + line + 1, sizeof pages);
+  pages = std::min<uint64_t>(pages, kMostPages);
+  constexpr int32_t kPageTokens = 4;
+  everlong::index::BlockTable table(kPageTokens);
+  std::vector<everlong::index::SavedPage> saved;
+  for (uint64_t page = 0; page < pages; ++page) {
+    const auto begin = static_cast<int64_t>(page) * kPageTokens;
+    table.Append(
+        {.id = static_cast<int64_t>(page) + 1, .span = {begin, begin + kPageTokens}, .source = {}, .tags = {}});
+    saved.push_back({kPageTokens, page % 5 == 4 ? -1 : static_cast<int32_t>(page)});
+  }
+  everlong::index::TokenStatistics statistics;
+  everlong::index::LexicalIndex index(table, statistics);
+  if (!index.Load(file, saved).ok()) return;
+  index.CountInto(statistics);
+  const std::vector<int32_t> ids = {0, 1, 2, 3, 5, 8, 300};
+  const auto every = everlong::index::PageFilter::All(table.pages());
+  const auto found = index.Search(ids, 1000, every);
+  EVERLONG_CHECK(found.ok() && found->pages.size() <= found->groups.size());
+  for (const auto& hit : found->groups) EVERLONG_CHECK(every.Allows(hit.page) && hit.score > 0);
+  table.Append({.id = table.blocks() + 1,
+                .span = {int64_t{table.pages()} * kPageTokens, int64_t{table.pages() + 1} * kPageTokens},
+                .source = {},
+                .tags = {}});
+  EVERLONG_CHECK(index.Add(table.pages() - 1, std::vector<int32_t>{1, 2, 3, 5}).ok());
+  statistics.AddPage(std::vector<int32_t>{1, 2, 3, 5});
+  EVERLONG_CHECK(!index.Search(ids, 10, everlong::index::PageFilter::All(table.pages()))->pages.empty());
+}
+
 // --- the list of what an index covers
 
 // An index's folder, which goes with the process.
@@ -229,6 +269,7 @@ void Check(std::span<const uint8_t> file) {
   CheckVectors(everlong::index::LoadHnswIndex(path));
   for (const bool graph : {false, true}) CheckPageVectors(path, graph);
   CheckHeads(path, PagesOf(file));
+  CheckLexical(path, file);
   CheckList(file);
 }
 

@@ -184,6 +184,28 @@ TEST(LogitFusion, APageCountsOnceInARanking) {
   }
 }
 
+TEST(LogitFusion, APartIsHeardWithItsPagesAndItsGroups) {
+  const PartKind& kind = KindOf(IndexPart::kLexical);
+  Ranking pages{IndexPart::kLexical, {{1, 4.0F}, {2, 1.0F}}, 16.0F};
+  pages.voice = kind.voice;
+  Ranking groups{IndexPart::kLexical, {{3, 9.0F}, {1, 4.0F}}, 16.0F};
+  groups.voice = kind.group_voice;
+  groups.granularity = Granularity::kGroup;
+  const std::vector<Ranking> both{pages, groups};
+  const auto fused = LogitFusion(both, kPages, 10);
+  ASSERT_EQ(fused.size(), 3U);
+  const auto of = [&fused](int32_t page) { return *std::ranges::find(fused, page, &FusedHit::page); };
+  const auto page_weight = static_cast<float>(*kind.voice.weight);
+  const auto group_weight = static_cast<float>(*kind.group_voice.weight);
+  EXPECT_FLOAT_EQ(of(1).score, 0.5F * page_weight + 0.5F * group_weight);
+  EXPECT_FLOAT_EQ(of(1).beside, 0.5F * group_weight);
+  EXPECT_FLOAT_EQ(of(2).score, 0.25F * page_weight);
+  EXPECT_EQ(of(2).beside, 0);
+  EXPECT_FLOAT_EQ(of(3).score, 0.75F * group_weight);
+  EXPECT_EQ(of(3).beside, of(3).score);
+  EXPECT_EQ(of(1).found_by, IndexParts({IndexPart::kLexical}));
+}
+
 constexpr int32_t kPageTokens = 64;
 
 // Pages of 64 tokens of one stream and source, one block.
@@ -512,6 +534,19 @@ TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
       EXPECT_TRUE(next == group_of.end() || next->second == g) << "two groups touch";
     }
   }
+}
+
+// Around a sentence on page 10 the groups of 9 and 11 hold it, too.
+TEST(MakeGroups, APageThatOnlyItsNeighboursSpeakForWidensNothing) {
+  const BlockTable book = Book(40);
+  const PageMask every(40, true);
+  const std::vector<FusedHit> hits{{10, 8.0F, {}, 4.0F}, {9, 4.0F, {}, 4.0F}, {11, 3.9F, {}, 3.8F}};
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 4, 10'000)), (std::vector<std::vector<int32_t>>{{9, 10, 11}}));
+  // As much alone as a third of what the best page has alone.
+  const std::vector<FusedHit> more{{10, 8.0F, {}, 4.0F}, {11, 5.2F, {}, 3.8F}};
+  EXPECT_EQ(PagesOf(MakeGroups(more, book, every, 1, 4, 10'000)), (std::vector<std::vector<int32_t>>{{9, 10, 11, 12}}));
+  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 4, 10'000, 0)),
+            (std::vector<std::vector<int32_t>>{{8, 9, 10, 11, 12}}));
 }
 
 }  // namespace

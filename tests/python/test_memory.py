@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -95,6 +96,13 @@ def test_a_memory_that_does_not_open_any_more_is_repaired(folder: Path) -> None:
     catalog.execute("UPDATE blocks SET token_ids = ? WHERE id = 3", (bytes([ids[0] ^ 1]) + ids[1:],))
     catalog.commit()
     catalog.close()
+    # Whose words are saved are not read; but they are when they are asked for.
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        assert [damage.block for damage in memory.verify().damage] == [3]
+        third = next(block for block in memory.core.blocks() if block.id == 3)
+        with pytest.raises(everlong.CorruptMemoryError, match="block 3"):
+            memory.core.token_ids(third.stream, third.begin, third.end)
+    shutil.rmtree(folder / "index")
     with pytest.raises(everlong.CorruptMemoryError, match="block 3"):
         everlong.Memory.open(folder)
     with pytest.raises(everlong.CorruptMemoryError, match="block 3"):

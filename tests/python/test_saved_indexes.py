@@ -16,7 +16,7 @@ import everlong._core as _core
 KV_HEADS, DIM, PAGE, BLOCK, LAYERS = 2, 8, 64, 160, 2
 HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]
 VECTOR = 12
-KINDS = ("heads", "mean_pool", "hnsw", "embedding")
+KINDS = ("heads", "lexical", "mean_pool", "hnsw", "embedding")
 
 
 def new_memory(folder: Path) -> everlong.Memory:

@@ -1,4 +1,5 @@
 // The postings of LexicalIndex as a file: an id's pages as differences, most of a byte or two.
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -98,7 +99,8 @@ Status LexicalIndex::Load(const std::filesystem::path& file, std::span<const Sav
     lengths.resize(static_cast<size_t>(page.ordinal), 0);
     lengths.push_back(page.tokens);
   }
-  postings_.SetLengths(lengths);
+  // Each takes two bytes and more, whatever the header says.
+  postings_.SetLengths(lengths, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
   int64_t last_id = -1;
   std::vector<Posting> postings;
   for (int64_t at = 0; at < header.ids; ++at) {

@@ -61,7 +61,7 @@ void PostingList::Add(const Posting& posting) {
   EVERLONG_CHECK(at < INT32_MAX);
   const Chunk* last = last_.load(std::memory_order_relaxed);
   if (last == nullptr || at - last->first == last->capacity) {
-    Grow(std::max(2, at / 2));
+    Grow(std::max(4, at));
     last = last_.load(std::memory_order_relaxed);
   }
   last->postings[static_cast<size_t>(at - last->first)].store(Pack(posting), std::memory_order_relaxed);
@@ -165,8 +165,9 @@ std::vector<Postings::Entry> Postings::All() const {
   return entries;
 }
 
-void Postings::SetLengths(std::span<const int32_t> lengths) {
+void Postings::SetLengths(std::span<const int32_t> lengths, size_t ids) {
   EVERLONG_CHECK(pages() == 0);
+  lists_.reserve(ids);
   for (const int32_t length : lengths) {
     lengths_.push_back(length);
     tokens_ += length;

@@ -24,8 +24,8 @@ struct Posting {
   bool operator==(const Posting&) const = default;
 };
 
-// The postings of one id by page, ascending. It grows at its end and moves nothing. A posting is 8 bytes, a list takes
-// up to half of that more.
+// The postings of one id by page, ascending. It grows at its end and moves nothing. A posting is 8 bytes, a list has
+// room for twice as many at most.
 class PostingList {
  public:
   PostingList() = default;
@@ -81,7 +81,7 @@ class PostingList {
     int32_t capacity = 0;
     std::unique_ptr<Packed[]> postings;
   };
-  // Each is half as long as all before it, so that there are not more.
+  // Each is as long as all before it, so that there are not more.
   static constexpr size_t kMostChunks = 64;
 
   // The first of `filled` postings whose page is `page` or behind it.
@@ -127,8 +127,9 @@ class Postings {
     const PostingList* list = nullptr;  // with at least one posting that was not removed
   };
   [[nodiscard]] std::vector<Entry> All() const;
-  // Takes up what All gave of another: pages of these lengths (0 where there is none), then each id's postings.
-  void SetLengths(std::span<const int32_t> lengths);
+  // Takes up what All gave of another, of about so many ids: pages of these lengths (0 where there is none), then each
+  // id's postings.
+  void SetLengths(std::span<const int32_t> lengths, size_t ids);
   void SetPostings(int32_t id, std::span<const Posting> postings);
 
   [[nodiscard]] int64_t bytes() const;  // of host memory, about

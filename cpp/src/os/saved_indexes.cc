@@ -70,6 +70,7 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   coverage.checksum = list->checksum;
   coverage.blocks = std::move(list->blocks);
   std::unordered_map<int64_t, const CoveredBlock*> here;
+  here.reserve(blocks.size());
   for (const CoveredBlock& block : blocks) here.emplace(block.id, &block);
   int64_t last = 0;
   std::ptrdiff_t known = 0;

@@ -12,19 +12,18 @@ std::string NameOf(const store::MemoryStore& store) {
 }
 
 Status StoredBlocks::CheckNext(const store::BlockInfo& info) {
-  const std::string name = NameOfBlock(info.id);
   const TokenSpan span = info.span;
   int64_t& end = ends_[info.stream];
   if (info.id < 1 || info.id > store::kLargestBlockId || info.stream < 0 || span.begin < end || span.empty()) {
-    return CorruptError(name + " cannot hold tokens " + NameOf(span) + " of stream " + std::to_string(info.stream) +
-                        " behind token " + std::to_string(end));
+    return CorruptError(NameOfBlock(info.id) + " cannot hold tokens " + NameOf(span) + " of stream " +
+                        std::to_string(info.stream) + " behind token " + std::to_string(end));
   }
   end = span.end;
   const int64_t tokens = span.size();
   const int64_t pages = layout_.layers > 0 ? layout_.PageCount(tokens) : 0;  // with a payload
   if (info.pages == pages && info.payload_bytes == layout_.BlockBytes(tokens)) return OkStatus();
-  return CorruptError(name + " of " + std::to_string(tokens) + " tokens has " + std::to_string(info.pages) +
-                      " pages and " + std::to_string(info.payload_bytes) + " bytes");
+  return CorruptError(NameOfBlock(info.id) + " of " + std::to_string(tokens) + " tokens has " +
+                      std::to_string(info.pages) + " pages and " + std::to_string(info.payload_bytes) + " bytes");
 }
 
 Status StoredBlocks::CheckTokenIds(int64_t block, TokenSpan span, std::span<const int32_t> token_ids) const {

@@ -171,7 +171,9 @@ class Catalog {
   static FileState Look(const std::filesystem::path& file);
   Status OpenForReading();
   Status Refresh();
-  Status Verify();
+  // That it is one; and SQLite's check of its structure.
+  Status Verify(bool whole_file);
+  Status CheckQuickly();
   // Under mutex_, in the caller's transaction.
   Result<std::vector<BlockInfo>> SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage);
   Result<std::optional<BlockRow>> FindBlock(int64_t id);

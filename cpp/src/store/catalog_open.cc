@@ -158,16 +158,19 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file
   const std::filesystem::file_status status = std::filesystem::status(file, error);
   if (status.type() == std::filesystem::file_type::none) return ErrnoError("cannot look at", file, error.value());
   if (!std::filesystem::is_regular_file(status)) return CorruptError("catalog '" + file.string() + "' is missing");
+  // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
+  // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
+  const bool closed = !Look(file).has_wal;
   if (read_only) {
     std::unique_ptr<Catalog> catalog(new Catalog(Database()));
     catalog->file_ = file;
     EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
-    EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+    EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
     return catalog;
   }
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
   std::unique_ptr<Catalog> catalog(new Catalog(std::move(database)));
-  EVERLONG_RETURN_IF_ERROR(catalog->Verify());
+  EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
   return catalog;
 }
@@ -244,7 +247,15 @@ Status Catalog::Refresh() {
   return OpenForReading();
 }
 
-Status Catalog::Verify() {
+Status Catalog::CheckQuickly() {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
+  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+  const std::string found = row ? query.Text(0) : "no answer";
+  if (found == "ok") return OkStatus();
+  return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
+}
+
+Status Catalog::Verify(bool whole_file) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
   if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
@@ -255,10 +266,17 @@ Status Catalog::Verify() {
   if (version < kOldestSchema) {
     return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
   }
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
-  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
-  const std::string found = row ? query.Text(0) : "no answer";
-  if (found != "ok") return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
+  if (whole_file) {
+    EVERLONG_RETURN_IF_ERROR(CheckQuickly());
+  } else {
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t pages, SelectNumber(database_, "PRAGMA page_count"));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t page_bytes, SelectNumber(database_, "PRAGMA page_size"));
+    const int64_t size = Look(database_.name()).size;
+    if (size < pages * page_bytes) {
+      return CorruptError("catalog '" + database_.name() + "' is cut short: it has " + std::to_string(size) +
+                          " bytes, expected " + std::to_string(pages * page_bytes));
+    }
+  }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t highest, SelectNumber(database_, kSelectHighestId));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
   if (sequence < highest) {
