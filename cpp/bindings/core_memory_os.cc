@@ -126,6 +126,8 @@ void BindConfig(py::module_& module) {
   BindField<int32_t>(type, "protect_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.recall.protect_tokens; });
   BindField<int32_t>(type, "prompt_rolling_tokens",
                      [](MemoryOsConfig& c) -> int32_t& { return c.recall.prompt_rolling_tokens; });
+  BindField<int32_t>(type, "conversation_tokens",
+                     [](MemoryOsConfig& c) -> int32_t& { return c.recall.conversation_tokens; });
   BindField<int32_t>(type, "recent_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_every; });
   BindField<int32_t>(type, "recent_blocks", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_blocks; });
 }
@@ -344,8 +346,11 @@ void BindMemoryOs(py::module_& module) {
       .def("end_of_text", &MemoryOs::EndOfText)
       .def("begin_prompt", &MemoryOs::BeginPrompt)
       .def(
-          "recall", [](MemoryOs& self, const std::vector<PageRef>& pages) { return self.Recall(pages); },
-          py::arg("pages"))
+          "recall",
+          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation) {
+            return self.Recall(pages, conversation);
+          },
+          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>())
       .def("clear_recalled", &MemoryOs::ClearRecalled)
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
@@ -358,6 +363,9 @@ void BindMemoryOs(py::module_& module) {
       .def_property_readonly("stream_end", &MemoryOs::stream_end)
       .def_property_readonly("archived_until", &MemoryOs::archived_until)
       .def_property_readonly("read_until", &MemoryOs::read_until)
+      .def_property_readonly(
+          "conversation",
+          [](const MemoryOs& self) { return std::pair(self.conversation().begin, self.conversation().end); })
       .def_property_readonly("rolling",
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)

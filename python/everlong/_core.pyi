@@ -421,6 +421,7 @@ class MemoryOsConfig:
     recall_periodic: bool
     recall_signal: bool
     prompt_rolling_tokens: int
+    conversation_tokens: int
     recent_every: int
     recent_blocks: int
     periodic_every: int
@@ -509,7 +510,7 @@ class MemoryOs:
         """signal: "summarize" or "retrieve", right after the newest token."""
     def end_of_text(self) -> list[Archive | Evict | Recall]: ...
     def begin_prompt(self) -> list[Archive | Evict | Recall]: ...
-    def recall(self, pages: Sequence[PageRef]) -> list[Placement]: ...
+    def recall(self, pages: Sequence[PageRef], conversation: Sequence[PageRef] = ()) -> list[Placement]: ...
     def clear_recalled(self) -> None: ...
     def resume(
         self,
@@ -543,6 +544,8 @@ class MemoryOs:
     @property
     def read_until(self) -> int:
         """One past the newest token that was read, not asked or generated."""
+    @property
+    def conversation(self) -> tuple[int, int]: ...
     @property
     def rolling(self) -> tuple[int, int]: ...
     @property

@@ -82,7 +82,10 @@ class MemoryConfig:
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
-    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the text read last, what stays before a question
+    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
+    # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls
+    # in any case, up to half of the recalled zone; more of it stands there while there is room.
+    conversation_tokens: int = _OS.conversation_tokens
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
@@ -153,6 +156,7 @@ class MemoryConfig:
             frame_tokens=window,
             sink_tokens=min(default.sink_tokens, window // 16),
             recalled_tokens=scaled(default.recalled_tokens),
+            conversation_tokens=scaled(default.conversation_tokens),
             rolling_tokens=scaled(default.rolling_tokens),
             evict_tokens=scaled(default.evict_tokens),
             block_tokens=min(default.block_tokens, scaled(default.rolling_tokens)),
@@ -218,6 +222,7 @@ class MemoryConfig:
             recall_periodic="periodic" in self.policies,
             recall_signal="signal" in self.policies,
             prompt_rolling_tokens=self.prompt_rolling_tokens,
+            conversation_tokens=self.conversation_tokens,
             recent_every=self.recent_every,
             recent_blocks=self.recent_blocks,
             periodic_every=self.periodic_every,

@@ -385,7 +385,7 @@ TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
   os.Observe(6, Origin::kPrompt);
   os.Observe(7, Origin::kGenerated);
   os.BeginPrompt();
-  EXPECT_EQ(os.rolling(), (TokenSpan{100, 113})) << "the conversation stays, what was read before it leaves";
+  EXPECT_EQ(os.rolling(), (TokenSpan{103, 113}));
 
   config.recall.prompt_rolling_tokens = 0;
   MemoryOs nothing_stays(config);
@@ -398,6 +398,96 @@ TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
   silent.StopArchiving();
   EXPECT_TRUE(Only<ArchiveAction>(silent.BeginPrompt()).empty());
   EXPECT_EQ(silent.rolling(), (TokenSpan{90, 100}));
+}
+
+// 100 tokens of text, then `turns` questions and answers of 3 tokens each, and the beginning of another question.
+MemoryOs AskedAfterTurns(const MemoryOsConfig& config, int turns) {
+  MemoryOs os(config);
+  for (int i = 0; i < 5; ++i) os.Observe(20, Origin::kRead);
+  for (int turn = 0; turn < turns; ++turn) {
+    os.BeginPrompt();
+    os.Recall({});
+    os.Observe(3, Origin::kPrompt);
+    os.Observe(3, Origin::kGenerated);
+    os.EndOfText();
+  }
+  os.BeginPrompt();
+  return os;
+}
+
+// A page for each question and each answer of that many turns.
+std::vector<PageRef> TurnPages(const TokenSpan& span) {
+  std::vector<PageRef> pages;
+  for (int64_t begin = 100; begin < span.end; begin += 3) {
+    if (begin >= span.begin) pages.push_back({100 + begin, 0, 0, {begin, begin + 3}, 0});
+  }
+  return pages;
+}
+
+TEST(MemoryOsTest, AConversationStandsBeforeWhatAQuestionRecalls) {
+  MemoryOsConfig config = SmallConfig();  // a recalled zone of 20
+  config.recall.prompt_rolling_tokens = 0;
+  config.recall.conversation_tokens = 7;
+  MemoryOs os = AskedAfterTurns(config, 3);
+  EXPECT_TRUE(os.rolling().empty()) << "no turn stands between what is recalled and the question";
+  EXPECT_EQ(os.conversation(), (TokenSpan{100, 118}));
+  const std::vector<PageRef> turns = TurnPages(os.conversation());
+  const std::vector<PageRef> read = PagesOf(0, 96);
+
+  using Spans = std::vector<TokenSpan>;
+  EXPECT_EQ(RunsOf(os.Recall({}, turns)),
+            (Spans{{100, 103}, {103, 106}, {106, 109}, {109, 112}, {112, 115}, {115, 118}}));
+  const std::vector<PageRef> one{read[3]};
+  EXPECT_EQ(RunsOf(os.Recall(one, turns)), (Spans{{106, 109}, {109, 112}, {112, 115}, {115, 118}, {24, 32}}))
+      << "whole pages, as far as there is room";
+  const std::vector<PageRef> many{read[3], read[5], read[7]};
+  const std::vector<Placement> placements = os.Recall(many, turns);
+  EXPECT_EQ(RunsOf(placements), (Spans{{112, 115}, {115, 118}, {42, 48}, {56, 64}}));
+  EXPECT_EQ(placements.back().position + placements.back().tokens, 24) << "right before the question";
+  EXPECT_EQ(os.trace().back().what, EventKind::kLeftOut);
+  EXPECT_EQ(os.trace().back().tokens, 24 - 14) << "of what was found alone";
+
+  // What a search names of it: the newest stays where it was said, of older turns what was found is nearest.
+  const std::vector<PageRef> named{turns[5], turns[0]};
+  EXPECT_EQ(RunsOf(os.Recall(named, turns)),
+            (Spans{{103, 106}, {106, 109}, {109, 112}, {112, 115}, {115, 118}, {100, 103}}));
+
+  os.ClearRecalled();
+  EXPECT_TRUE(os.conversation().empty());
+}
+
+TEST(MemoryOsTest, AConversationStaysWhereItCouldNotComeBack) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt_rolling_tokens = 0;
+  MemoryOs os = AskedAfterTurns(config, 1);
+  os.StopArchiving();
+  os.Observe(3, Origin::kPrompt);
+  os.Observe(3, Origin::kGenerated);
+  os.BeginPrompt();
+  EXPECT_EQ(os.rolling(), (TokenSpan{106, 112})) << "what is archived left, the rest is nowhere else";
+  EXPECT_EQ(os.conversation(), (TokenSpan{100, 106}));
+
+  config.residency.recalled_tokens = 0;
+  EXPECT_EQ(AskedAfterTurns(config, 2).rolling(), (TokenSpan{100, 112})) << "there is no place to come back to";
+}
+
+TEST(MemoryOsTest, AConversationEndsWhereTextIsRead) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt_rolling_tokens = 0;
+  MemoryOs os = AskedAfterTurns(config, 2);
+  os.Observe(20, Origin::kRead);
+  os.BeginPrompt();
+  EXPECT_TRUE(os.conversation().empty());
+}
+
+TEST(MemoryOsTest, OfAConversationHalfOfTheZoneComesAtMostWhereMoreIsFound) {
+  MemoryOsConfig config = SmallConfig();
+  config.recall.prompt_rolling_tokens = 0;
+  config.recall.conversation_tokens = 1000;
+  MemoryOs os = AskedAfterTurns(config, 4);
+  const std::vector<PageRef> turns = TurnPages(os.conversation());
+  EXPECT_EQ(RunsOf(os.Recall(PagesOf(0, 96), turns)),
+            (std::vector<TokenSpan>{{115, 118}, {118, 121}, {121, 124}, {85, 88}, {88, 96}}));
 }
 
 TEST(MemoryOsTest, RecallDropsFromTheFrontWhenTheZoneIsFull) {
@@ -487,7 +577,7 @@ TEST(MemoryOsTest, ResumeLongStream) {
   EXPECT_EQ(os.NextPosition(), 64);
 }
 
-TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
+TEST(MemoryOsTest, AResumedConversationComesBackForTheNextQuestion) {
   MemoryOsConfig config = SmallConfig();
   config.recall.prompt_rolling_tokens = 0;
   MemoryOs os(config);
@@ -501,7 +591,8 @@ TEST(MemoryOsTest, AResumedConversationStaysBeforeTheNextQuestion) {
   EXPECT_EQ(again.rolling(), os.rolling());
   os.BeginPrompt();
   again.BeginPrompt();
-  EXPECT_EQ(os.rolling(), (TokenSpan{70, 75}));
+  EXPECT_EQ(os.conversation(), (TokenSpan{70, 75}));
+  EXPECT_EQ(again.conversation(), os.conversation());
   EXPECT_EQ(again.rolling(), os.rolling());
 }
 
@@ -1047,6 +1138,28 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
   }
 }
 
+// What is recalled beside a conversation is in the frame once, and ends right before rolling.
+void CheckConversation(MemoryOs& os, const ModelHost& host, const std::vector<PageRef>& wanted) {
+  std::vector<PageRef> conversation;
+  std::ranges::copy_if(host.pages, std::back_inserter(conversation), [&os](const PageRef& page) {
+    return page.stream == os.stream() && page.span.begin >= os.conversation().begin &&
+           page.span.end <= os.conversation().end;
+  });
+  std::set<std::pair<int64_t, int64_t>> came_back;
+  int64_t next = os.NextPosition() - os.rolling().size();
+  const std::vector<Placement> placements = os.Recall(wanted, conversation);
+  for (const Placement& placement : placements) next -= placement.tokens;
+  for (const Placement& placement : placements) {
+    ASSERT_EQ(placement.position, next);
+    next += placement.tokens;
+    for (int32_t i = 0; i < placement.tokens; ++i) {
+      const int64_t token = placement.page.span.begin + placement.first_token + i;
+      ASSERT_TRUE(came_back.emplace(placement.page.stream, token).second) << token << " came back twice";
+      ASSERT_FALSE(placement.page.stream == os.stream() && host.Resident(token)) << token << " is resident twice";
+    }
+  }
+}
+
 class RandomWalk : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(RandomWalk, AgreesWithAModelHost) {
@@ -1078,6 +1191,8 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
     std::shuffle(pages.begin(), pages.end(), random);
     pages.resize(static_cast<size_t>(below(static_cast<int64_t>(pages.size()) + 1)));
     if (!pages.empty()) pages.push_back(pages.front());
+    MemoryOs talking = on.Branch();
+    CheckConversation(talking, its_host, pages);
     its_host.Recall(on, pages);
   };
 

@@ -361,18 +361,28 @@ def test_a_file_of_questions_is_answered_line_by_line(
         assert [{recall["source"] for recall in row["recalled"]} for row in rows[:2]] == expected
 
 
-def test_ask_remembers_where_it_is_told_to(two_sources: Path) -> None:
+def test_ask_remembers_as_generate_and_chat_do_unless_it_is_told_not_to(two_sources: Path) -> None:
     def roles() -> list[str]:
         with Memory.open(two_sources, read_only=True) as memory:
             return [block.role for block in memory.blocks()]
 
     before = roles()
     ask = ["ask", "Zq7#Kx9", "--memory", two_sources, "--max-new-tokens", "3"]
-    for option in ([], ["--no-remember"]):
+    assert here(*ask, "--no-remember").exit_code == 0
+    assert roles() == before
+    for option in ([], ["--remember"]):
+        before = roles()
         assert here(*ask, *option).exit_code == 0
-        assert roles() == before
-    assert here(*ask, "--remember").exit_code == 0
-    assert roles() == [*before, "asked", "said"]
+        assert roles() == [*before, "asked", "said"]
+
+
+def test_a_question_may_name_roles(two_sources: Path) -> None:
+    ask = ["ask", "Zq7#Kx9", "--memory", two_sources, "--max-new-tokens", "3", "--json"]
+    assert {one["role"] for one in json.loads(here(*ask).output)["recalled"]} == {"read"}
+    assert json.loads(here(*ask, "--no-remember", "--role", "read").output)["recalled"]
+    refused = here(*ask, "--role", "heard")
+    assert refused.exit_code != 0
+    assert "role is" in str(refused.exception)
 
 
 def test_a_question_to_the_window_alone(two_sources: Path) -> None:

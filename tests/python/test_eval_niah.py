@@ -112,7 +112,7 @@ class Reader:
         reply = stated_in(self.text, question)
         begin = self.text.index(reply)
         spans = [(0, 100), (begin - 5, begin + len(reply) + 5)]
-        groups = tuple(Recall(1, span, 1.0, "", self.text[slice(*span)], "", ("lexical",)) for span in spans)
+        groups = tuple(Recall(1, span, 1.0, "", self.text[slice(*span)], "", ("lexical",), "read") for span in spans)
         return Answer(reply, 1, groups, "stop", (0,))
 
 

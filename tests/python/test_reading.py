@@ -94,14 +94,19 @@ def test_readings_go_on_whatever_came_between(tmp_path: Path) -> None:
         assert text_of(mm, "book") == TEXT
 
 
-def read_files(mm: everlong.MemoryModel, files: list[tuple[str, str]], cut: int | None = None) -> list[tuple[int, int]]:
+def read_files(
+    mm: everlong.MemoryModel, files: list[tuple[str, str]], cut: int | None = None, *, again: bool = False
+) -> list[tuple[int, int]]:
     """(tokens, resumed_tokens) of each; the file of number `cut` is cut short behind two thirds."""
     reports = []
     for number, (text, source) in enumerate(files):
         third = len(text) // 3
         pieces = [text[:third], text[third : 2 * third], text[2 * third :]]
         report = mm.read(
-            Interrupted(pieces, after=1) if number == cut else pieces, source=source, more=number + 1 < len(files)
+            Interrupted(pieces, after=1) if number == cut else pieces,
+            source=source,
+            again=again,
+            more=number + 1 < len(files),
         )
         reports.append((report.tokens, report.resumed_tokens))
     return reports
@@ -123,7 +128,7 @@ def test_several_texts_go_on_as_one_piece_of_work(sources: tuple[str, ...], tmp_
         assert 0 < reports[2][0] <= 168
         if sources[0]:
             assert "".join(text_of(mm, source) for source in dict.fromkeys(sources)) == "".join(texts)
-        again = read_files(mm, files)  # the work was done: this is another
+        again = read_files(mm, files, again=True)  # the work was done: this is another
         assert again == [(len(text), 0) for text in texts]
 
 
@@ -161,7 +166,7 @@ def test_files_and_file_objects(tmp_path: Path) -> None:
     with open_model() as mm:
         mm.read(file)
         with file.open() as opened:
-            mm.read(opened)
+            mm.read(opened, again=True)
         mm.read(io.StringIO(TEXT[:300]), source="string")
         assert [block.source for block in mm.memory.blocks()] == ["novel"] * 3 + ["novel"] * 3 + ["string"] * 3
         assert mm.read("").tokens == 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import everlong
+from everlong.text.prompt import quoting_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -150,3 +151,98 @@ def test_the_newest_blocks_are_none_that_were_asked() -> None:
         restored = [event for event in mm.trace() if event["what"] == "restore" and event["tokens"] > 0]
         assert restored
         assert asked.isdisjoint(run["block"] for event in restored for run in event["restored"])
+
+
+def before_the_question(mm: everlong.MemoryModel, question: str, **how: Any) -> tuple[str, int]:
+    """What of the conversation stands before what a question recalls, and how much text lies behind that."""
+    mm.generate(question, max_new_tokens=1, remember=False, **how)
+    newest = [event for event in mm.trace() if event["what"] == "restore"][-1]["restored"]
+    roles = {block.id: block.role for block in mm.memory.blocks()}
+    core = mm.memory.core
+    ids: list[int] = []
+    for run in newest:
+        if roles[run["block"]] in ("asked", "said"):
+            ids += core.token_ids(run["stream"], run["begin"], run["end"]).tolist()
+    rest = [roles[run["block"]] for run in newest]
+    assert rest == sorted(rest, key=lambda role: role == "read"), "turns, then what was recalled"
+    return mm.tokenizer.decode(ids), rest.count("read")
+
+
+@pytest.mark.parametrize("mode", ["kv", "auto", "text"])
+def test_a_conversation_stands_before_what_a_question_recalls(tmp_path: Path, mode: Any) -> None:
+    """Said two turns before, and there for the next question; between what came back for it and it stands nothing."""
+    open_it: dict[str, Any] = {
+        "recall_mode": mode,
+        "recalled_tokens": 256,
+        "frame_tokens": 768,
+        "conversation_tokens": 128,
+    }
+    with open_model(tmp_path / "memory", **open_it) as mm:
+        mm.read(random_text(3000), source="book")
+        said = [mm.generate(turn, max_new_tokens=6).text for turn in ("my name is Q!Z%", "and then", "what of it")]
+        window, recalled = before_the_question(mm, "what is my name")
+        assert window == f"my name is Q!Z%{said[0]}and then{said[1]}what of it{said[2]}"
+        assert recalled > 0
+        mm.generate("what is my name", max_new_tokens=2)
+        assert mm.frame.os.rolling[1] - mm.frame.os.rolling[0] == len("what is my name") + 2
+        # In a later process, and where the pages are named.
+    with open_model(tmp_path / "memory", **open_it) as mm:
+        assert before_the_question(mm, "what of it")[0].startswith("my name is Q!Z%")
+        assert before_the_question(mm, "what of it", recall=mm.memory.core.pages()[1:3])[0].startswith(
+            "my name is Q!Z%"
+        )
+        assert mm.last_recalled == ()
+        mm.memory.forget(where=everlong.Where(role="said"))
+        assert before_the_question(mm, "what of it")[0].startswith("my name is Q!Z%and then")
+        mm.read("something else", source="book")
+        assert before_the_question(mm, "what of it")[0] == "", "another text has been read since"
+
+
+def test_of_a_long_conversation_the_newest_stands_before_what_a_question_recalls() -> None:
+    with open_model(recalled_tokens=128, frame_tokens=640, conversation_tokens=48) as mm:
+        mm.read(random_text(3000), source="book")
+        for number in range(12):
+            mm.generate(f"question {number:02}", max_new_tokens=5)
+        window, recalled = before_the_question(mm, "and now")
+    assert "question 11" in window
+    assert "question 05" not in window
+    assert recalled > 0
+
+
+def test_a_conversation_in_a_memory_opened_for_reading_stays_in_the_window(tmp_path: Path) -> None:
+    with open_model(tmp_path / "memory") as mm:
+        mm.read(random_text(3000), source="book")
+    with (
+        everlong.Memory.open(tmp_path / "memory", read_only=True) as memory,
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, TINY_MEMORY) as mm,
+    ):
+        mm.generate("my name is Q!Z%", max_new_tokens=4)
+        mm.generate("and", max_new_tokens=4)
+        begin, end = mm.frame.os.rolling
+        assert end - begin == len("my name is Q!Z%") + 4 + len("and") + 4
+
+
+def test_what_a_citation_was_is_said() -> None:
+    with open_model() as mm:
+        mm.read(random_text(1500), source="book")
+        mm.generate("Q!Z%", max_new_tokens=4)
+        mm.read(random_text(1500), source="book")
+        assert {recall.role for recall in mm.recall("Q!Z%", where=everlong.Where(role="asked"))} == {"asked"}
+    assert {recall.role for recall in mm.recall(random_text(40), where=everlong.Where(role="read"))} == {"read"}
+
+
+def test_calibration_quotes_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_model(index=("heads", "lexical")) as mm:
+        for _ in range(12):
+            mm.generate("question " * 8, max_new_tokens=4)
+        with pytest.raises(everlong.EverlongError, match="8 pages that were read, the memory has 0"):
+            mm.calibrate()
+        mm.read(random_text(3000), source="book")
+        quoted: list[str] = []
+        monkeypatch.setattr(
+            "everlong.retrieval.searcher.quoting_prompt",
+            lambda tokenizer, quote: (quoted.append(quote), quoting_prompt(tokenizer, quote))[1],
+        )
+        mm.calibrate()
+    assert len(quoted) == 12
+    assert not any("question question" in quote for quote in quoted)

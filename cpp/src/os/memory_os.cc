@@ -1,6 +1,7 @@
 #include "everlong/os/memory_os.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -136,46 +137,69 @@ std::vector<Action> MemoryOs::BeginPrompt() {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
-    NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - read_until_), actions);
+    // What is in no archive could not come back.
+    const int64_t returns_until = config_.residency.recalled_tokens == 0 ? read_until_
+                                  : archiving_                           ? stream_end()
+                                                                         : std::max(read_until_, archived_until_);
+    NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - returns_until), actions);
+    const TokenSpan left{read_until_, residency_.rolling().begin};
+    conversation_ = left.Intersect({left.end - config_.residency.recalled_tokens, left.end});
   }
   AskRecall(RecallTrigger::kPrompt, actions);
   return actions;
 }
 
-std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages) {
+std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation) {
+  const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
+  // What of the conversation comes in any case: its newest pages, as far as they are whole.
+  std::set<std::pair<int64_t, int32_t>> kept;
+  int64_t kept_tokens = 0;
+  for (const PageRef& page : conversation | std::views::reverse) {
+    const int64_t tokens = RecallableTokens(page);
+    if (kept_tokens + tokens > std::min<int64_t>(config_.recall.conversation_tokens, zone / 2)) break;
+    kept_tokens += tokens;
+    kept.emplace(page.block, page.page);
+  }
+
   std::vector<Placement> placements;
   std::vector<RestoredRun> restored;
-  int64_t left_out = 0;
-  int64_t free = residency_.evicted() ? config_.residency.recalled_tokens : 0;
+  int64_t free = zone - kept_tokens;
   int64_t position = residency_.rolling_position();
   // From the back, where the most relevant page stands, so that what does not fit any more is the least relevant.
+  const auto place = [&](const PageRef& page, TokenSpan span) {
+    free -= span.size();
+    position -= span.size();
+    placements.push_back(
+        {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
+    if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
+      restored.back().span.begin = span.begin;
+    } else {
+      restored.push_back({page.block, page.stream, span});
+    }
+  };
+  int64_t left_out = 0;
   std::set<std::pair<int64_t, int32_t>> placed;
-  for (size_t i = pages.size(); i-- > 0;) {
-    const PageRef& page = pages[i];
-    if (!placed.emplace(page.block, page.page).second) continue;
-    std::vector<TokenSpan> runs = Recallable(page);
-    std::reverse(runs.begin(), runs.end());
-    for (TokenSpan span : runs) {
+  for (const PageRef& page : pages | std::views::reverse) {
+    if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
+    for (TokenSpan span : Recallable(page) | std::views::reverse) {
       left_out += std::max<int64_t>(span.size() - free, 0);
       span.begin = std::max(span.begin, span.end - free);
-      if (span.empty()) continue;
-      free -= span.size();
-      position -= span.size();
-      placements.push_back(
-          {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-      if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
-        restored.back().span.begin = span.begin;
-      } else {
-        restored.push_back({page.block, page.stream, span});
-      }
+      if (!span.empty()) place(page, span);
     }
+  }
+  const bool found = !placements.empty();
+  free += kept_tokens;
+  for (const PageRef& page : conversation | std::views::reverse) {
+    if (!placed.emplace(page.block, page.page).second) continue;
+    if (RecallableTokens(page) > free) break;
+    for (const TokenSpan& span : Recallable(page) | std::views::reverse) place(page, span);
   }
   std::reverse(placements.begin(), placements.end());
   std::reverse(restored.begin(), restored.end());
 
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
-  if (recalled > 0) policy_.Restored();
+  if (found) policy_.Restored();
   state_ = State::kRetrieving;
   Record(EventKind::kRestore, {}, recalled).restored = std::move(restored);
   if (left_out > 0) Record(EventKind::kLeftOut, {}, left_out);
@@ -190,8 +214,15 @@ std::vector<TokenSpan> MemoryOs::Recallable(const PageRef& page) const {
   return {no_sinks};
 }
 
+int64_t MemoryOs::RecallableTokens(const PageRef& page) const {
+  int64_t tokens = 0;
+  for (const TokenSpan& span : Recallable(page)) tokens += span.size();
+  return tokens;
+}
+
 void MemoryOs::ClearRecalled() {
   const int64_t cleared = residency_.recalled();
+  conversation_ = {};
   residency_.SetRecalled(0);
   state_ = State::kGenerating;
   Record(EventKind::kClear, {}, cleared);
@@ -248,6 +279,7 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
   const bool possible = from.cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
   segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
   read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
+  conversation_ = {};
   state_ = State::kGenerating;
   Record(EventKind::kResume, rolling, sinks.size() + rolling.size());
   if (anchored) {
@@ -368,6 +400,7 @@ int64_t MemoryOs::stream() const { return config_.stream; }
 int64_t MemoryOs::stream_end() const { return residency_.stream_end(); }
 int64_t MemoryOs::archived_until() const { return archived_until_; }
 int64_t MemoryOs::read_until() const { return read_until_; }
+TokenSpan MemoryOs::conversation() const { return conversation_; }
 TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }

@@ -11,6 +11,7 @@ Status Validate(const RecallPolicyConfig& config) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("recent_blocks", config.recent_blocks, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("periodic_every", config.periodic_every, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("protect_tokens", config.protect_tokens, 0));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("conversation_tokens", config.conversation_tokens, 0));
   return AtLeast("prompt_rolling_tokens", config.prompt_rolling_tokens, 0);
 }
 

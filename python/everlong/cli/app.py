@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -60,6 +60,13 @@ Dtype = Annotated[
 ChatTemplateKwargs = Annotated[
     str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
 ]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option("--role", help="Recall only what was read, asked or said; may be given several times."),
+]
+Origin = Annotated[
+    str, typer.Option(help="Recall only what was read from there: a path as `inspect` lists it, of two of one name.")
+]
 Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
@@ -81,12 +88,24 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def where_of(sources: list[str] | None, tags: list[str] | None, after: str, before: str) -> Where:
-    """What the options --source, --tag, --after and --before name."""
-    from everlong.memory.where import Where, parse_time
+def where_of(
+    sources: list[str] | None,
+    tags: list[str] | None,
+    after: str,
+    before: str,
+    roles: list[str] | None = None,
+    origin: str = "",
+) -> Where:
+    """What the options --source, --tag, --after, --before, --role and --origin name."""
+    from everlong.memory.where import Role, Where, parse_time
 
     return Where(
-        sources or (), tags or (), parse_time(after) if after else None, parse_time(before) if before else None
+        sources or (),
+        tags or (),
+        parse_time(after) if after else None,
+        parse_time(before) if before else None,
+        cast("list[Role] | None", roles or None),
+        origin or None,
     )
 
 

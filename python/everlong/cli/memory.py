@@ -24,7 +24,9 @@ from everlong.cli.app import (
     KeptModel,
     Length,
     MemoryFolder,
+    Origin,
     OwnLength,
+    Roles,
     Settings,
     Sources,
     System,
@@ -60,6 +62,7 @@ def read(
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
+    again: Annotated[bool, typer.Option(help="Read a file anew that was read before and has not changed.")] = False,
     settings: Settings = None,
     device: Device = "",
     dtype: Dtype = "",
@@ -67,7 +70,8 @@ def read(
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
 
-    A reading that was interrupted goes on where it stopped when the same command is given again.
+    A reading that was interrupted goes on where it stopped when the same command is given again; a file that is there
+    already is not read again.
     """
     for file in files:
         pieces_of(file)  # what is no text is told before a memory is made
@@ -75,11 +79,13 @@ def read(
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
-            report = mm.read(file, source=source, tags=tag or (), more=number < len(files), progress=show)
+            more = number < len(files)
+            report = mm.read(file, source=source, tags=tag or (), again=again, more=more, progress=show)
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
-                known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
+                there = report.resumed_tokens + report.already
+                known = f" after {there:,} that were there" if there else ""
                 print(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
     if as_json:
         print_json(reports)
@@ -102,12 +108,21 @@ def ask(
     model: KeptModel = "",
     max_new_tokens: OwnLength = None,
     system: System = None,
-    remember: Annotated[bool, typer.Option(help="Keep question and answer in the memory.")] = False,
+    remember: Annotated[
+        bool | None,
+        typer.Option(
+            "--remember/--no-remember",
+            help="Keep question and answer in the memory; by default where it may be written to.",
+            show_default=False,
+        ),
+    ] = None,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
     source: Sources = None,
     tag: Tags = None,
     after: After = "",
     before: Before = "",
+    role: Roles = None,
+    origin: Origin = "",
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
@@ -116,20 +131,21 @@ def ask(
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
 
-    Without --remember it may be asked while another process reads into it, and then nothing is kept. Of --questions
-    none is remembered, and a line's own source or tags stand in place of --source or --tag.
+    Question and answer are remembered, as in chat, unless another process writes to the memory now; with --remember
+    that is an error. Of --questions none is remembered, and a line's own source or tags stand in place of --source or
+    --tag.
     """
     if (question is None) == (questions is None):
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
     listed = questions_in(questions) if questions is not None else []
-    where = where_of(source, tag, after, before)
+    where = where_of(source, tag, after, before, role, origin)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
     with (
-        _open(memory, host_bytes, to_write=remember) as opened,
+        _open(memory, host_bytes, to_write=bool(remember)) as opened,
         _attached(model or kept, opened, settings, device, dtype) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
@@ -138,7 +154,7 @@ def ask(
                 ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
             return
         with working("searching and answering", enabled=sys.stderr.isatty()):
-            answer = mm.generate(question, max_new_tokens, remember=remember, where=where, **how)
+            answer = mm.generate(question, max_new_tokens, remember=remember is not False, where=where, **how)
         evicted = mm.frame.os.evicted
     if as_json:
         print_json(dataclasses.asdict(answer))
@@ -204,6 +220,8 @@ def chat(
     tag: Tags = None,
     after: After = "",
     before: Before = "",
+    role: Roles = None,
+    origin: Origin = "",
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
@@ -215,13 +233,13 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    What was said comes back as what was read does; what was asked does not.
+    What was said comes back as what was read does, what was asked does not; --role chooses otherwise.
 
-    /sources lists what was read, /forget NAME forgets a source, /quit or Ctrl-D ends. Ctrl-C stops an answer. --system
-    stands before the first line and is remembered with it; answers are decoded by the model's own settings. A memory
-    that is not there is made, with the embedded model by default.
+    /sources lists what was read, /forget NAME forgets a source, one of several of a name by its path, /quit or Ctrl-D
+    ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it; answers are decoded
+    by the model's own settings. A memory that is not there is made, with the embedded model by default.
     """
-    where = dataclasses.replace(where_of(source, tag, after, before), role=("read", "said"))
+    where = where_of(source, tag, after, before, role or ["read", "said"], origin)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")
@@ -266,14 +284,18 @@ def _next_line(*, prompt: str) -> str | None:
 
 
 def _obey(mm: MemoryModel, line: str) -> str:
+    from everlong.memory.where import Where
+
     command, _, name = line.partition(" ")
     if command == "/sources":
-        return "\n".join(f"{source.name}: {source.tokens:,} tokens" for source in sources(mm.memory)) or "nothing yet"
+        listed = [f"{source.shown}: {source.tokens:,} tokens" for source in sources(mm.memory)]
+        return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
         name = name.strip()
         if name == _CONVERSATION and not mm.memory.blocks(name):
             name = ""  # as what was said is listed
-        blocks = mm.memory.forget(source=name)
+        by_path = name != "" and not mm.memory.blocks(name)
+        blocks = mm.memory.forget(where=Where(origin=name)) if by_path else mm.memory.forget(source=name)
         return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"
     return "there is /sources, /forget NAME and /quit"
 
@@ -301,9 +323,11 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a memory holds under one name."""
+    """What a memory holds under one name, from one place."""
 
-    name: str  # "" for the conversation
+    name: str
+    origin: str  # the path of its file, or what it was told; "" where it has none
+    shown: str  # its name, with its origin where others have the same name
     blocks: int
     tokens: int
     payload_bytes: int
@@ -313,19 +337,26 @@ class Source:
 
 def sources(memory: Memory) -> list[Source]:
     """By name, in the order in which they were first read."""
-    found: dict[str, list[Any]] = {}
+    found: dict[tuple[str, str], list[Any]] = {}
     for block in memory.blocks():
-        found.setdefault(block.source, []).append(block)
+        found.setdefault((block.source, block.origin), []).append(block)
+    names = [name for name, _ in found]
+
+    def shown(name: str, origin: str) -> str:
+        return f"{name} ({origin})" if origin and names.count(name) > 1 else name
+
     return [
         Source(
             name=name or _CONVERSATION,
+            origin=origin,
+            shown=shown(name, origin) or _CONVERSATION,
             blocks=len(blocks),
             tokens=sum(block.span[1] - block.span[0] for block in blocks),
             payload_bytes=sum(block.payload_bytes for block in blocks),
             first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
             last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
         )
-        for name, blocks in found.items()
+        for (name, origin), blocks in found.items()
     ]
 
 
@@ -390,7 +421,7 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     for source in report["sources"]:
         megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
         first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
-        table.add_row(Text(source["name"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
+        table.add_row(Text(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
     console.print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]

@@ -51,6 +51,9 @@ class Recalled:
 # comes after one that died reads at most twice as many again.
 CHECKPOINT_TOKENS = 8192
 
+# Blocks of a conversation that are looked for: questions and answers.
+_MOST_TURNS = 64
+
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
@@ -577,12 +580,13 @@ class Frame(abc.ABC):
     ) -> None:
         """Replace the recalled zone by these pages, first to last; where that fails, by nothing.
 
+        What left the window of a conversation for the question under way stands before them (MemoryOs.conversation).
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
         one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
         temperature = dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
         with self._step():
-            placements = self.os.recall(pages)
+            placements = self.os.recall(pages, self._conversation())
             if not self.os.evicted:
                 return
             try:
@@ -591,6 +595,14 @@ class Frame(abc.ABC):
                 self._empty_recalled()
                 self._broken = False
                 raise
+
+    def _conversation(self) -> Sequence[_core.PageRef]:
+        """Its pages, in order of time; those that were forgotten are none."""
+        begin, end = self.os.conversation
+        if begin >= end:
+            return []
+        newest = self.memory.core.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
+        return [page for page in newest if page.begin >= begin]
 
     def clear_recalled(self) -> None:
         with self._step():

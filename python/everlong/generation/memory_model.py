@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import time
 import weakref
@@ -31,6 +32,7 @@ from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest
 from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.memory import Memory
+from everlong.memory.origins import origin_of, origin_tag, require_users, text_tag
 from everlong.memory.readings import Readings, pieces_of
 from everlong.memory.where import EVERYWHERE, Where, names_of, require_where
 from everlong.models.weights import WeightsAtWork
@@ -55,6 +57,7 @@ class ReadReport:
     blocks: int  # archived now
     seconds: float
     resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
+    already: int = 0  # tokens of a text that was read before under the same names: nothing is stored twice
 
 
 def _one_at_a_time(
@@ -159,7 +162,9 @@ class MemoryModel:
         text: str | pathlib.Path | TextIO | Iterable[str],
         source: str = "",
         *,
+        origin: str | os.PathLike[str] | None = None,
         tags: str | Sequence[str] = (),
+        again: bool = False,
         more: bool = False,
         special_tokens: bool = False,
         progress: Progress = False,
@@ -167,11 +172,14 @@ class MemoryModel:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
-        one or several, a question may be narrowed (`where=`). A reading that was cut short, by Ctrl-C or by the death
-        of the process, goes on where it stopped when the same text is read under the same name: what the memory has of
-        it is not read again. `more` says that this text is one of several, and not the last: until that one was read to
-        its end, none of them is read again. What spells a special token of the tokenizer is text like any other; with
-        `special_tokens` it is that token, as in a conversation that a chat template wrote.
+        one or several, a question may be narrowed (`where=`). `origin` tells it from others of that name, by default
+        the path of its file. A text that was read before under the same names is recognised, and said to be there
+        `already`, unless it comes as pieces that are made while they are read; `again=True` reads it anew. A reading
+        that was cut short, by Ctrl-C or by the death of the process, goes on where it stopped when the same text is
+        read under the same name: what the memory has of it is not read again. `more` says that this text is one of
+        several, and not the last: until that one was read to its end, none of them is read again. What spells a special
+        token of the tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that
+        a chat template wrote.
         `progress=True` draws a bar on standard error; a function is called after each chunk, and at the end, with the
         tokens that were read by now and those that there are, None until all of the text was tokenized; what it raises
         ends the reading, as Ctrl-C does.
@@ -183,16 +191,20 @@ class MemoryModel:
         """
         if self.memory.core.read_only:
             raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
-        pieces, name = pieces_of(text)
-        (source,), tags = names_of([source or name]), tuple(names_of(tags))
+        pieces, name, path = pieces_of(text)
+        source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
+        tags = tuple(names_of(tags))
+        require_users(tags)
+        mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens)
         started = time.monotonic()
         self.frame.end_of_text()  # what stood before belongs to another source
         if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
             self.frame.clear_recalled()
-        self._readings.begin(source, self.frame.text_begin)
+        self._readings.begin(source, self.frame.text_begin, mark, again=again)
         finished = False
         blocks = self.frame.archived_blocks
-        self.frame.source, self.frame.tags = source, tags
+        own = (*([origin_tag(origin)] if origin else []), *([mark] if mark is not None else []))
+        self.frame.source, self.frame.tags = source, (*tags, *own)
         self._answering.text_was_read()
         try:
             tokens = read_pieces(
@@ -215,7 +227,8 @@ class MemoryModel:
             self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
         seconds = time.monotonic() - started
-        return ReadReport(tokens, self.frame.archived_blocks - blocks, seconds, self._readings.resumed)
+        archived = self.frame.archived_blocks - blocks
+        return ReadReport(tokens, archived, seconds, self._readings.resumed, self._readings.already)
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
@@ -254,7 +267,8 @@ class MemoryModel:
         `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
         reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
         `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
-        back is from `where` alone; a conversation since the last `read` stays in the window whatever it is. A
+        back is from `where` alone; of a conversation since the last `read` the newest turns stand before it, whatever
+        `where` says (`MemoryConfig.conversation_tokens`). A
         `streamer` of transformers gets the prompt and every token, and is told the end once this MemoryModel is free
         for the next call. Further arguments are those of transformers' `generate`; what they leave open the model's own
         `generation_config` says, and where that says nothing the answer is greedy and of 64 tokens at most.

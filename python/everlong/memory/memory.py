@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
+from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Block:
     tags: tuple[str, ...]
     payload_bytes: int
     role: Role  # what all of it was: read, asked or said
+    origin: str = ""  # of what was read: the path of its file, or what `read` was told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,23 +172,13 @@ class Memory:
             return [
                 block
                 for block in self.blocks(after=where.after, before=where.before)
-                if (not sources or block.source in sources)
+                if where.origin in (None, block.origin)
+                and (not sources or block.source in sources)
                 and tags.issubset(block.tags)
                 and (roles is None or block.role in roles)
             ]
         infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
-        return [
-            Block(
-                info.id,
-                (info.begin, info.end),
-                info.source,
-                datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
-                tuple(info.tags),
-                info.payload_bytes,
-                cast(Role, info.role),
-            )
-            for info in infos
-        ]
+        return list(map(_block_of, infos))
 
     def forget(
         self,
@@ -276,6 +268,20 @@ class Memory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _block_of(info: _core.BlockInfo) -> Block:
+    tags, origin = told_apart(info.tags)
+    return Block(
+        id=info.id,
+        span=(info.begin, info.end),
+        source=info.source,
+        created_at=datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
+        tags=tags,
+        payload_bytes=info.payload_bytes,
+        role=cast(Role, info.role),
+        origin=origin,
+    )
 
 
 def _place(path: str | os.PathLike[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import everlong._core as _core
+from everlong.memory.origins import origin_of
 
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where everlong noted the one unfinished source of a memory before it knew of jobs
@@ -21,6 +22,7 @@ _MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
 # Spans of the stream, [first, end) each; the last one without an end while its text is being read.
 _Job = list[list[int]]
+_WHOLE: _Job = []  # in place of one: all that the memory has of a text, of readings that are finished or forgotten
 
 
 class Readings:
@@ -45,6 +47,7 @@ class Readings:
         self._candidates: list[tuple[_Job, torch.Tensor]] = []
         self._met = _NOTHING  # ids of the text that all candidates have
         self.resumed = 0  # ids of the newest text that an earlier reading had
+        self.already = 0  # the same, of one that had read all of it to its end
         open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
         for job in open_jobs:  # the process died while it read; nothing came behind that
             job[-1].append(core.stream_end(stream))
@@ -52,16 +55,23 @@ class Readings:
             self._keep()
             core.set_attribute(_EARLIER, "")
 
-    def begin(self, source: str, first: int) -> None:
-        """A text of that name is read from now on; what is new of it stands in the stream from token `first` on."""
+    def begin(self, source: str, first: int, text: str | None = None, *, again: bool = False) -> None:
+        """A text of that name is read from now on; what is new of it stands in the stream from token `first` on.
+
+        `text` is the tag of its blocks and of those of every earlier reading of it. `again`: whatever there is of it.
+        """
         if self._job is None:
             self._job = []
             self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
-        self._source, self.resumed, self._met = source, 0, _NOTHING
+        self._source, self.resumed, self.already, self._met = source, 0, 0, _NOTHING
         if source in self._known:
             self._candidates = [(self._job, self._known[source])]
         else:
             self._candidates = [(job, self._held(job, source)) for job in self._jobs]
+            if text is not None:
+                self._candidates.append((_WHOLE, self._held_as(text)))
+        if again:
+            self._candidates = []
         self._candidates = [candidate for candidate in self._candidates if len(candidate[1]) > 0]
         self._known[source] = _NOTHING
         if self._job and self._job[-1][1:] in ([], [first]):
@@ -112,7 +122,11 @@ class Readings:
         assert self._job is not None
         earlier, held = max(self._candidates, key=lambda candidate: len(candidate[1]))
         self._candidates = []
-        self.resumed = min(len(held), len(self._met))
+        known = min(len(held), len(self._met))
+        if earlier is _WHOLE:
+            self.already = known
+            return earlier, held
+        self.resumed = known
         if earlier is not self._job:
             self._job[:] = sorted([*earlier, *self._job])
             self._jobs = [job for job in self._jobs if job is not earlier]
@@ -129,14 +143,23 @@ class Readings:
                     pieces.append(self._core.token_ids(self._stream, begin, end))
         return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
 
+    def _held_as(self, text: str) -> torch.Tensor:
+        """Token ids [n] that the memory holds under the tag of a text, in order of the stream."""
+        # A tag that no block has is told by the index at once; the catalog is only looked through for one.
+        if not self._core.recent_pages(self._stream, self._core.stream_end(self._stream), 1, tags=[text]):
+            return _NOTHING
+        blocks = [block for block in self._core.blocks(tag=text) if block.stream == self._stream]
+        ids = [self._core.token_ids(self._stream, block.begin, block.end) for block in blocks]
+        return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
+
     def _keep(self) -> None:
         kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
         kept[str(self._stream)] = [job for job in self._jobs if job]
         self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
 
 
-def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str]:
-    """Text as pieces of it, one after the other, and the name of the file that it came from, if any.
+def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
+    """Text as pieces of it, one after the other, and name and path of the file that it came from, "" where of none.
 
     UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
     """
@@ -146,15 +169,23 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
                 f"the text is {text!r}, which names a file: pathlib.Path({text!r}) is read as what the file holds",
                 stacklevel=4,
             )
-        return [text], ""
+        return [text], "", ""
     try:
         if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8-sig")], _name_of(text)
+            return [text.read_text(encoding="utf-8-sig")], _name_of(text), _path_of(text)
         if hasattr(text, "read"):  # temporary files are file objects by that alone
-            return [text.read()], _name_of(getattr(text, "name", ""))
+            file = getattr(text, "name", "")
+            return [text.read()], _name_of(file), _path_of(file)
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
-    return text, ""
+    return text, "", ""
+
+
+def _path_of(file: Any) -> str:
+    """A file's path from the root; "" where there is no such file, as of a stream with a name."""
+    if not isinstance(file, str | bytes | os.PathLike) or not os.path.isfile(file):
+        return ""
+    return origin_of(pathlib.Path(os.fsdecode(file))).encode("utf-8", "replace").decode()
 
 
 def _name_of(file: Any) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import numbers
+import os
 import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, get_args
+
+from everlong.memory.origins import origin_of, origin_tag
 
 # A moment, or the midnight that a day begins with; so long ago; seconds since 1970.
 Time = datetime.datetime | datetime.date | datetime.timedelta | float
@@ -48,6 +51,8 @@ class Where:
     after: Time | None = None  # archived at this moment or later
     before: Time | None = None  # archived before this moment
     role: Role | Sequence[Role] | None = None  # any of "read", "asked" and "said"
+    # Read from there: a file (a Path, or its path from the root), or what `read` was told. One of several of a name.
+    origin: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
@@ -57,6 +62,12 @@ class Where:
                 raise ValueError(f"{field} is an empty list: leave it out where none is to be chosen by")
             if not isinstance(given, str):
                 object.__setattr__(self, field, tuple(names))
+        if self.origin is not None:
+            if not isinstance(self.origin, str | os.PathLike):
+                raise TypeError(f"{self.origin!r} is no origin, expected a Path or a str")
+            if self.origin == "":
+                raise ValueError("origin is empty: leave it out where none is to be chosen by")
+            object.__setattr__(self, "origin", *names_of(origin_of(self.origin)))
         seconds(self.after)
         seconds(self.before)
         roles = None if self.role is None else names_of(self.role)
@@ -68,7 +79,7 @@ class Where:
     def core(self) -> CoreFilter:
         return CoreFilter(
             sources=names_of(self.source),
-            tags=names_of(self.tags),
+            tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],
             since=seconds(self.after),
             before=seconds(self.before),
             roles=[] if self.role is None else names_of(self.role),
@@ -78,7 +89,9 @@ class Where:
 def require_where(where: object) -> None:
     """TypeError for what is none, before anything is done with it."""
     if not isinstance(where, Where):
-        raise TypeError(f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=)")
+        raise TypeError(
+            f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=)"
+        )
 
 
 def seconds(moment: Time | None) -> float | None:

@@ -7,7 +7,6 @@ import copy
 import functools
 import importlib
 import importlib.util
-import json
 import pathlib
 import sys
 import threading
@@ -20,7 +19,8 @@ import torch
 import everlong._core as _core
 import everlong.ops as ops
 from everlong.errors import EverlongError
-from everlong.models.machine import processor
+from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
+from everlong.models.machine import is_busy, processor
 from everlong.models.profiles import keep, kept
 
 DEFAULT_MODEL = "smollm2"
@@ -54,9 +54,10 @@ def load(
 
     Without a `device_map` the model lies on the GPU, where there is one that everlong was built for and that has room
     for its weights, and else on the CPU. Without a `dtype` (a torch dtype or its name) it is in its checkpoint's, but
-    on a CPU in the faster of fp32 and 16 bits: timing a short prefill of it decides that once on a machine, and
-    `models/profiles.py` keeps it. Weights that are of several dtypes or quantized, or that half of the free memory
-    would not hold in the other dtype, stay as they are. "auto" is always the checkpoint's.
+    on a CPU in the faster of fp32 and 16 bits: timing a short prefill of it decides that on a machine, and
+    `models/profiles.py` keeps it; what was close, or found while the machine was busy, is timed again by the next
+    loads. Weights that are of several dtypes or quantized, or that half of the free memory would not hold in the other
+    dtype, stay as they are. "auto" is always the checkpoint's.
 
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
@@ -150,30 +151,30 @@ def _in_fastest_dtype(model: Any) -> Any:
     name = f"dtype-{weights_fingerprint(model)[:32]}"
     here = {"processor": processor(), "threads": torch.get_num_threads(), "torch": str(torch.__version__)}
     half = torch.bfloat16 if model.dtype == torch.float32 else model.dtype
-    text = kept(name)
-    for dtype in (torch.float32, half):
-        if text == _found(dtype, here):
-            return model if model.dtype == dtype else _cast(model, dtype)
-    model = _faster(model)
-    keep(name, _found(model.dtype, here))
+    dtypes = (dtype_name(torch.float32), dtype_name(half))
+    outcome = parse_outcome(kept(name), dtypes, here)
+    if outcome is not None and outcome.final:
+        chosen: torch.dtype = getattr(torch, outcome.dtype)
+        return model if model.dtype == chosen else _cast(model, chosen)
+    outcome, model = _raced(model, half, outcome)
+    keep(name, outcome_text(outcome, here))
     return model
 
 
-def _found(dtype: torch.dtype, here: dict[str, Any]) -> str:
-    return json.dumps({"dtype": dtype_name(dtype), **here}) + "\n"
+def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outcome, Any]:
+    """By timing both, and the model in the faster dtype. Values are never rounded and then widened again."""
+    # Rounding to bf16 cannot be undone in place, so an fp32 model has a copy; half as wide it is widened and cast back.
+    rounded = _cast(copy.deepcopy(model), half) if model.dtype == torch.float32 else None
 
+    def in_dtype(name: str) -> Any:
+        dtype: torch.dtype = getattr(torch, name)
+        if rounded is not None:
+            return model if dtype == torch.float32 else rounded
+        return model if model.dtype == dtype else _cast(model, dtype)
 
-def _faster(model: Any) -> Any:
-    """By timing both. Values are never rounded and then widened again."""
-    if model.dtype == torch.float32:
-        # Rounding to bf16 cannot be undone in place, so the fp32 model stays until the race is decided.
-        full_seconds = _prefill_seconds(model)
-        half = _cast(copy.deepcopy(model), torch.bfloat16)
-        return half if _prefill_seconds(half) < full_seconds else model
-    own = model.dtype
-    half_seconds = _prefill_seconds(model)
-    full_seconds = _prefill_seconds(_cast(model, torch.float32))
-    return model if full_seconds < half_seconds else _cast(model, own)
+    names = (dtype_name(torch.float32), dtype_name(half))
+    outcome = race(names, lambda name: _prefill_seconds(in_dtype(name)), before=before, busy=is_busy())
+    return outcome, in_dtype(outcome.dtype)
 
 
 def _cast(model: Any, dtype: torch.dtype) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import platform
 
@@ -17,6 +18,14 @@ def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
     present = set(cpu.get("flags", "").split())
     flags = " ".join(flag for flag in DECISIVE if flag in present)
     return f"{name} ({flags})" if flags else name
+
+
+def is_busy() -> bool:
+    """Whether more is at work than half of the processors, by the load of the last minute; False where none is told."""
+    try:
+        return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    except (AttributeError, OSError):  # no such figure on this system
+        return False
 
 
 def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:

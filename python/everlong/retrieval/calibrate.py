@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+import everlong._core as _core
 from everlong.errors import EverlongError
 from everlong.frame.taps import rotate_queries
 from everlong.retrieval.profile import IndexProfile
@@ -39,16 +40,16 @@ def calibrate(
     """Rank all (layer, head) of the frame's model on quotes from its memory.
 
     `ask(question, layers)` gives the question's token ids and their un-rotated q by layer; `decode` makes text of ids.
-    The newest `pages` pages serve as haystack. Raises EverlongError on a memory of less than 8 pages, and on one of
-    text alone, which has no keys that heads could search.
+    The newest `pages` pages that were read serve as haystack. Raises EverlongError on a memory of less than 8 of them,
+    and on one of text alone, which has no keys that heads could search.
     """
     served = frame.served.keyed
     if served is None:
         raise EverlongError("a memory of text alone has no keys that heads could search")
     core = frame.memory.core
-    haystack = [page for page in core.pages() if page.begin >= frame.os.sinks][-pages:]
+    haystack = [page for page in pages_to_quote(core) if page.begin >= frame.os.sinks][-pages:]
     if len(haystack) < 8:
-        raise EverlongError(f"calibration needs at least 8 archived pages, the memory has {len(haystack)}")
+        raise EverlongError(f"calibration needs at least 8 pages that were read, the memory has {len(haystack)}")
     layers = list(range(served.layers))
     rng = random.Random(seed)
     gold = sorted(rng.sample(range(len(haystack)), min(quotes, len(haystack) // 2)))
@@ -90,6 +91,12 @@ def calibrate(
         quotes=len(gold),
         seed=seed,
     )
+
+
+def pages_to_quote(core: _core.Memory) -> list[_core.PageRef]:
+    """Those that were read, in order of archiving: what was asked and said repeats itself, and them."""
+    read = {block.id for block in core.blocks() if block.role == "read"}
+    return [page for page in core.pages() if page.block in read]
 
 
 def _page_mass(

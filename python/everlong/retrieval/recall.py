@@ -16,7 +16,7 @@ from everlong.config import MemoryConfig, Order
 from everlong.frame.frame import Frame, Recalled
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.learned.meaning import Meaning
-from everlong.memory.where import EVERYWHERE, Where
+from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
 from everlong.retrieval.profile import IndexProfile
@@ -36,6 +36,8 @@ class Recall:
     text: str
     passage: str  # the page of it that was found; the rest is what stands around it
     found_by: tuple[str, ...]  # which parts of the index
+    role: Role  # what the passage was to the memory: read, asked or said
+    origin: str = ""  # where what was read came from: a file's path, as a rule
 
 
 @dataclasses.dataclass(frozen=True)

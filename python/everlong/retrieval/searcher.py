@@ -6,7 +6,7 @@ import itertools
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from everlong.config import HeadsKeys, MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.learned.meaning import Meaning, MissingMeaning
 from everlong.memory.fingerprint import Fingerprint
-from everlong.memory.where import EVERYWHERE, Where
+from everlong.memory.origins import told_apart
+from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.retrieval.background import Background
-from everlong.retrieval.calibrate import calibrate
+from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
@@ -156,13 +157,14 @@ class Searcher:
 
     def cite_pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
         """Pages that came back without a search, a block at a time, in their order; their score is 0."""
-        blocks = {info.id: info for info in self._core.blocks()} if pages else {}
         cited = []
         for block, run in itertools.groupby(pages, key=lambda page: page.block):
             of_block = list(run)
             begin, end = of_block[0].begin, of_block[-1].end
             text = self._text(of_block[0].stream, begin, end)
-            cited.append(Recall(block, (begin, end), 0.0, blocks[block].source, text, text, (found_by,)))
+            info = self._core.block(block)
+            role, (_, origin) = cast(Role, info.role), told_apart(info.tags)
+            cited.append(Recall(block, (begin, end), 0.0, info.source, text, text, (found_by,), role, origin))
         return tuple(cited)
 
     def _text(self, stream: int, begin: int, end: int) -> str:
@@ -171,22 +173,22 @@ class Searcher:
     def cite(self, found: Found) -> tuple[Recall, ...]:
         """Its groups as a user reads them, best first."""
 
-        def passage(group: _core.FoundGroup) -> str:
+        def cited(group: _core.FoundGroup) -> Recall:
             page = group.pages[int(np.argmax(group.page_scores))]
-            return self._text(page.stream, page.begin, page.end)
-
-        return tuple(
-            Recall(
+            info = self._core.block(page.block)
+            return Recall(
                 block_id=group.pages[0].block,
                 span=(group.begin, group.end),
                 score=group.score,
                 source=group.source,
                 text=self._text(group.stream, group.begin, group.end),
-                passage=passage(group),
+                passage=self._text(page.stream, page.begin, page.end),
                 found_by=tuple(group.found_by),
+                role=cast(Role, info.role),
+                origin=told_apart(info.tags)[1],
             )
-            for group in found.groups
-        )
+
+        return tuple(map(cited, found.groups))
 
     # --- retrieval heads
 
@@ -202,7 +204,9 @@ class Searcher:
         """
         frame = self._frame
         started = time.monotonic()
-        _LOGGER.info("calibrating: looking for the model's retrieval heads in %d pages", len(self._core.pages()))
+        _LOGGER.info(
+            "calibrating: looking for the model's retrieval heads in %d pages", len(pages_to_quote(self._core))
+        )
 
         def ask(question: str, layers: Sequence[int]) -> tuple[Any, Mapping[int, torch.Tensor]]:
             prompt = quoting_prompt(self._tokenizer, question)
@@ -231,7 +235,7 @@ class Searcher:
         known = self._profile.pages if self._profile is not None else 0
         if known >= FEWEST_PAGES:
             return
-        pages = len(self._core.pages())
+        pages = len(pages_to_quote(self._core))
         # A profile from few pages is redone once there are enough to tell heads apart.
         if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
             self.calibrate()

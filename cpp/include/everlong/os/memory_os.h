@@ -178,14 +178,20 @@ class MemoryOs {
   // --- recall
   // A question is about to be read: the actions of the policy for it: rolling is narrowed to prompt_rolling_tokens
   // (ArchiveActions for the open block, an EvictAction), then a RecallAction kPrompt; or none. While nothing has left
-  // the frame there is no recalled zone and nothing is narrowed: all of the stream is resident.
+  // the frame there is no recalled zone and nothing is narrowed: all of the stream is resident. A conversation since
+  // the last text was read leaves rolling too, to come back before what is recalled, `conversation()`: measured, turns
+  // between that and the question are taken for the answer. It stays where it could not come back: of what is not
+  // archived, in a frame that archives no more, and where there is no recalled zone.
   std::vector<Action> BeginPrompt();
   // Fills the recalled zone with these pages, first to last in frame order; what is resident already (an anchor, too),
   // what are sinks of their stream and what exceeds the zone (the first tokens are dropped) is left out, and of a page
   // named twice the first mention. A page that is resident in its middle comes back in several placements.
   // Right-aligned: the last token stands just before rolling. Nothing is placed while nothing has left the frame.
   // Replaces what was recalled before.
-  std::vector<Placement> Recall(std::span<const PageRef> pages);
+  // `conversation`: pages of conversation(), in order of time. They stand before `pages`: the newest, whole, of at most
+  // conversation_tokens and half of the zone in any case, and there even where `pages` name them; of older ones as many
+  // as there is room for.
+  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {});
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
@@ -211,8 +217,11 @@ class MemoryOs {
   // One past the newest token that was put into a block; beyond stream_end() while such tokens are fed again.
   [[nodiscard]] int64_t archived_until() const;
   [[nodiscard]] int64_t read_until() const;  // one past the newest token that was read, not asked or generated
-  [[nodiscard]] TokenSpan rolling() const;   // span of the stream in the rolling zone
-  [[nodiscard]] int64_t sinks() const;       // sink tokens in the frame
+  // What left rolling for the question of the last BeginPrompt() and was said since text was read: the newest of it, as
+  // much as the recalled zone has room for. Empty after ClearRecalled().
+  [[nodiscard]] TokenSpan conversation() const;
+  [[nodiscard]] TokenSpan rolling() const;  // span of the stream in the rolling zone
+  [[nodiscard]] int64_t sinks() const;      // sink tokens in the frame
   [[nodiscard]] const AnchorZone& anchor_zone() const;
   [[nodiscard]] const RecallCounts& recall_counts() const;
   [[nodiscard]] int64_t cooldown_until() const;                // Segmenter
@@ -233,6 +242,7 @@ class MemoryOs {
   // The runs of `page` that a recall may bring, in order: neither resident (as sinks, anchors or rolling) nor sinks of
   // their stream, whichever that is.
   [[nodiscard]] std::vector<TokenSpan> Recallable(const PageRef& page) const;
+  [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
   // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
@@ -248,6 +258,7 @@ class MemoryOs {
   bool archiving_ = true;
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
+  TokenSpan conversation_;
   Role role_ = Role::kRead;  // of the newest tokens, and so of the open block
   std::optional<int64_t> branched_at_;
   std::vector<Event> trace_;

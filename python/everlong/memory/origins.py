@@ -1,0 +1,52 @@
+"""What tells texts of one name apart: where each came from, and what it says.
+
+Both are kept with every block as tags of everlong's own, so that they last, move and go as the block does, whatever
+the format of the store. Users see neither among a block's tags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+
+_OWN = "everlong:"
+_ORIGIN = f"{_OWN}origin="
+_TEXT = f"{_OWN}text="
+
+
+def origin_of(place: str | os.PathLike[str]) -> str:
+    """An origin as it is kept: a path from the root of the file system, and a name as it is."""
+    return place if isinstance(place, str) else os.fsdecode(pathlib.Path(place).expanduser().resolve())
+
+
+def origin_tag(origin: str) -> str:
+    return _ORIGIN + origin
+
+
+def text_tag(
+    pieces: Iterable[str], source: str, origin: str, tags: Sequence[str], *, special_tokens: bool
+) -> str | None:
+    """Stands for a text, as it is read, under its names; None where it is not all there yet: pieces that are made."""
+    if not isinstance(pieces, list | tuple) or not all(isinstance(piece, str) for piece in pieces):
+        return None
+    digest = hashlib.sha256(json.dumps([source, origin, sorted(tags), special_tokens]).encode())
+    for piece in pieces:
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+    return _TEXT + digest.hexdigest()[:32]
+
+
+def require_users(tags: Iterable[str]) -> None:
+    """ValueError for a tag that is everlong's own."""
+    for tag in tags:
+        if tag.startswith(_OWN):
+            raise ValueError(f"the tag {tag!r}: what begins with {_OWN} is everlong's own")
+
+
+def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """The tags of a block that are a user's, and its origin: "" where none was kept."""
+    listed = list(tags)
+    origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
+    return tuple(tag for tag in listed if not tag.startswith(_OWN)), origin
