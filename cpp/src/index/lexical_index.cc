@@ -15,7 +15,7 @@ constexpr double kK1 = 1.2;
 constexpr double kB = 0.75;
 constexpr double kGroupPages = 3;
 
-// SQLite's FTS5 keeps it above 0, as here.
+// Above 0, however many pages hold it.
 double InverseDocumentFrequency(int64_t holding, int64_t pages) {
   const auto with = static_cast<double>(holding);
   const auto without = static_cast<double>(pages) - with;

@@ -49,7 +49,7 @@ inline constexpr float kMaxDecisiveness = 1e6F;
 // Prose says what is asked for over a page and more; a sentence in foreign text is lost among its neighbours. So a part
 // may rank by both.
 enum class Granularity : uint8_t { kPage, kGroup };
-inline constexpr std::string_view NameOf(Granularity granularity) {
+constexpr std::string_view NameOf(Granularity granularity) {
   return granularity == Granularity::kPage ? "page" : "group";
 }
 
