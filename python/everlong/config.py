@@ -83,8 +83,8 @@ class MemoryConfig:
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
-    # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls
-    # in any case, up to half of the recalled zone; more of it stands there while there is room.
+    # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls,
+    # up to half of the recalled zone; where it recalls nothing, as many as that zone takes.
     conversation_tokens: int = _OS.conversation_tokens
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks

@@ -438,8 +438,7 @@ TEST(MemoryOsTest, AConversationStandsBeforeWhatAQuestionRecalls) {
   EXPECT_EQ(RunsOf(os.Recall({}, turns)),
             (Spans{{100, 103}, {103, 106}, {106, 109}, {109, 112}, {112, 115}, {115, 118}}));
   const std::vector<PageRef> one{read[3]};
-  EXPECT_EQ(RunsOf(os.Recall(one, turns)), (Spans{{106, 109}, {109, 112}, {112, 115}, {115, 118}, {24, 32}}))
-      << "whole pages, as far as there is room";
+  EXPECT_EQ(RunsOf(os.Recall(one, turns)), (Spans{{112, 115}, {115, 118}, {24, 32}})) << "whole pages";
   const std::vector<PageRef> many{read[3], read[5], read[7]};
   const std::vector<Placement> placements = os.Recall(many, turns);
   EXPECT_EQ(RunsOf(placements), (Spans{{112, 115}, {115, 118}, {42, 48}, {56, 64}}));
@@ -447,10 +446,9 @@ TEST(MemoryOsTest, AConversationStandsBeforeWhatAQuestionRecalls) {
   EXPECT_EQ(os.trace().back().what, EventKind::kLeftOut);
   EXPECT_EQ(os.trace().back().tokens, 24 - 14) << "of what was found alone";
 
-  // What a search names of it: the newest stays where it was said, of older turns what was found is nearest.
+  // What a search names of it: the newest stays where it was said, what was found of older turns is nearest.
   const std::vector<PageRef> named{turns[5], turns[0]};
-  EXPECT_EQ(RunsOf(os.Recall(named, turns)),
-            (Spans{{103, 106}, {106, 109}, {109, 112}, {112, 115}, {115, 118}, {100, 103}}));
+  EXPECT_EQ(RunsOf(os.Recall(named, turns)), (Spans{{112, 115}, {115, 118}, {100, 103}}));
 
   os.ClearRecalled();
   EXPECT_TRUE(os.conversation().empty());

@@ -228,7 +228,7 @@ def test_what_a_citation_was_is_said() -> None:
         mm.generate("Q!Z%", max_new_tokens=4)
         mm.read(random_text(1500), source="book")
         assert {recall.role for recall in mm.recall("Q!Z%", where=everlong.Where(role="asked"))} == {"asked"}
-    assert {recall.role for recall in mm.recall(random_text(40), where=everlong.Where(role="read"))} == {"read"}
+        assert {recall.role for recall in mm.recall(random_text(40), where=everlong.Where(role="read"))} == {"read"}
 
 
 def test_calibration_quotes_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ std::vector<Action> MemoryOs::BeginPrompt() {
 
 std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation) {
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
-  // What of the conversation comes in any case: its newest pages, as far as they are whole.
+  // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
   std::set<std::pair<int64_t, int32_t>> kept;
   int64_t kept_tokens = 0;
   for (const PageRef& page : conversation | std::views::reverse) {
@@ -190,8 +190,8 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   const bool found = !placements.empty();
   free += kept_tokens;
   for (const PageRef& page : conversation | std::views::reverse) {
-    if (!placed.emplace(page.block, page.page).second) continue;
-    if (RecallableTokens(page) > free) break;
+    const bool comes = kept.contains({page.block, page.page}) || (!found && RecallableTokens(page) <= free);
+    if (!comes) break;
     for (const TokenSpan& span : Recallable(page) | std::views::reverse) place(page, span);
   }
   std::reverse(placements.begin(), placements.end());

@@ -188,9 +188,9 @@ class MemoryOs {
   // named twice the first mention. A page that is resident in its middle comes back in several placements.
   // Right-aligned: the last token stands just before rolling. Nothing is placed while nothing has left the frame.
   // Replaces what was recalled before.
-  // `conversation`: pages of conversation(), in order of time. They stand before `pages`: the newest, whole, of at most
-  // conversation_tokens and half of the zone in any case, and there even where `pages` name them; of older ones as many
-  // as there is room for.
+  // `conversation`: pages of conversation(), in order of time. The newest of them stand before `pages`, whole, and not
+  // there too where `pages` name them: at most conversation_tokens and half of the zone, and where nothing is placed of
+  // `pages` as many as the zone takes.
   std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {});
   void ClearRecalled();
 
