@@ -199,7 +199,8 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
             os = mm.frame.os
             anchors = [token for anchor in os.anchor_zone["anchors"] for token in range(*anchor)]
             assert set(range(300, 306)) < set(anchors)
-            assert os.rolling[0] == 900
+            talked = [*range(900, os.rolling[0])]  # earlier turns leave the window for a question
+            assert len(talked) == (0 if fits else 5)
             found = [token for page in pages for token in range(page.begin, page.end) if token not in anchors]
             assert len(found) < pages[-1].end - pages[0].begin
             back = found[-config.recalled_tokens :]

@@ -378,8 +378,9 @@ def test_ask_remembers_as_generate_and_chat_do_unless_it_is_told_not_to(two_sour
 
 def test_a_question_may_name_roles(two_sources: Path) -> None:
     ask = ["ask", "Zq7#Kx9", "--memory", two_sources, "--max-new-tokens", "3", "--json"]
-    assert {one["role"] for one in json.loads(here(*ask).output)["recalled"]} == {"read"}
-    assert json.loads(here(*ask, "--no-remember", "--role", "read").output)["recalled"]
+    assert {one["role"] for one in json.loads(here(*ask).output)["recalled"]} <= {"read", "said"}
+    read_alone = json.loads(here(*ask, "--no-remember", "--role", "read").output)["recalled"]
+    assert {one["role"] for one in read_alone} == {"read"}
     refused = here(*ask, "--role", "heard")
     assert refused.exit_code != 0
     assert "role is" in str(refused.exception)
@@ -653,7 +654,7 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, ruler, "),
+        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, meaning, ruler, "),
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
         (["eval", "all", "--set", "grups=2"], "expected name=value with a name of frame_tokens"),

@@ -114,7 +114,7 @@ class Salted:
 def test_plain_values_are_those_of_the_fields() -> None:
     written = json.loads(json.dumps(MemoryConfig(groups=2).to_dict()))
     assert set(written) == {field.name for field in dataclasses.fields(MemoryConfig)}
-    assert (written["groups"], written["index"], written["encoder"]) == (2, ["heads", "lexical"], "minilm")
+    assert (written["groups"], written["index"], written["encoder"]) == (2, ["heads", "lexical", "meaning"], "minilm")
 
 
 def test_plain_values_tell_encoders_apart() -> None:

@@ -302,6 +302,6 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
             model(ids[None], position_ids=torch.cat([torch.arange(SMALL.sink_tokens), newest])[None])
         expected = tap.queries(1)[-len(prompt.ids) :][prompt.question]
     for tapped, (first, last) in asked:
-        torch.testing.assert_close(tapped.queries[1], expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(tapped.states.queries[1], expected, atol=1e-4, rtol=0)
         assert first == last
     assert len(asked) == 2

@@ -45,7 +45,7 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
             rows = sorted(sorted(range(length), key=lambda row: -idf[row])[:MOST_QUERY_TOKENS])
             assert asked[-1]["token_ids"].tolist() == tapped.token_ids[rows].tolist()
             assert mm.profile is not None
-            expected = head_queries(mm.frame.served, tapped.queries, mm.profile)[rows]
+            expected = head_queries(mm.frame.served, tapped.states.queries, mm.profile)[rows]
             np.testing.assert_allclose(asked[-1]["head_queries"], expected, atol=1e-6)
     digits = {*tokenizer("0123456789")["input_ids"]}
     assert len(digits & {*asked[-1]["token_ids"].tolist()}) > 3
