@@ -341,7 +341,10 @@ def test_the_registry_names_every_baseline_by_its_own_name() -> None:
         ("full:window=256", "full: window is 256, expected more than the 256 tokens"),
         ("everlong:groups=0", "groups is 0, expected at least 1"),
         ("heads:recalled_temperature=0.5", "recalled_temperature is 0.5, expected at least 1"),
-        ("everlong:index=heads+words", "index is 'words', expected one of heads, lexical, meaning, mean_pool, hnsw, embedding"),
+        (
+            "everlong:index=heads+words",
+            "index is 'words', expected one of heads, lexical, meaning, mean_pool, hnsw, embedding",
+        ),
         ("heads:index=lexical", "baseline heads has no setting 'index'"),
     ],
 )
