@@ -71,7 +71,11 @@ class LockFiles {
 class WriterLock::Held {
  public:
   explicit Held(UniqueFd file) : file_(std::move(file)) { LockFiles::Get().Add(&file_); }
-  ~Held() { LockFiles::Get().Remove(&file_); }
+  ~Held() {
+    LockFiles::Get().Remove(&file_);
+    // A fork that has not come to closing its copy yet would hold on to it.
+    if (file_.get() >= 0) ::flock(file_.get(), LOCK_UN);
+  }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
