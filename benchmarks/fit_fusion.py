@@ -1,16 +1,17 @@
-"""Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the index finds of the development set.
+"""Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the parts say of questions.
 
-    python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json --development
-    python benchmarks/fit_fusion.py WORK/development.json [ANOTHER/development.json ...] [--weights 18 10 3.4 4 38.3]
+    everlong eval meaning --fitting --keep WORK --lengths 128K
+    everlong eval meaning --fitting --keep WORK --lengths 128K --no-stories --set index=heads,lexical,meaning,embedding
+    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5]
 
-A conditional logit: the evidence of a voice, which is what a part says of pages or of groups, is linear in the root of
-the share, and exp of the sum over the voices is to the sum over all pages that they name as the probability of a page.
-The weights are those of maximum likelihood with a small ridge, over all three parts and every two of them at once, so
-that one set of weights serves whichever parts a memory has; --weights keeps those that are given. Then the least
-evidence: beside the encoder, heads and words say nothing where their best page has less than so much for each of them,
-which falls by a power of the pages that are searched; both numbers are those of greatest likelihood on a grid. Asked
-behind memories of several lengths, a question counts at each. Printed: all of these, and how many questions have their
-group first and among the first four, by cross-validation with five folds of questions.
+A mixture of two conditional logits: an answer is a statement, which pages alone show, or prose, which pages with their
+neighbours do. In each, a ranking's evidence for a page is linear in its share or the root of it, above that of pages
+that it does not name, and exp of the sum over the rankings is to the sum over all pages as the probability of the page.
+The weights are those of maximum likelihood with a small ridge, over every set of parts that a memory may have at once,
+so that one set of weights serves them all; a statement is looked for in rankings of pages alone. --statements is the
+share of the likelihood that questions about planted facts have; the others are those about stories. Printed: the
+weights, the chance of a statement, and how many questions have their group first and among the first four, by
+cross-validation with five folds of questions.
 """
 
 from __future__ import annotations
@@ -19,171 +20,191 @@ import argparse
 import json
 import pathlib
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from index_recall import groups_of, rank_of
+import torch
+from index_recall import groups_of
 
 Array = npt.NDArray[np.float64]
-VOICES = ("heads", "heads group", "lexical", "lexical group", "embedding")
-SUBSETS = ((0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 4), (2, 3, 4))
-IN_SO_MANY_WORDS, BY_MEANING = (0, 1, 2, 3), 4
-GROUPS = (1, 3)
+VOICES = (
+    *((part, unit) for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
+    ("embedding", "page"),
+)
+AS_SHARE = ("meaning",)  # whose evidence is linear in the share; that of others is in its root
+SETS = (
+    ("heads", "lexical"),
+    ("heads", "lexical", "meaning"),
+    ("lexical", "meaning"),
+    ("heads", "lexical", "embedding"),
+    ("heads", "lexical", "meaning", "embedding"),
+)
+DEFAULT = ("heads", "lexical", "meaning")  # counts as much as the other sets together
 FOLDS = 5
-RIDGE = 0.01
-LEAST_OVERLAP = 8  # tokens of a fact that make a page a right one
-LEAST = np.arange(0, 4, 0.1)  # evidence of a part
-FEWEST_PAGES = 3_600  # behind the shortest memory that was asked; what holds for fewer was not measured
-FALLS = np.arange(0, 0.55, 0.05)  # powers of pages
+RIDGE = 0.001
+LEAST_OVERLAP = 8  # tokens of a fact, and half a page of a section, that make a page a right one
+PLANTED = ("fact", "paraphrase")
 
 
-class Constants(NamedTuple):
-    weights: Array  # [voices]
-    least: float  # evidence of a part, among the fewest pages
-    falls: float
+class Question:
+    """The pages that any part names, what each ranking has to say of them, and which of them are right."""
 
-
-def parts_of(voices: Sequence[int]) -> list[str]:
-    return list(dict.fromkeys(VOICES[voice].removesuffix(" group") for voice in voices))
-
-
-class Asked:
-    """A question: the pages that any voice names, and what each has to say of them."""
-
-    def __init__(self, row: dict[str, Any], ordinals: dict[int, int], pages: Sequence[Any]) -> None:
-        self.text: str = row["text"]
-        self.paraphrase: bool = row["paraphrase"]
-        self.span: tuple[int, int] = (row["span"][0], row["span"][1])
+    def __init__(self, row: dict[str, Any], pages: Sequence[Any], ordinals: dict[int, int]) -> None:
+        self.words: str = row["words"]
+        self.kind: str = row["kind"]
+        self.spans: list[tuple[int, int]] = [(first, last) for first, last in row["spans"]]
         self.all_pages = pages
-        roots: list[dict[int, float]] = []
+        told = {(ranking["part"], ranking["granularity"]): ranking for ranking in row["rankings"]}
+        self.parts = {part for part, _ in told}
+        columns: list[dict[int, float]] = []
         for voice in VOICES:
-            hits, whole = row["candidates"][voice], row["whole"][voice]
-            root = {ordinals[begin]: (max(0.0, score) / whole) ** 0.5 for begin, score in reversed(hits)}
-            unnamed = (max(0.0, row["unnamed"][voice]) / whole) ** 0.5
-            roots.append({page: value - unnamed for page, value in root.items()})
-        self.pages = sorted(set().union(*roots))
-        self.evidence: Array = np.array([[root.get(page, 0.0) for root in roots] for page in self.pages])
-        self.named = np.array([[page in root for root in roots] for page in self.pages])
-        first, last = self.span
-        wanted = min(LEAST_OVERLAP, last - first)
-        self.right = np.array(
-            [min(last, pages[page].end) - max(first, pages[page].begin) >= wanted for page in self.pages]
+            column: dict[int, float] = {}
+            ranking = told.get(voice)
+            if ranking is not None and ranking["whole"] > 0:
+                unnamed = grown(voice[0], ranking["unnamed"] / ranking["whole"])
+                for begin, score in zip(ranking["pages"], ranking["scores"], strict=True):
+                    column[ordinals[begin]] = max(0.0, grown(voice[0], score / ranking["whole"]) - unnamed)
+            columns.append(column)
+        self.pages = sorted(set().union(*columns))
+        self.evidence: Array = np.array([[column.get(page, 0.0) for column in columns] for page in self.pages])
+        self.right = np.array([self._is_right(pages[page]) for page in self.pages])
+        self.unnamed = len(pages) - len(self.pages)
+
+    def _is_right(self, page: Any) -> bool:
+        least = LEAST_OVERLAP if self.kind in PLANTED else (page.end - page.begin) // 2
+        overlaps = [(min(last, page.end) - max(first, page.begin), last - first) for first, last in self.spans]
+        return any(overlap >= min(least, length) for overlap, length in overlaps)
+
+    def rank(self, scores: Array) -> int:
+        """Of the first right group; 0 where there is none among four."""
+        order = sorted(np.flatnonzero(scores > 0), key=lambda at: (-scores[at], self.pages[at]))
+        groups = groups_of(self.all_pages, [self.pages[at] for at in order], [float(scores[at]) for at in order])
+        for rank, group in enumerate(groups, 1):
+            for first, last in self.spans:
+                held = min(last, group[1]) - max(first, group[0])
+                if held >= (last - first if self.kind in PLANTED else min(32, last - first)):
+                    return rank
+        return 0
+
+
+def grown(part: str, share: float) -> float:
+    share = max(0.0, share)
+    return share if part in AS_SHARE else share**0.5
+
+
+class Fit:
+    """Weights [2, voices], of statements and of prose, and the chance of a statement."""
+
+    def __init__(self, weights: Array, chance: float) -> None:
+        self.weights = weights
+        self.chance = chance
+
+    def scores(self, question: Question, parts: Sequence[str]) -> Array:
+        """[pages]: log-odds against a page that nobody names, by these parts."""
+        heard = np.array([part in parts for part, _ in VOICES])
+        told = question.evidence @ (self.weights * heard).T  # [pages, 2]
+        priors = np.log([self.chance, 1 - self.chance])
+        ways = priors - np.array(
+            [np.logaddexp.reduce([*told[:, way], np.log(max(question.unnamed, 1e-9))]) for way in range(2)]
         )
-
-    def thinned(self, falls: Array | float) -> Array:
-        """How much of the least evidence is asked for among so many pages."""
-        longer: float = max(1.0, len(self.all_pages) / FEWEST_PAGES)
-        return np.power(longer, -np.asarray(falls, dtype=np.float64))
-
-    def scores(self, constants: Constants, voices: Sequence[int]) -> tuple[Array, Array]:
-        """[pages]: fused, by these voices; and what of it is of groups."""
-        weighted = self.evidence * constants.weights
-        words = [voice for voice in voices if voice in IN_SO_MANY_WORDS]
-        groups = [voice for voice in words if voice in GROUPS]
-        matched: Array = weighted[:, words].sum(axis=1)
-        beside: Array = weighted[:, groups].sum(axis=1)
-        if BY_MEANING not in voices:
-            return matched, beside
-        heard = matched.max() >= len(parts_of(words)) * constants.least * self.thinned(constants.falls)
-        meant: Array = weighted[:, BY_MEANING]
-        return (meant + matched, beside) if heard else (meant, 0 * beside)
-
-    def rank(self, constants: Constants, voices: Sequence[int]) -> int:
-        """Of the group that holds the fact."""
-        score, beside = self.scores(constants, voices)
-        named = self.named[:, voices].any(axis=1)
-        order = sorted(np.flatnonzero(named), key=lambda i: (-score[i], self.pages[i]))
-        ranking = [self.pages[i] for i in order]
-        return rank_of(groups_of(self.all_pages, ranking, score[order].tolist(), beside[order].tolist()), self.span)
+        scores: Array = np.logaddexp(*(ways[:, None] + told.T)) - np.logaddexp(*ways)
+        return scores
 
 
-def fit_weights(questions: Sequence[Asked], steps: int = 30) -> Array:
-    """Newton's method; a question whose right page no voice names says nothing."""
-    weights: Array = np.ones(len(VOICES))
-    sets = []
-    for voices in SUBSETS:
-        used = np.isin(np.arange(len(VOICES)), voices)
-        for question in questions:
-            named = question.named[:, used].any(axis=1)
-            if (question.right & named).any():
-                sets.append((question.evidence[named] * used, question.right[named]))
-    # Evidence of one scale for the ridge, as for the start.
-    scale = np.sqrt(np.mean(np.concatenate([evidence**2 for evidence, _ in sets]), axis=0))
-    for _ in range(steps):
-        gradient, hessian = 2 * RIDGE * weights, 2 * RIDGE * np.eye(len(VOICES))
-        for unscaled, right in sets:
-            evidence = unscaled / scale
-            odds = np.exp(evidence @ weights - (evidence @ weights).max())
-            chance, target = odds / odds.sum(), odds * right / odds[right].sum()
-            mean = chance @ evidence
-            gradient += mean - target @ evidence
-            hessian += (evidence * chance[:, None]).T @ evidence - np.outer(mean, mean)
-        step = np.linalg.solve(hessian, gradient)
-        weights = np.maximum(weights - step, 0)
-        if np.abs(step).max() < 1e-6:
-            break
-    fitted: Array = weights / scale
-    return fitted
+def fit(questions: Sequence[Question], statements: float) -> Fit:
+    cases = [
+        (question, parts)
+        for question in questions
+        for parts in SETS
+        if set(parts) <= question.parts and question.right.any()
+    ]
+    planted = np.array([question.kind in PLANTED for question, _ in cases])
+    often = np.array([len(SETS) - 1.0 if parts == DEFAULT else 1.0 for _, parts in cases])
+    of_kind = [statements / max(1, often[planted].sum()), (1 - statements) / max(1, often[~planted].sum())]
+    importance = often * np.where(planted, *of_kind)
+    heard = np.concatenate(
+        [
+            question.evidence * np.array([part in parts for part, _ in VOICES], dtype=np.float64)
+            for question, parts in cases
+        ]
+    )
+    scale = np.sqrt(np.mean(heard**2, axis=0)) + 1e-9
+    evidence = torch.from_numpy(heard / scale)
+    right = torch.from_numpy(np.concatenate([question.right for question, _ in cases]))
+    case = torch.from_numpy(np.repeat(np.arange(len(cases)), [len(question.pages) for question, _ in cases]))
+    unnamed = torch.tensor([float(max(question.unnamed, 0)) for question, _ in cases], dtype=torch.float64)
+    weight = torch.from_numpy(importance)
+    alone = torch.tensor([unit == "page" for _, unit in VOICES], dtype=torch.float64)
+    spoken = torch.stack([alone, torch.ones_like(alone)])  # a statement is looked for in pages alone
+    # From where it falls on this side: prose is told by groups.
+    free = torch.stack([2 * alone - 1, 1 - 4 * alone]).requires_grad_()
+    odds = torch.zeros((), dtype=torch.float64, requires_grad=True)
+
+    def sums(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        largest = torch.zeros(len(cases), dtype=torch.float64).scatter_reduce(0, case, values, "amax")
+        total = torch.zeros(len(cases), dtype=torch.float64).index_add(0, case, torch.exp(values - largest[case]))
+        return largest + torch.log(total + others * torch.exp(-largest))
+
+    def loss() -> torch.Tensor:
+        positive = torch.nn.functional.softplus(free) * spoken
+        ways = []
+        for way, prior in enumerate((odds, -odds)):
+            told = evidence @ positive[way]
+            ways.append(torch.nn.functional.logsigmoid(prior) + told - sums(told, unnamed)[case])
+        chance = torch.logaddexp(ways[0], ways[1])
+        of_right = sums(chance.masked_fill(~right, -1e9), torch.zeros_like(unnamed))
+        return -(of_right * weight).sum() + RIDGE * positive.pow(2).sum()
+
+    optimizer = torch.optim.LBFGS([free, odds], max_iter=200, line_search_fn="strong_wolfe")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()  # type: ignore[no-untyped-call]  # torch's own
+        return value
+
+    optimizer.step(step)
+    weights = (torch.nn.functional.softplus(free) * spoken).detach().numpy() / scale
+    return Fit(weights, float(torch.sigmoid(odds.detach())))
 
 
-def fit_least(questions: Sequence[Asked], weights: Array) -> tuple[float, float]:
-    """The least evidence and by which power it falls, given the weights."""
-    likelihood = np.zeros((len(LEAST), len(FALLS)))  # log
-    for voices in (voices for voices in SUBSETS if BY_MEANING in voices):
-        words = [voice for voice in voices if voice in IN_SO_MANY_WORDS]
-        for question in questions:
-            named = question.named[:, voices].any(axis=1)
-            right = question.right[named]
-            if not right.any():
-                continue
-            weighted = (question.evidence * weights)[named]
-            matched, alone = weighted[:, words].sum(axis=1), weighted[:, BY_MEANING]
-            heard, unheard = (np.logaddexp.reduce(s[right]) - np.logaddexp.reduce(s) for s in (alone + matched, alone))
-            least = len(parts_of(words)) * LEAST[:, None] * question.thinned(FALLS)
-            likelihood += np.where(matched.max() >= least, heard, unheard)
-    best = np.unravel_index(likelihood.argmax(), likelihood.shape)
-    return float(LEAST[best[0]]), float(FALLS[best[1]])
+class _Page:
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
 
 
-def fit(questions: Sequence[Asked], weights: Array | None) -> Constants:
-    fitted = fit_weights(questions) if weights is None else weights
-    return Constants(fitted, *fit_least(questions, fitted))
-
-
-def asked_in(results: pathlib.Path) -> list[Asked]:
-    (one,) = json.loads(results.read_text()).values()
-    pages = [SimpleNamespace(begin=begin, end=end) for begin, end in one["pages"]]
+def asked_in(report: pathlib.Path) -> list[Question]:
+    kept = json.loads(report.read_text())
+    pages = [_Page(begin, end) for begin, end in kept["pages"]]
     ordinals = {page.begin: ordinal for ordinal, page in enumerate(pages)}
-    return [Asked(row, ordinals, pages) for row in one["questions"]]
+    return [Question(row, pages, ordinals) for row in kept["questions"] if row["spans"]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=pathlib.Path, nargs="+", help="development.json of benchmarks/index_recall.py")
-    parser.add_argument("--weights", type=float, nargs=len(VOICES), help=f"of {', '.join(VOICES)}: not fitted")
+    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval meaning --fitting --keep")
+    parser.add_argument("--statements", type=float, default=0.5, help="what questions about planted facts weigh")
     options = parser.parse_args()
-    archives = [asked_in(results) for results in options.results]
-    questions = [question for archive in archives for question in archive]
-    given = None if options.weights is None else np.array(options.weights)
-    fitted = fit(questions, given)
-    told = ", ".join(f"{voice} {weight:.3g}" for voice, weight in zip(VOICES, fitted.weights, strict=True))
-    print(f"weights: {told}; least evidence: {fitted.least:.2g}, falling by pages to the power of -{fitted.falls:.2g}")
-    texts = sorted({question.text for question in questions})
-    # A question is in the same fold in every archive.
-    folds = dict(zip(texts, np.random.default_rng(0).permutation(len(texts)) % FOLDS, strict=True))
-    of_fold = [fit([question for question in questions if folds[question.text] != out], given) for out in range(FOLDS)]
-    for archive in archives:
-        print(f"{archive[0].all_pages[-1].end:,} tokens")
-        for voices in SUBSETS:
-            ranks = [question.rank(of_fold[folds[question.text]], voices) for question in archive]
-            print("  " + " + ".join(parts_of(voices)), end=": ")
-            for name, paraphrase in (("facts", False), ("paraphrases", True)):
-                these = [rank for rank, q in zip(ranks, archive, strict=True) if q.paraphrase is paraphrase]
-                first = sum(rank == 1 for rank in these)
-                print(f"{name} {first} first, {sum(map(bool, these))} in four, of {len(these)}", end="; ")
-            print()
+    questions = [question for report in options.reports for question in asked_in(report)]
+    fitted = fit(questions, options.statements)
+    print(f"a statement: {fitted.chance:.2f}")
+    for (part, unit), statement, prose in zip(VOICES, *fitted.weights, strict=True):
+        print(f"{part}, {unit}: statement {statement:.3g}, prose {prose:.3g}")
+    words = sorted({question.words for question in questions})
+    folds = dict(zip(words, np.random.default_rng(0).permutation(len(words)) % FOLDS, strict=True))
+    of_fold = [fit([q for q in questions if folds[q.words] != out], options.statements) for out in range(FOLDS)]
+    for parts in SETS:
+        print(" + ".join(parts), end=": ")
+        for kind in sorted({question.kind for question in questions}):
+            these = [q for q in questions if q.kind == kind and set(parts) <= q.parts]
+            ranks = [q.rank(of_fold[folds[q.words]].scores(q, parts)) for q in these]
+            if ranks:
+                first, among = (
+                    100 * np.mean([low <= rank <= high for rank in ranks]) for low, high in ((1, 1), (1, 4))
+                )
+                print(f"{len(ranks)} {kind} {first:.1f} / {among:.1f}", end="; ")
+        print()
 
 
 if __name__ == "__main__":

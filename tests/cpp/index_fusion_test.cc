@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -20,10 +21,17 @@ namespace {
 
 constexpr int32_t kPages = 2'000;  // searched
 
-// Each ranking speaks as its part does.
+// Each ranking speaks as its part does, in its granularity.
 std::vector<FusedHit> Fused(std::vector<Ranking> rankings, int32_t pages, int32_t k) {
-  for (Ranking& ranking : rankings) ranking.voice = KindOf(ranking.part).voice;
+  for (Ranking& ranking : rankings) {
+    const PartKind& kind = KindOf(ranking.part);
+    ranking.voice = ranking.granularity == Granularity::kGroup ? kind.group_voice : kind.voice;
+  }
   return LogitFusion(rankings, pages, k);
+}
+
+float ScoreOf(const std::vector<FusedHit>& fused, int32_t page) {
+  return std::ranges::find(fused, page, &FusedHit::page)->score;
 }
 
 TEST(IndexParts, AreNamedAndCollected) {
@@ -56,21 +64,36 @@ TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
   EXPECT_EQ(fused[2].found_by, IndexParts({IndexPart::kHnsw}));
 }
 
-TEST(LogitFusion, IsTheWeightedSumOfRootsOfShares) {
-  const std::vector<Ranking> rankings{{IndexPart::kHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F},
-                                      {IndexPart::kLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F},
-                                      {IndexPart::kEmbedding, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F}};
-  const auto fused = Fused(rankings, kPages, 10);
+// The formula of fusion.h, page by page, of evidence that is given in both ways.
+TEST(LogitFusion, IsTheLogOddsOfAMixtureOfTwoLogits) {
+  constexpr int32_t kSearched = 50;
+  Ranking pages{IndexPart::kHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F};
+  pages.voice.weights = Evidence{10.0, 3.0};
+  Ranking groups{IndexPart::kLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F};
+  groups.voice.weights = Evidence{0.0, 5.0};
+  Ranking cosines{IndexPart::kMeaning, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F};
+  cosines.voice = {Evidence{8.0, 2.0}, Voice::Grows::kAsShare};
+  const std::vector<Ranking> rankings{pages, groups, cosines};
+  const auto fused = LogitFusion(rankings, kSearched, 10);
   ASSERT_EQ(fused.size(), 4U);
-  const auto score = [&fused](int32_t page) { return std::ranges::find(fused, page, &FusedHit::page)->score; };
-  const double heads = score(2) / 0.1;
-  const double lexical = score(3) / 0.8;
-  EXPECT_NEAR(score(1), 0.2 * heads + 0.4 * lexical, 1e-5) << "the last of many says nothing";
-  EXPECT_GT(score(4), 0);
+  const std::map<int32_t, Evidence> evidence{
+      {1, {10 * 0.2, 3 * 0.2 + 5 * 0.4}}, {2, {10 * 0.1, 3 * 0.1}}, {3, {0, 5 * 0.8}}, {4, {8 * 0.24, 2 * 0.24}}};
+  Evidence all{kSearched - 4, kSearched - 4};
+  for (const auto& [page, of] : evidence) {
+    all.statement += std::exp(of.statement);
+    all.prose += std::exp(of.prose);
+  }
+  constexpr double kStatements = 0.58;
+  const auto chance = [&all](const Evidence& of) {
+    return kStatements * std::exp(of.statement) / all.statement + (1 - kStatements) * std::exp(of.prose) / all.prose;
+  };
+  for (const auto& [page, of] : evidence) {
+    EXPECT_NEAR(ScoreOf(fused, page), std::log(chance(of) / chance({0, 0})), 1e-5) << page;
+  }
 }
 
 TEST(LogitFusion, EvidenceRisesWithTheShareAndIsNeverAgainstAPage) {
-  for (const IndexPart part : {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding}) {
+  for (const IndexPart part : {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning, IndexPart::kEmbedding}) {
     float before = std::numeric_limits<float>::infinity();
     for (int percent = 100; percent >= 0; percent -= 5) {
       const std::vector<Ranking> ranking{{part, {{1, static_cast<float>(percent) * 0.3F}}, 30.0F}};
@@ -132,30 +155,15 @@ TEST(LogitFusion, APartThatSeesNothingYields) {
   EXPECT_EQ(Fused(rankings, kPages, 4)[0].page, 7);
 }
 
-// Asked in other words than the text's: words and heads see a little in a page that the encoder has second.
-TEST(LogitFusion, BesideTheEncoderLittleEvidenceInSoManyWordsIsNotHeard) {
-  const Ranking meaning{IndexPart::kEmbedding, {{1, 0.52F}, {2, 0.51F}, {3, 0.50F}}, 1.0F, 0.4F};
-  const auto all = [&meaning](float heads, float words) {
-    return std::vector<Ranking>{{IndexPart::kHeads, {{2, heads}}, 100.0F},
-                                {IndexPart::kLexical, {{2, words}, {4, words / 2}}, 100.0F},
-                                meaning};
-  };
-  const auto alone = Fused(std::vector<Ranking>{meaning}, kPages, 10);
-  const auto unheard = Fused(all(0.1F, 5.0F), kPages, 10);
-  ASSERT_EQ(unheard.size(), 4U);
-  for (size_t i = 0; i < alone.size(); ++i) {
-    EXPECT_EQ(unheard[i].page, alone[i].page);
-    EXPECT_EQ(unheard[i].score, alone[i].score);
-  }
-  EXPECT_EQ(unheard[1].found_by, IndexParts({IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding}));
-  EXPECT_EQ(unheard[3].page, 4);
-  EXPECT_EQ(unheard[3].score, 0);
-
-  EXPECT_EQ(Fused(all(5.0F, 5.0F), kPages, 10)[0].page, 2) << "more evidence";
-  EXPECT_EQ(Fused(all(0.1F, 5.0F), 400'000, 10)[0].page, 2) << "as much, where it is thinner everywhere";
-  std::vector<Ranking> without = all(0.1F, 5.0F);
-  without.pop_back();
-  EXPECT_EQ(Fused(without, kPages, 10)[0].page, 2) << "no encoder beside them";
+// A statement stands out in one page alone, prose in a group: the way in which a page stands out further decides.
+TEST(LogitFusion, TheWayInWhichAPageStandsOutDecides) {
+  Ranking pages{IndexPart::kMeaning, {{1, 0.6F}, {2, 0.42F}, {3, 0.41F}}, 1.0F, 0.4F};
+  Ranking groups{IndexPart::kMeaning, {{2, 0.62F}, {3, 0.61F}, {1, 0.60F}}, 1.0F, 0.5F};
+  groups.granularity = Granularity::kGroup;
+  EXPECT_EQ(Fused({pages, groups}, kPages, 3)[0].page, 1);
+  pages.hits = {{1, 0.44F}, {2, 0.43F}, {3, 0.42F}};
+  groups.hits = {{2, 0.8F}, {3, 0.6F}, {1, 0.55F}};
+  EXPECT_EQ(Fused({pages, groups}, kPages, 3)[0].page, 2);
 }
 
 TEST(LogitFusion, TiesAndK) {
@@ -185,25 +193,14 @@ TEST(LogitFusion, APageCountsOnceInARanking) {
 }
 
 TEST(LogitFusion, APartIsHeardWithItsPagesAndItsGroups) {
-  const PartKind& kind = KindOf(IndexPart::kLexical);
   Ranking pages{IndexPart::kLexical, {{1, 4.0F}, {2, 1.0F}}, 16.0F};
-  pages.voice = kind.voice;
   Ranking groups{IndexPart::kLexical, {{3, 9.0F}, {1, 4.0F}}, 16.0F};
-  groups.voice = kind.group_voice;
   groups.granularity = Granularity::kGroup;
-  const std::vector<Ranking> both{pages, groups};
-  const auto fused = LogitFusion(both, kPages, 10);
+  const auto fused = Fused({pages, groups}, kPages, 10);
   ASSERT_EQ(fused.size(), 3U);
-  const auto of = [&fused](int32_t page) { return *std::ranges::find(fused, page, &FusedHit::page); };
-  const auto page_weight = static_cast<float>(*kind.voice.weight);
-  const auto group_weight = static_cast<float>(*kind.group_voice.weight);
-  EXPECT_FLOAT_EQ(of(1).score, 0.5F * page_weight + 0.5F * group_weight);
-  EXPECT_FLOAT_EQ(of(1).beside, 0.5F * group_weight);
-  EXPECT_FLOAT_EQ(of(2).score, 0.25F * page_weight);
-  EXPECT_EQ(of(2).beside, 0);
-  EXPECT_FLOAT_EQ(of(3).score, 0.75F * group_weight);
-  EXPECT_EQ(of(3).beside, of(3).score);
-  EXPECT_EQ(of(1).found_by, IndexParts({IndexPart::kLexical}));
+  EXPECT_GT(ScoreOf(fused, 1), ScoreOf(Fused({pages}, kPages, 10), 1));
+  EXPECT_GT(ScoreOf(fused, 1), ScoreOf(Fused({groups}, kPages, 10), 1));
+  EXPECT_EQ(std::ranges::find(fused, 1, &FusedHit::page)->found_by, IndexParts({IndexPart::kLexical}));
 }
 
 constexpr int32_t kPageTokens = 64;
@@ -534,19 +531,6 @@ TEST(MakeGroups, KeepsItsPromisesUnderABudget) {
       EXPECT_TRUE(next == group_of.end() || next->second == g) << "two groups touch";
     }
   }
-}
-
-// Around a sentence on page 10 the groups of 9 and 11 hold it, too.
-TEST(MakeGroups, APageThatOnlyItsNeighboursSpeakForWidensNothing) {
-  const BlockTable book = Book(40);
-  const PageMask every(40, true);
-  const std::vector<FusedHit> hits{{10, 8.0F, {}, 4.0F}, {9, 4.0F, {}, 4.0F}, {11, 3.9F, {}, 3.8F}};
-  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 4, 10'000)), (std::vector<std::vector<int32_t>>{{9, 10, 11}}));
-  // As much alone as a third of what the best page has alone.
-  const std::vector<FusedHit> more{{10, 8.0F, {}, 4.0F}, {11, 5.2F, {}, 3.8F}};
-  EXPECT_EQ(PagesOf(MakeGroups(more, book, every, 1, 4, 10'000)), (std::vector<std::vector<int32_t>>{{9, 10, 11, 12}}));
-  EXPECT_EQ(PagesOf(MakeGroups(hits, book, every, 1, 4, 10'000, 0)),
-            (std::vector<std::vector<int32_t>>{{8, 9, 10, 11, 12}}));
 }
 
 }  // namespace

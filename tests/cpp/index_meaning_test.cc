@@ -253,7 +253,7 @@ class MeaningPartTest : public testing::Test {
     for (const auto& [ranking, expected] :
          {std::pair(&rankings[0], &alone), std::pair(&rankings[1], &with_neighbours)}) {
       EXPECT_NEAR(ranking->whole, whole, 1e-6 * whole);
-      EXPECT_EQ(ranking->voice.finds, Voice::Finds::kMeaning);
+      EXPECT_EQ(ranking->voice.grows, Voice::Grows::kAsShare);
       ASSERT_EQ(ranking->hits.size(), expected->size());
       for (size_t i = 0; i < ranking->hits.size(); ++i) {
         const Hit& hit = ranking->hits[i];

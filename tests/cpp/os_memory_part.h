@@ -25,7 +25,7 @@ class MeanIdPart final : public index::Part {
  public:
   // A block's tensor F32 [1], if it came with one: added to its means.
   static constexpr const char* kShift = "mean_ids/shift";
-  static constexpr index::Voice kVoice{index::Voice::Finds::kMeaning, 10.0};
+  static constexpr index::Voice kVoice{index::Evidence{10.0, 10.0}};
 
   explicit MeanIdPart(const index::PartContext& context) : context_(context) {}
 

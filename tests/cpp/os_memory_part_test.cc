@@ -126,7 +126,8 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   const SearchResult with = filled.memory->Search(request).value();
   EXPECT_EQ(with.top_mass, without.top_mass);
   EXPECT_EQ(with.decisiveness, without.decisiveness);
-  // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), added to what the others say where they are heard.
+  // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), alike for statements and prose, added to what the others
+  // say where they are heard; how likely each of the two is by all pages moves a little with it.
   std::map<std::pair<int64_t, int32_t>, float> scores;
   for (const FoundGroup& group : without.groups) {
     for (size_t i = 0; i < group.pages.size(); ++i) {
@@ -147,7 +148,7 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
       const auto others = scores.find({page.block, page.page});
       const double evidence = 10 * std::max(0.0F, std::sqrt(score_of(page)) - std::sqrt(unnamed));
       const double expected = evidence + (others == scores.end() ? 0 : others->second);
-      EXPECT_NEAR(group.page_scores[i], expected, 1e-4);
+      EXPECT_NEAR(group.page_scores[i], expected, 2e-3);
       ++compared;
     }
   }

@@ -140,6 +140,7 @@ TEST(OsMemorySearchTest, LexicalFindsTheRareToken) {
   request.token_ids = ids;
   request.neighbours = 1;
   request.max_groups = 1;
+  request.least_share = 1;  // whatever else names the pages beside it
   const auto result = memory->Search(request);
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->groups.size(), 1U);

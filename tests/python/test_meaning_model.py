@@ -109,7 +109,7 @@ def test_found_is_what_numpy_finds_in_the_stored_vectors(mm: everlong.MemoryMode
 
 
 def test_an_older_memory_gets_its_vectors_without_being_read_again(
-    model: Any, pack: pathlib.Path, tmp_path: pathlib.Path
+    model: Any, pack: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, text = tmp_path / "memory", random_text(1500)
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=None) as before:
@@ -121,6 +121,7 @@ def test_an_older_memory_gets_its_vectors_without_being_read_again(
         assert after.memory.core.blocks_without_meaning() == []
         late = tensors_of(after)
         assert after.stream_tokens == 1500
+    assert "not saved" not in caplog.text
     with everlong.MemoryModel(model, byte_tokenizer(), config=CONFIG, pack=pack) as read_with:
         read_with.read(text)
         at_once = tensors_of(read_with)

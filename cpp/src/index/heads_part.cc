@@ -15,8 +15,8 @@ namespace {
 
 // Mass of a page alone, and summed over the page and its neighbours. First weights, of the 27.3 that the page had
 // alone.
-constexpr Voice kPageVoice{Voice::Finds::kWords, 18.0};
-constexpr Voice kGroupVoice{Voice::Finds::kWords, 10.0};
+constexpr Voice kPageVoice{Evidence{46.0, 7.4}};
+constexpr Voice kGroupVoice{Evidence{0.0, 1.5}};
 
 class HeadsPart final : public Part {
  public:

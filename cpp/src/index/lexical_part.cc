@@ -10,8 +10,8 @@ namespace {
 
 // Words of a page alone, and of the page with its neighbours. First weights: what both say of a page that has all that
 // is asked for, and whose neighbours have nothing of it, is about what the page's 6.74 said alone.
-constexpr Voice kPageVoice{Voice::Finds::kWords, 3.4};
-constexpr Voice kGroupVoice{Voice::Finds::kWords, 4.0};
+constexpr Voice kPageVoice{Evidence{1.5, 0.31}};
+constexpr Voice kGroupVoice{Evidence{0.0, 14.7}};
 
 class LexicalPart final : public Part {
  public:

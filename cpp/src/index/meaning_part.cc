@@ -17,8 +17,8 @@
 namespace everlong::index {
 namespace {
 
-constexpr Voice kPageVoice{Voice::Finds::kMeaning, 3.0, Voice::Grows::kAsShare};
-constexpr Voice kGroupVoice{Voice::Finds::kMeaning, 32.0, Voice::Grows::kAsShare};
+constexpr Voice kPageVoice{Evidence{73.0, 0.3}, Voice::Grows::kAsShare};
+constexpr Voice kGroupVoice{Evidence{0.0, 25.9}, Voice::Grows::kAsShare};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }

@@ -32,7 +32,7 @@ class GroupBuilder {
     const std::vector<size_t> touched = TouchedGroups(run);
     full_ = full_ || (touched.empty() && groups_.size() - merged_away_ == max_groups_);
     if (touched.empty() && full_) return;
-    if (!touched.empty() && FarBelow(best_alone_[touched.front()], hit)) return;
+    if (!touched.empty() && FarBelow(groups_[touched.front()].score, hit.score)) return;
     tokens_left_ -= cost;
     Merge(run, touched, hit);
   }
@@ -61,13 +61,9 @@ class GroupBuilder {
     return found != group_of_.end() && found->second == 0;
   }
 
-  // What a page has with its neighbours does not speak for those behind them.
-  static float Alone(const FusedHit& hit) { return hit.score - hit.beside; }
-
   // A best score that is not above 0, as a cosine may be, has no share: only its equals are not below it.
-  bool FarBelow(float best, const FusedHit& hit) const {
-    const float alone = Alone(hit);
-    return least_share_ > 0 && (alone < std::min(best, least_share_ * best) || (alone <= 0 && hit.beside > 0));
+  bool FarBelow(float best, float score) const {
+    return least_share_ > 0 && score < std::min(best, least_share_ * best);
   }
 
   bool Usable(int32_t page) const { return page >= 0 && filter_.Allows(page); }
@@ -121,7 +117,6 @@ class GroupBuilder {
     size_t target = groups_.size();
     if (touched.empty()) {
       groups_.emplace_back().score = hit.score;
-      best_alone_.push_back(Alone(hit));
     } else {
       target = touched.front();
     }
@@ -147,7 +142,6 @@ class GroupBuilder {
   int64_t tokens_left_;
   float least_share_;
   std::vector<PageGroup> groups_;  // without pages once merged into another
-  std::vector<float> best_alone_;  // of each group's best hit
   size_t merged_away_ = 0;
   bool full_ = false;  // a hit would have needed one group too many
   std::unordered_map<int32_t, size_t> group_of_;

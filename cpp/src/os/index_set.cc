@@ -139,7 +139,7 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
     const BlockEntry& block = table_.block(number);
     if (!block.forgotten && !built->Has(block)) missing.push_back(&block);
   }
-  if (!missing.empty()) unsaved_.emplace(kind.name);
+  if (kind.saved && !missing.empty()) unsaved_.emplace(kind.name);
   // The payload makes room before the part comes.
   TellBytes(built->BytesFor(table_.pages()));
   std::vector<Status> damaged;

@@ -19,7 +19,7 @@ namespace {
 using index::IndexPart;
 
 // Hits that each ranking contributes to the fusion; the tail of a ranking is noise.
-constexpr int32_t kCandidates = 128;
+constexpr int32_t kCandidates = 256;
 
 Status CheckRequest(const SearchRequest& request) {
   if (request.kinds.empty()) return InvalidArgumentError("kinds: none, expected at least one");

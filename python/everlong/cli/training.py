@@ -32,7 +32,7 @@ def train_towers(
         str, typer.Option(help="Shipped sets, by commas: fairytale,squad,natural; or none.")
     ] = "fairytale,squad,natural",
     layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default three in the middle.")] = "",
-    steps: Annotated[int, typer.Option(help="Of training.")] = 3000,
+    steps: Annotated[int, typer.Option(help="Of training.")] = 1500,
     minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
     teacher: Annotated[
         str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")

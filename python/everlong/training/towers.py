@@ -37,7 +37,7 @@ _TEACHER_TEMPERATURE = 0.05
 class TowerTraining:
     """How it is done; the defaults are those of the shipped pack."""
 
-    steps: int = 3000
+    steps: int = 1500
     batch: int = 64  # questions
     negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
     learning_rate: float = 1e-3

@@ -17,32 +17,32 @@ struct FusedHit {
   int32_t page = 0;
   float score = 0;  // log of the odds of this page against one that no part names
   IndexParts found_by;
-  float beside = 0;  // what of the score it has with its neighbours: from rankings of groups
 };
 
 // The k best pages, best first, ties by the older page; none for k < 1. A page that a ranking names twice counts at its
 // better rank.
 //
 // A part that sees nothing yields. (On a question in other words than the text's, the best page by words is hardly
-// better than the tenth; fusing ranks alone gives both a vote all the same.) So a part speaks for a page as far as the
-// page stands out from those that it does not name, and a page's score is the sum over the rankings that name it:
+// better than the tenth; fusing ranks alone gives both a vote all the same.) So a ranking speaks for a page as far as
+// the page stands out from those that it does not name:
 //
-//   evidence = w * (sqrt(score / whole) - sqrt(unnamed / whole))      w by part and granularity (Voice)
-//   fused    = sum of evidence
+//   evidence = w * (g(score / whole) - g(unnamed / whole))      g: the root, or the share itself (Voice)
 //
-// A part that ranks pages alone and with their neighbours is heard with both, each in its own voice: what a passage
-// says over a page and more is seen in the group, and which of the group's pages has it in the page.
+// An answer is either a statement, a sentence or two that the page alone shows, or prose, which the page shows with its
+// neighbours. Nobody says which, so both are considered, with weights w of their own; in each a page's evidence is the
+// sum over the rankings that name it, and the utility of a conditional logit (McFadden, 1974; as a loss for ranking:
+// Cao et al., ICML 2007):
 //
-// Heads and words find what is asked for in its own words. Asked in others they still name pages, hardly apart from
-// each other, and what they say of these would reorder what the encoder found. So beside the encoder they are heard
-// only where their best page has some evidence; how much falls slowly with the number of `pages` that were searched.
+//   p(page) = q * exp(statement) / sum exp(statement) + (1 - q) * exp(prose) / sum exp(prose)      sums over all pages
+//   fused   = log p(page) - log p(page that no ranking names)
 //
-// The fused scores are the utilities of a conditional logit: exp(fused) is to the sum over all pages as the probability
-// that this page is the right one (McFadden, 1974; as a loss for ranking: Cao et al., ICML 2007), and w are its weights
-// of maximum likelihood on a development set (benchmarks/fit_fusion.py). Weighted sums of scores by a normalisation of
-// their own, against ranks: Bruch, Gai and Ingber, TOIS 2023. The root stands between the share, which sees little in
-// what the heads give a page among many, and its logarithm. For mean_pool and hnsw, whose scores do not tell right from
-// wrong, evidence = 1 / (60 + rank): reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+// The way in which one page stands out far decides; where none does, both speak. q and w are those of maximum
+// likelihood on questions of both kinds (benchmarks/fit_fusion.py). Weighted sums of scores by a normalisation of their
+// own, against ranks: Bruch, Gai and Ingber, TOIS 2023. The root stands between the share, which sees little in what
+// the heads give a page among many, and its logarithm. For mean_pool and hnsw, whose scores do not tell right from
+// wrong, evidence = 1 / (60 + rank) in both: reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+//
+// `pages` are those that were searched, named or not.
 std::vector<FusedHit> LogitFusion(std::span<const Ranking> rankings, int32_t pages, int32_t k);
 
 // A run of neighbouring pages of one stream and source, the unit of recall (findings.md: page +- 1 neighbour).

@@ -12,28 +12,29 @@
 
 namespace everlong::index {
 
-// How a part's scores speak in the fusion (LogitFusion), as it was fitted to the part.
+// What a page has for itself in each of the two ways in which a text answers, in log-odds (LogitFusion).
+struct Evidence {
+  double statement = 0;  // a sentence or two that stand in foreign text: the page alone tells
+  double prose = 0;      // what is told over a page and more: the page with its neighbours does
+};
+
+// How a ranking's scores speak in the fusion (LogitFusion), as it was fitted to the part and granularity.
 struct Voice {
-  // What the part finds: what is asked for in its own words, or in other words too.
-  enum class Finds : uint8_t { kWords, kMeaning, kOther };
-  Finds finds = Finds::kOther;
   // How evidence grows with the share score / whole: as its root, for attention and words, of which a page among many
   // has little; as the share itself, for a cosine.
   enum class Grows : uint8_t { kAsRoot, kAsShare };
-  // Of a conditional logit, by part and granularity. That of embedding was fitted by benchmarks/fit_fusion.py, beside
-  // heads and lexical with lone pages alone and to every two of them at once: over the 64 best pages of each, for the
-  // 324 questions of the development set (211 paraphrases, 113 drawn facts; everlong.eval.development,
-  // benchmarks/index_recall.py --development) over 229,367 tokens by SmolLM2-135M and MiniLM. Those of heads and
-  // lexical divide what was fitted for their lone pages between the two granularities. None for a part whose scores do
-  // not tell right from wrong: then its ranks speak.
-  std::optional<double> weight = std::nullopt;
+  // Evidence of a share of 1, where it grows: of greatest likelihood by benchmarks/fit_fusion.py, on 1,133 questions to
+  // 82,748 tokens of stories and 331 about facts planted in 131,099 tokens of books, by SmolLM2-135M; rounded, and
+  // those of the heads between the fit to all parts and that to words alone, which finds more facts first. None for a
+  // part whose scores do not tell right from wrong: then its ranks speak.
+  std::optional<Evidence> weights = std::nullopt;
   Grows grows = Grows::kAsRoot;
 
   // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
   // the score of a page that has all that is asked for.
-  [[nodiscard]] double Evidence(float score, size_t rank, float whole, float unnamed) const;
-  // The score of a page that has less evidence than that of `score` by `log_odds`. Where ranks speak it is `least`, a
-  // score that no page is below.
+  [[nodiscard]] Evidence For(float score, size_t rank, float whole, float unnamed) const;
+  // The score of a page that has less evidence of a statement than that of `score` by `log_odds`. Where that cannot be
+  // said it is `least`, a score that no page is below.
   [[nodiscard]] float Lowered(float score, double log_odds, float whole, float least) const;
 };
 
