@@ -311,6 +311,27 @@ def test_what_is_forgotten_meanwhile_is_passed_over(mm: everlong.MemoryModel, mo
         Reranker(mm.frame, []).log_likelihoods(Asked.of(prompt), [places[0].window])
 
 
+def test_what_is_forgotten_while_it_is_looked_at_is_passed_over(
+    mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, places = first_places(mm)
+    gone = places[0].page.block
+    compute = Reranker.log_likelihoods
+    calls: list[int] = []
+
+    def forgetful(self: Reranker, asked: Asked, groups: Any) -> torch.Tensor:
+        calls.append(len(groups))
+        if len(calls) == 2:  # the first one asks without any pages
+            mm.memory.core.forget([gone])
+        return compute(self, asked, groups)
+
+    monkeypatch.setattr(Reranker, "log_likelihoods", forgetful)
+    added = Reranker(mm.frame, []).added_scores(prompt, places, 1000)
+    there = [place for place in places if place.page.block != gone]
+    assert [page for page, _ in added] == [page for at in there for page, _ in at.shares if page.block != gone]
+    assert calls[2] < calls[1] == 8
+
+
 def test_layers_of_their_own_read_the_candidates_behind_a_beginning() -> None:
     """A tokenizer with a token that begins every text has it before each candidate too."""
     model = tiny_model("gemma3", "nested", vocab_size=258)

@@ -47,7 +47,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Batch:
-    """Pages on their way from the memory into the frame."""
+    """Pages on their way from the memory into a cache."""
 
     table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` has it
     staged: _core.StagingBuffer

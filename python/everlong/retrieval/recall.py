@@ -49,7 +49,7 @@ class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
     groups: tuple[_core.FoundGroup, ...]
-    agreed: bool  # every part of the index has the best page among its first
+    agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
 
     def chosen(self, decisive: float | None) -> Found:

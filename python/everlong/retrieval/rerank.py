@@ -115,6 +115,7 @@ class Reranker:
         """start_ids: what the tokenizer puts before every text."""
         self._frame = frame
         self._start = list(start_ids)
+        self._by_archive = is_archived_whole(frame.served)
 
     def added_scores(
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
@@ -141,10 +142,8 @@ class Reranker:
                 count = min(count, int((seconds - taken) * looked_at / max(taken, 1e-9)))
             if count < 1:
                 break
-            there = [*self._there(places[looked_at : looked_at + count])]
-            if there:
-                likelihoods = self.log_likelihoods(asked, [place.window for place in there])
-                lifts += zip(there, (likelihoods - without).tolist(), strict=True)
+            behind = self._likelihoods_of(asked, places[looked_at : looked_at + count])
+            lifts += [(place, likelihood - without) for place, likelihood in behind]
             looked_at += count
         if not lifts:
             return []
@@ -162,14 +161,16 @@ class Reranker:
         return [(page, LIFT_WEIGHT * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
 
     @torch.no_grad()
-    def log_likelihoods(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+    def log_likelihoods(
+        self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
+    ) -> torch.Tensor:
         """fp64 [groups], in nats: of the targets, behind each group of pages; an empty one is nothing but a beginning.
 
-        MemoryNotFoundError where a page was forgotten.
+        `as_text`: the pages are read, as a model that is not archived whole has to. MemoryNotFoundError where a page
+        was forgotten.
         """
-        served = self._frame.served
-        archived = self._logits_by_archive if is_archived_whole(served) else self._logits_by_text
-        logits = archived(asked, groups)
+        by_archive = self._by_archive and not as_text
+        logits = (self._logits_by_archive if by_archive else self._logits_by_text)(asked, groups)
         targets = asked.targets.to(logits.device)[:, None]
         # A row at a time: in fp32 the whole batch may be large.
         sums = [row.float().log_softmax(-1).gather(-1, targets).double().sum() for row in logits]
@@ -232,8 +233,20 @@ class Reranker:
         of_logits = len(asked.targets) * vocabulary * served.dtype.itemsize
         return max(1, int(_BATCH_BYTES // (of_window + of_logits)))
 
-    def _there(self, places: Sequence[Candidate]) -> Iterator[Candidate]:
+    def _likelihoods_of(self, asked: Asked, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+        """Of those that are still there."""
+        while there := self._there(places):
+            try:
+                likelihoods = self.log_likelihoods(asked, [place.window for place in there])
+                return list(zip(there, likelihoods.tolist(), strict=True))
+            except MemoryNotFoundError:
+                if self._there(there) == there:  # it is something else that is missing
+                    raise
+        return []
+
+    def _there(self, places: Sequence[Candidate]) -> list[Candidate]:
         """Without what was forgotten since the search."""
+        there: list[Candidate] = []
         forgotten: set[Page] = set()
         for block in {page.block for place in places for page in place.window}:
             try:
@@ -244,7 +257,8 @@ class Reranker:
             if identity(place.page) not in forgotten:
                 window = [page for page in place.window if identity(page) not in forgotten]
                 shares = [(page, share) for page, share in place.shares if identity(page) not in forgotten]
-                yield Candidate(place.page, window, shares)
+                there.append(Candidate(place.page, window, shares))
+        return there
 
 
 def is_archived_whole(served: ServedModel) -> bool:
