@@ -294,7 +294,8 @@ void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query
 os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                             const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
                             const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
-                            int64_t token_budget, float least_share, int64_t stream,
+                            int64_t token_budget, float least_share,
+                            const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
                             std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
                             const std::vector<std::string>& tags, std::optional<double> since,
                             std::optional<double> before, const std::vector<std::string>& roles) {
@@ -316,6 +317,7 @@ os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_id
   request.neighbours = neighbours;
   request.token_budget = token_budget;
   request.least_share = least_share;
+  for (const auto& [page, score] : added) request.added.push_back({page, score});
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
   request.filter = {sources, tags, since, before, ParseRoles(roles)};
@@ -404,10 +406,11 @@ void BindMemory(py::module_& module) {
                py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(),
                py::arg("meaning_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
                py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
-               py::arg("least_share") = index::kLeastShare, py::arg("stream") = 0,
-               py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
-               py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(),
-               py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{});
+               py::arg("least_share") = index::kLeastShare, py::arg("added") = std::vector<std::pair<PageRef, float>>{},
+               py::arg("stream") = 0, py::arg("resident_from") = py::none(),
+               py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
+               py::arg("since") = py::none(), py::arg("before") = py::none(),
+               py::arg("roles") = std::vector<std::string>{});
   };
   by_request("search", SearchBy(&RequestOf));
   by_request("rankings", RankingsBy(&RequestOf), py::arg("k"));

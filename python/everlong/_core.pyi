@@ -267,6 +267,7 @@ class Memory:
         neighbours: int = 1,
         token_budget: int = 1024,
         least_share: float = ...,
+        added: Sequence[tuple[PageRef, float]] = (),
         stream: int = 0,
         resident_from: int | None = None,
         sources: Sequence[str] = (),
@@ -281,6 +282,7 @@ class Memory:
         shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
         without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
         A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
+        `added` comes on top of the scores of these pages, where a part names them; ValueError unless they are finite.
         """
     def rankings(
         self,
@@ -296,6 +298,7 @@ class Memory:
         neighbours: int = 1,
         token_budget: int = 1024,
         least_share: float = ...,
+        added: Sequence[tuple[PageRef, float]] = (),
         stream: int = 0,
         resident_from: int | None = None,
         sources: Sequence[str] = (),

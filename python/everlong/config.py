@@ -59,6 +59,10 @@ class MemoryConfig:
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
     # what is said of like things helps a small model to the form of the answer.
     decisive: float | None = None
+    # For so many seconds at most the model itself re-ranks what a search names first, up to 64 places, by how likely
+    # the question is behind each (retrieval/rerank.py); at least 8 of them, whatever they take. 0: off. A memory of
+    # text alone has no keys to put it behind: there it is off.
+    rerank_seconds: float = 0.0
     neighbours: int = 1  # pages on either side of a page that was found
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
@@ -124,6 +128,8 @@ class MemoryConfig:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
             raise ValueError(f"recalled_temperature is {self.recalled_temperature}, expected at least 1")
+        if not math.isfinite(self.rerank_seconds):
+            raise ValueError(f"rerank_seconds is {self.rerank_seconds}, expected a number of seconds")
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
@@ -238,6 +244,7 @@ SEARCH_SETTINGS = frozenset(
         "index",
         "groups",
         "decisive",
+        "rerank_seconds",
         "neighbours",
         "order",
         "recalled_temperature",
@@ -252,6 +259,7 @@ SEARCH_SETTINGS = frozenset(
 _LEAST = {
     "chunk_tokens": 1,
     "groups": 1,
+    "rerank_seconds": 0,
     "neighbours": 0,
     "query_distance": 0,
     "retrieval_heads": 1,

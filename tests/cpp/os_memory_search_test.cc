@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -550,6 +551,40 @@ TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
   EXPECT_FLOAT_EQ(found->groups[1].score, scores[2] - static_cast<float>(kSaidDiscount));
 }
 
+TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
+  const auto memory = WithRoles({{Role::kRead, {60, 61, 1}}, {Role::kRead, {60, 2, 3}}, {Role::kRead, {4, 5, 6}}});
+  const std::vector<int32_t> question{60, 61};
+  SearchRequest request;
+  request.token_ids = question;
+  request.kinds = {IndexPart::kLexical};
+  request.neighbours = 0;
+  request.least_share = 0;
+  const auto plain = memory->Search(request);
+  ASSERT_TRUE(plain.ok());
+  ASSERT_EQ(plain->groups.size(), 2U);
+  const PageRef first = plain->groups[0].pages[0];
+  const PageRef second = plain->groups[1].pages[0];
+  EXPECT_EQ(first.block, 1);
+
+  const PageRef unnamed{3, 0, first.stream, {300, 303}, 0};
+  const PageRef missing{77, 0, first.stream, {900, 903}, 0};
+  request.added = {{second, 50.0F}, {first, -1.0F}, {first, 0.5F}, {unnamed, 100.0F}, {missing, 100.0F}};
+  const auto found = memory->Search(request);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  ASSERT_EQ(found->groups.size(), 2U) << "nobody is found by what is added alone";
+  EXPECT_EQ(found->groups[0].pages[0], second);
+  EXPECT_FLOAT_EQ(found->groups[0].score, plain->groups[1].score + 50.0F);
+  EXPECT_FLOAT_EQ(found->groups[0].page_scores[0], plain->groups[1].score + 50.0F);
+  EXPECT_EQ(found->groups[0].found_by, plain->groups[1].found_by);
+  EXPECT_FLOAT_EQ(found->groups[1].score, plain->groups[0].score - 0.5F);
+
+  request.max_groups = 1;
+  const auto one = memory->Search(request);
+  ASSERT_TRUE(one.ok());
+  ASSERT_EQ(one->groups.size(), 1U);
+  EXPECT_EQ(one->groups[0].pages[0], second) << "the order is made before groups are cut";
+}
+
 TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   const Filled filled = FilledInRam(13, 70);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
@@ -591,6 +626,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
   refuses([](SearchRequest& r) { r.token_budget = 0; });
+  refuses([](SearchRequest& r) { r.added = {{{1, 0, 0, {0, 4}, 0}, std::numeric_limits<float>::infinity()}}; });
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
   const std::vector<float> wrong_size(7);
   refuses([&](SearchRequest& r) { r.head_queries = wrong_size; });

@@ -1,5 +1,7 @@
 // How a memory finds pages: by its indexes, by recency, by chance.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
 #include <random>
 #include <ranges>
@@ -32,6 +34,9 @@ Status CheckRequest(const SearchRequest& request) {
   if (request.token_budget < 1) {
     return InvalidArgumentError("token_budget is " + std::to_string(request.token_budget) + ", expected at least 1");
   }
+  for (const AddedScore& added : request.added) {
+    if (!std::isfinite(added.score)) return InvalidArgumentError("added: a score is not finite");
+  }
   return OkStatus();
 }
 
@@ -56,6 +61,20 @@ void DiscountSaid(const std::vector<index::Ranking>& rankings, const index::Bloc
     if (table.BlockOfPage(hit.page).role != Role::kSaid) continue;
     hit.score = rankings.size() > 1 ? hit.score - static_cast<float>(kSaidDiscount)
                                     : rankings[0].voice.Lowered(hit.score, kSaidDiscount, rankings[0].whole, least);
+  }
+  std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
+}
+
+// Hits that are named twice in `added` gain both.
+void AddScores(const std::vector<AddedScore>& added, const index::BlockTable& table,
+               std::vector<index::FusedHit>& hits) {
+  if (added.empty()) return;
+  std::map<std::pair<int64_t, int32_t>, float> gains;  // by block and page
+  for (const AddedScore& one : added) gains[{one.page.block, one.page.page}] += one.score;
+  for (index::FusedHit& hit : hits) {
+    const PageRef page = RefOf(table, hit.page);
+    const auto gain = gains.find({page.block, page.page});
+    if (gain != gains.end()) hit.score += gain->second;
   }
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
 }
@@ -154,6 +173,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
           ? AsFused(rankings[0])
           : index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
+  AddScores(request.added, table, fused);
   const auto has_best_first = [&](IndexPart part) {
     return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
       const auto first = ranking.hits | std::views::take(kAgreementRanks);

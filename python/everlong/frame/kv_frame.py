@@ -35,8 +35,19 @@ _Zone = Literal["front", "rolling"]  # front: all before rolling
 
 
 @dataclasses.dataclass(frozen=True)
+class Run:
+    """Tokens of an archived page, and where they go."""
+
+    page: _core.PageRef
+    first_token: int  # of the page
+    tokens: int
+    slot: int  # of the first one
+    position: int  # of the first one in the frame
+
+
+@dataclasses.dataclass(frozen=True)
 class _Batch:
-    """Pages on their way from the memory into the frame."""
+    """Pages on their way from the memory into a cache."""
 
     table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` has it
     staged: _core.StagingBuffer
@@ -227,58 +238,66 @@ class KvFrame(Frame):
             cache.own.restore(own)
 
     def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Read the placed pages from the memory and write them to consecutive slots: a batch while the next is read."""
-        slot = first_slot
+        """Read the placed pages from the memory and write them to consecutive slots."""
+        runs, slot = [], first_slot
+        for placement in placements:
+            runs.append(Run(placement.page, placement.first_token, placement.tokens, slot, placement.position))
+            slot += placement.tokens
+        self.restore_runs(runs, self.cache)
+
+    def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
+        """Read runs from the memory and write them to their slots of a cache: a batch while the next is read.
+
+        MemoryNotFoundError where a page is not there (any more).
+        """
         being_read: _Batch | None = None
-        for pages in self._batches(placements):
-            next_batch = self._start_reading(pages, slot)
-            slot += sum(p.tokens for p in pages)
+        for batch in self._batches(runs):
+            next_batch = self._start_reading(batch)
             if being_read is not None:
-                self._write(being_read)
+                self._write(being_read, cache)
             being_read = next_batch
         if being_read is not None:
-            self._write(being_read)
+            self._write(being_read, cache)
 
-    def _batches(self, placements: Sequence[_core.Placement]) -> Iterator[list[_core.Placement]]:
-        batch: list[_core.Placement] = []
+    def _batches(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
+        batch: list[Run] = []
         size = 0
-        for placement in placements:
-            page_bytes = self._page_bytes(placement)
+        for run in runs:
+            page_bytes = self._page_bytes(run)
             if batch and size + page_bytes > self._transfer.batch_bytes:
                 yield batch
                 batch, size = [], 0
-            batch.append(placement)
+            batch.append(run)
             size += page_bytes
         if batch:
             yield batch
 
-    def _start_reading(self, placements: Sequence[_core.Placement], first_slot: int) -> _Batch:
-        table = torch.zeros(len(placements), 6, dtype=torch.int64, device="cpu")
-        offset, slot = 0, first_slot
-        for row, placement in enumerate(placements):
-            page_tokens = placement.page.end - placement.page.begin
-            position = placement.position + self.served.first_position
-            entries = [offset, page_tokens, placement.first_token, placement.tokens, slot, position]
+    def _start_reading(self, runs: Sequence[Run]) -> _Batch:
+        table = torch.zeros(len(runs), 6, dtype=torch.int64, device="cpu")
+        offset = 0
+        for row, run in enumerate(runs):
+            page_tokens = run.page.end - run.page.begin
+            position = run.position + self.served.first_position
+            entries = [offset, page_tokens, run.first_token, run.tokens, run.slot, position]
             table[row] = torch.tensor(entries, device="cpu")
-            offset += self._page_bytes(placement)
-            slot += placement.tokens
+            offset += self._page_bytes(run)
         staged = self._transfer.stage(offset)
-        pages = [p.page for p in placements]
+        pages = [run.page for run in runs]
         reads = self.memory.core.start_read_pages(pages, 0, self.served.layers, staged.array)
         return _Batch(table, staged, reads)
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: _Batch, cache: ResidentCache) -> None:
         batch.reads.wait()
         with self._transfer.on_device(batch.staged) as payload:
-            self.cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+            cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
 
     def _block_bytes(self, tokens: int) -> int:
         full, rest = divmod(tokens, self.config.page_tokens)
         page_bytes = self.memory.core.page_bytes
         return full * page_bytes(self.config.page_tokens) + (page_bytes(rest) if rest else 0)
 
-    def _page_bytes(self, placement: _core.Placement) -> int:
-        return self.memory.core.page_bytes(placement.page.end - placement.page.begin)
+    def _page_bytes(self, run: Run) -> int:
+        return self.memory.core.page_bytes(run.page.end - run.page.begin)
 
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         state, stood_at = last.state, last.next_position

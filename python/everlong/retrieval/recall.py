@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,19 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig, Order
-from everlong.frame.frame import Frame, Recalled
+from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.learned.meaning import Meaning
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
 from everlong.retrieval.profile import IndexProfile
+from everlong.retrieval.rerank import MOST_CANDIDATES
+
+# What of its first candidates' pages a search is to add to their scores; what `core.search` takes as `added`.
+Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
+
+_NO_BUDGET = 1 << 40  # tokens
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
@@ -45,7 +51,7 @@ class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
     groups: tuple[_core.FoundGroup, ...]
-    agreed: bool  # every part of the index has the best page among its first
+    agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
 
     def chosen(self, decisive: float | None) -> Found:
@@ -109,25 +115,42 @@ def search(
     where: Where = EVERYWHERE,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
     meaning: Meaning | None = None,
+    rerank: Rerank | None = None,
 ) -> Found:
     """Search that part of the frame's memory for a question.
 
     `meaning` are the towers whose vectors the memory has. `page_query` is the question's vector by the encoder, where
-    pages have vectors. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without
-    a recalled zone has no room for anything: nothing is found.
+    pages have vectors. `rerank` says, of a search that names the first places one by one, what the scores of their
+    pages gain. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a
+    recalled zone has no room for anything: nothing is found.
     """
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
-    result = frame.memory.core.search(
+    request = {
         **search_inputs(frame.served, frame.memory.core, question, config, page_query, meaning),
-        max_groups=config.groups,
-        neighbours=config.neighbours,
-        token_budget=config.recalled_tokens,
-        stream=frame.os.stream,
-        resident_from=frame.os.rolling[0],
+        "neighbours": config.neighbours,
+        "stream": frame.os.stream,
+        "resident_from": frame.os.rolling[0],
         **where.core(),
-    )
-    return Found(tuple(result.groups), result.agreed, result.decisiveness)
+    }
+    core = frame.memory.core
+    wide: _core.SearchResult | None = None
+    added: Sequence[tuple[_core.PageRef, float]] = ()
+    if rerank is not None:
+        wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
+        added = rerank(wide)
+    result = core.search(**request, max_groups=config.groups, token_budget=config.recalled_tokens, added=added)
+    # How sure the index is, it is of the page that it had first itself.
+    same = wide is None or _best(wide) == _best(result)
+    return Found(tuple(result.groups), result.agreed and same, result.decisiveness)
+
+
+def _best(result: _core.SearchResult) -> Page | None:
+    """The page with the best score."""
+    if not result.groups:
+        return None
+    group = result.groups[0]
+    return identity(group.pages[int(np.argmax(group.page_scores))])
 
 
 def search_inputs(

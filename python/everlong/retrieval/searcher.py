@@ -14,6 +14,7 @@ import torch
 import everlong._core as _core
 from everlong.config import HeadsKeys, MemoryConfig
 from everlong.frame.frame import Frame
+from everlong.frame.kv_frame import KvFrame
 from everlong.learned.meaning import Meaning, MissingMeaning
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
@@ -33,14 +34,16 @@ from everlong.retrieval.recall import (
     Found,
     QuestionStates,
     Recall,
+    Rerank,
     Tapped,
     query_layers,
     search,
     search_inputs,
     tap_question,
 )
+from everlong.retrieval.rerank import Reranker, candidates
 from everlong.text.encoding import decode_text
-from everlong.text.prompt import Prompt, quoting_prompt
+from everlong.text.prompt import Prompt, quoting_prompt, start_ids
 from everlong.text.vectors import Encoder
 
 _LOGGER = logging.getLogger("everlong")
@@ -131,7 +134,17 @@ class Searcher:
         self.calibrate_if_due()
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
-        return search(self._frame, tapped, self.config, where, self._page_query(tapped), self.meaning)
+        page_query, rerank = self._page_query(tapped), self._rerank(prompt)
+        return search(self._frame, tapped, self.config, where, page_query, self.meaning, rerank)
+
+    def _rerank(self, prompt: Prompt) -> Rerank | None:
+        """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
+        seconds, frame = self.config.rerank_seconds, self._frame
+        if seconds == 0 or not isinstance(frame, KvFrame):
+            return None
+        reranker = Reranker(frame, start_ids(self._tokenizer))
+        beside, page_tokens = self.config.neighbours, self.config.page_tokens
+        return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""

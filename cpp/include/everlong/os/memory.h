@@ -35,6 +35,12 @@ using index::MeaningOptions;
 using index::PageVectorOptions;
 using index::SearchFilter;
 
+// What somebody beside the index says of a page, in the unit of its fused score.
+struct AddedScore {
+  PageRef page;
+  float score = 0;
+};
+
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
@@ -47,6 +53,9 @@ struct SearchRequest {
   int32_t neighbours = 1;
   int64_t token_budget = 1024;
   float least_share = index::kLeastShare;  // below it a hit beside a group adds nothing to it (index::MakeGroups)
+  // On top of the fused scores, before groups are made; what a part alone found keeps its own scores, and these on top.
+  // A page that no part names, or that is not there (any more), gains nothing by it.
+  std::vector<AddedScore> added;
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;

@@ -1,0 +1,62 @@
+"""Small windows beside the frame: archived pages, each group alone in one, for a forward of what all are asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+import everlong._core as _core
+from everlong.frame.cache import ResidentCache
+from everlong.frame.kv_frame import KvFrame, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """B windows of at most W tokens, as a cache of transformers that a forward of B rows goes on from."""
+
+    cache: DynamicCache  # k, v [B, Hkv, W, D] of every layer of the model
+    mask: torch.Tensor  # int64 [B, W]: 1 where there is a token; what is left of a shorter window lies before them
+    next_positions: torch.Tensor  # int64 [B]: of what comes next, as the model counts
+
+
+def window_tokens(pages: Sequence[_core.PageRef]) -> int:
+    """That a recall of these pages brings back: sinks stay where they are."""
+    return sum(page.end - page.begin - page.sink_tokens for page in pages)
+
+
+def archived_windows(frame: KvFrame, groups: Sequence[Sequence[_core.PageRef]]) -> Windows:
+    """Each group's archived pages in a window of its own: the frame's sinks, then the pages from the next position on.
+
+    Sinks are there for what they are in the frame: keys that attention can rest on. A group without pages is a window
+    of sinks alone. Nothing of it touches the frame. For models of which every layer is archived: the state of others is
+    in no page. MemoryNotFoundError where a page was forgotten.
+    """
+    served, sinks = frame.served, frame.os.sinks
+    lengths = [sinks + window_tokens(pages) for pages in groups]
+    width = max(lengths)
+    slots = ResidentCache(served, frame_tokens=max(1, width * len(groups)), sink_tokens=0, front_tokens=0)
+    by_row = (served.layers, served.kv_heads, len(groups), width, served.head_dim)
+    k, v = (x[:, :, : width * len(groups)].view(by_row) for x in (slots.k, slots.v))
+    runs: list[Run] = []
+    for row, (pages, length) in enumerate(zip(groups, lengths, strict=True)):
+        first = width - length
+        k[:, :, row, first : first + sinks] = frame.cache.k[:, :, frame.cache.begin : frame.cache.begin + sinks]
+        v[:, :, row, first : first + sinks] = frame.cache.v[:, :, frame.cache.begin : frame.cache.begin + sinks]
+        position = sinks
+        for page in pages:
+            tokens = window_tokens([page])
+            if tokens > 0:
+                slot = row * width + first + position
+                runs.append(Run(page, page.sink_tokens, tokens, slot=slot, position=position))
+            position += tokens
+    frame.restore_runs(runs, slots)
+    cache = DynamicCache()
+    if width > 0:
+        for layer, index in sorted(enumerate(served.archived), key=lambda pair: pair[1]):
+            cache.update(k[layer].transpose(0, 1), v[layer].transpose(0, 1), index)
+    told = torch.tensor(lengths, device=served.device)
+    mask = torch.arange(width, device=served.device) >= width - told[:, None]
+    return Windows(cache, mask.long(), told + served.first_position)

@@ -1,0 +1,266 @@
+"""Re-ranking by the model: of the pages that a search names first, those come first that make the question likely.
+
+The archived keys and values of a candidate, a page and those beside it, come back into a small window of their own
+(frame/windows.py), and one forward of the question alone says how likely it is behind them:
+
+    lift = sum over the question's tokens of log p(token | pages, what is asked before it)
+           - the same without any pages                                                          in nats
+
+which is what reading the pages would give (Sachan et al., EMNLP 2022, rank passages by it), at the price of the
+question. A logarithm of a probability is what it adds to log-odds, as fused scores are (index/fusion.h); it has a
+weight, for a model is surer of itself than it should be.
+
+Layers with a state of their own (sliding windows, linear attention) have none of it in an archive. A model that has
+some reads its candidates again as text. A model that is served by text alone re-ranks nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
+from everlong.frame.frame import Page, identity
+from everlong.frame.kv_frame import KvFrame
+from everlong.frame.windows import archived_windows, window_tokens
+from everlong.models.attach import ServedModel
+from everlong.models.cache_argument import cache_argument
+from everlong.text.prompt import Prompt
+
+_LOGGER = logging.getLogger("everlong")
+
+MOST_CANDIDATES = 64
+# What a nat of lift adds to a fused score. A weight of the fusion like those of the parts, which are fitted by
+# benchmarks/fit_fusion.py: that is where it is to be fitted with them.
+LIFT_WEIGHT = 0.25
+_FIRST_CANDIDATES = 8  # are re-ranked whatever it takes, and show how many more fit
+_WINDOW_TOKENS = 192  # of a candidate's pages, its own in the middle
+_MOST_ASKED_TOKENS = 256  # of the prompt up to the question's end: what a candidate costs grows by each
+_BATCH_BYTES = 256 << 20  # of keys, values and logits that a forward takes
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is put behind every window, and which of its tokens are the question's."""
+
+    inputs: torch.Tensor  # int64 [n], up to the last token but one
+    targets: torch.Tensor  # int64 [t], t <= n: what comes next behind the last t inputs
+
+    @staticmethod
+    def of(prompt: Prompt, most: int = _MOST_ASKED_TOKENS) -> Asked:
+        """Of a prompt the newest `most` tokens up to its question's end.
+
+        A question that nothing stands before is asked from its second token on: what comes next behind archived keys is
+        not among them.
+        """
+        ids = prompt.ids[: prompt.question.stop]
+        cut = max(0, len(ids) - most)
+        return Asked(ids[cut:-1], ids[max(prompt.question.start, cut + 1) :])
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A place in the memory, as it is read: a page that was found, and those beside it."""
+
+    page: _core.PageRef
+    window: Sequence[_core.PageRef]  # in order, `page` among them
+    # Pages of `window` that were found and that no candidate had before: what share of `page`'s score each has. Of what
+    # the lift adds they get that share too, so that what widens a group (index/fusion.h) does so as before.
+    shares: Sequence[tuple[_core.PageRef, float]]
+
+
+def candidates(result: _core.SearchResult, neighbours: int, page_tokens: int) -> list[Candidate]:
+    """The first places of a search that named each of its pages, best first.
+
+    A page that stands in a better candidate's window is no other place: it comes back with that one.
+    """
+    beside = min(neighbours, max(0, _WINDOW_TOKENS // page_tokens - 1) // 2)
+    hits = [
+        (score, number, at)
+        for number, group in enumerate(result.groups)
+        for at, score in enumerate(group.page_scores)
+        if np.isfinite(score)
+    ]
+    hits.sort(key=lambda hit: -hit[0])
+    left = {(number, at): score for score, number, at in hits}
+    chosen: list[Candidate] = []
+    for score, number, at in hits:
+        if (number, at) not in left:
+            continue
+        pages = result.groups[number].pages
+        places = range(max(0, at - beside), min(len(pages), at + beside + 1))
+        shares = [
+            (pages[place], 1.0 if place == at else max(0.0, left[number, place]) / max(score, 1e-9))
+            for place in places
+            if (number, place) in left
+        ]
+        for place in places:
+            left.pop((number, place), None)
+        chosen.append(Candidate(pages[at], [pages[place] for place in places], shares))
+        if len(chosen) == MOST_CANDIDATES:
+            break
+    return chosen
+
+
+class Reranker:
+    """Says how much more likely a question is behind pages of a frame's memory. Used by the frame's thread alone."""
+
+    def __init__(self, frame: KvFrame, start_ids: Sequence[int]) -> None:
+        """start_ids: what the tokenizer puts before every text."""
+        self._frame = frame
+        self._start = list(start_ids)
+        self._by_archive = is_archived_whole(frame.served)
+
+    def added_scores(
+        self, prompt: Prompt, places: Sequence[Candidate], seconds: float
+    ) -> list[tuple[_core.PageRef, float]]:
+        """What `core.search` is to add to the scores of the first candidates, as many as fit into the time.
+
+        The first few are looked at whatever they take. All is counted from the least lift of those, so that nobody who
+        was not looked at passes them by.
+        """
+        asked = Asked.of(prompt, self._room(places))
+        if len(asked.targets) == 0 or not places:
+            return []
+        started = time.monotonic()
+        without = float(self.log_likelihoods(asked, [()])[0])
+        lifts: list[tuple[Candidate, float]] = []
+        looked_at = 0
+        rows = self._rows(asked, places)
+        while looked_at < len(places):
+            count = min(rows, len(places) - looked_at)
+            if looked_at < _FIRST_CANDIDATES:
+                count = min(count, _FIRST_CANDIDATES - looked_at)
+            else:
+                taken = time.monotonic() - started
+                count = min(count, int((seconds - taken) * looked_at / max(taken, 1e-9)))
+            if count < 1:
+                break
+            behind = self._likelihoods_of(asked, places[looked_at : looked_at + count])
+            lifts += [(place, likelihood - without) for place, likelihood in behind]
+            looked_at += count
+        if not lifts:
+            return []
+        least = min(lift for _, lift in lifts)
+        best = max(range(len(lifts)), key=lambda place: lifts[place][1])
+        _LOGGER.info(
+            "re-ranked %d of %d candidates in %.2f s: the question is %.1f nats likelier behind the likeliest, number "
+            "%d of the search",
+            len(lifts),
+            len(places),
+            time.monotonic() - started,
+            lifts[best][1],
+            best + 1,
+        )
+        return [(page, LIFT_WEIGHT * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
+
+    @torch.no_grad()
+    def log_likelihoods(
+        self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
+    ) -> torch.Tensor:
+        """fp64 [groups], in nats: of the targets, behind each group of pages; an empty one is nothing but a beginning.
+
+        `as_text`: the pages are read, as a model that is not archived whole has to. MemoryNotFoundError where a page
+        was forgotten.
+        """
+        by_archive = self._by_archive and not as_text
+        logits = (self._logits_by_archive if by_archive else self._logits_by_text)(asked, groups)
+        targets = asked.targets.to(logits.device)[:, None]
+        # A row at a time: in fp32 the whole batch may be large.
+        sums = [row.float().log_softmax(-1).gather(-1, targets).double().sum() for row in logits]
+        return torch.stack(sums).cpu()
+
+    def _logits_by_archive(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+        """[groups, t, V] of the forward of the question alone."""
+        served, rows, tokens = self._frame.served, len(groups), len(asked.inputs)
+        windows = archived_windows(self._frame, groups)
+        positions = windows.next_positions[:, None] + torch.arange(tokens, device=served.device)
+        logits: torch.Tensor = served.model(
+            input_ids=asked.inputs.to(served.device).expand(rows, -1),
+            attention_mask=torch.cat([windows.mask, windows.mask.new_ones(rows, tokens)], dim=1),
+            position_ids=positions,
+            **{cache_argument(served.model): windows.cache},
+            use_cache=True,
+            logits_to_keep=len(asked.targets),
+        ).logits
+        return logits
+
+    def _logits_by_text(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+        """The same of a forward of each group's tokens and the question, in one batch."""
+        served = self._frame.served
+        texts = [torch.cat([*self._text(pages), asked.inputs]) for pages in groups]
+        longest = max(map(len, texts))
+        ids = torch.zeros(len(texts), longest, dtype=torch.int64, device="cpu")
+        mask = torch.zeros_like(ids)
+        for row, text in enumerate(texts):
+            ids[row, longest - len(text) :] = text
+            mask[row, longest - len(text) :] = 1
+        positions = (mask.cumsum(1) - 1).clamp(min=0) + served.first_position
+        logits: torch.Tensor = served.model(
+            input_ids=ids.to(served.device),
+            attention_mask=mask.to(served.device),
+            position_ids=positions.to(served.device),
+            use_cache=False,
+            logits_to_keep=len(asked.targets),
+        ).logits
+        return logits
+
+    def _text(self, pages: Sequence[_core.PageRef]) -> Iterator[torch.Tensor]:
+        yield torch.tensor(self._start, dtype=torch.int64, device="cpu")
+        for page in pages:
+            ids = self._frame.memory.core.token_ids(page.stream, page.begin + page.sink_tokens, page.end)
+            yield torch.from_numpy(ids.astype(np.int64))
+
+    def _room(self, places: Sequence[Candidate]) -> int:
+        """Tokens that may be asked behind the longest window: nothing lies further apart than in the frame."""
+        longest = max((window_tokens(place.window) for place in places), default=0)
+        before = max(self._frame.os.sinks, len(self._start))
+        return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame_tokens - before - longest))
+
+    def _rows(self, asked: Asked, places: Sequence[Candidate]) -> int:
+        """How many windows a forward takes."""
+        served = self._frame.served
+        longest = self._frame.os.sinks + max(window_tokens(place.window) for place in places)
+        # Keys and values as they are decoded, in the cache, and longer by the question in the layer that is computed.
+        of_window = served.kv_token_bytes * (2 * longest + len(asked.inputs))
+        vocabulary = served.model.config.get_text_config(decoder=True).vocab_size
+        of_logits = len(asked.targets) * vocabulary * served.dtype.itemsize
+        return max(1, int(_BATCH_BYTES // (of_window + of_logits)))
+
+    def _likelihoods_of(self, asked: Asked, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+        """Of those that are still there."""
+        while there := self._there(places):
+            try:
+                likelihoods = self.log_likelihoods(asked, [place.window for place in there])
+                return list(zip(there, likelihoods.tolist(), strict=True))
+            except MemoryNotFoundError:
+                if self._there(there) == there:  # it is something else that is missing
+                    raise
+        return []
+
+    def _there(self, places: Sequence[Candidate]) -> list[Candidate]:
+        """Without what was forgotten since the search."""
+        there: list[Candidate] = []
+        forgotten: set[Page] = set()
+        for block in {page.block for place in places for page in place.window}:
+            try:
+                self._frame.memory.core.block(block)
+            except MemoryNotFoundError:
+                forgotten |= {identity(page) for place in places for page in place.window if page.block == block}
+        for place in places:
+            if identity(place.page) not in forgotten:
+                window = [page for page in place.window if identity(page) not in forgotten]
+                shares = [(page, share) for page, share in place.shares if identity(page) not in forgotten]
+                there.append(Candidate(place.page, window, shares))
+        return there
+
+
+def is_archived_whole(served: ServedModel) -> bool:
+    """Whether the archive has what every layer of the model knows of a token."""
+    return not served.own_layers()
