@@ -164,7 +164,7 @@ def fit(questions: Sequence[Question], statements: float) -> Fit:
         value.backward()  # type: ignore[no-untyped-call]  # torch's own
         return value
 
-    optimizer.step(step)
+    optimizer.step(step)  # type: ignore[no-untyped-call]  # torch's own
     weights = (torch.nn.functional.softplus(free) * spoken).detach().numpy() / scale
     return Fit(weights, float(torch.sigmoid(odds.detach())))
 

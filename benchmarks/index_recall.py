@@ -44,7 +44,7 @@ from everlong.text.prompt import build_prompt
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
 LEAST_SHARE = 1 / 3  # of a group's best score, what widens it (cpp/include/everlong/index/fusion.h)
-CANDIDATES = 128  # pages of every ranking that are kept in the results, for looking closer: as many as are fused
+CANDIDATES = 256  # pages of every ranking that are kept in the results, for looking closer: as many as are fused
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
@@ -93,30 +93,22 @@ class HiddenStates:
         return torch.nn.functional.normalize(self._question[0][tokens].mean(0), dim=-1)
 
 
-def groups_of(
-    pages: Sequence[Any],
-    ranking: Sequence[int],
-    scores: Sequence[float] | None = None,
-    beside: Sequence[float] | None = None,
-) -> list[Span]:
+def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[float] | None = None) -> list[Span]:
     """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them.
 
-    Without scores all of them count as equal. `beside`: what of a score a page has with its neighbours.
+    Without scores all of them count as equal.
     """
-    scores = scores if scores is not None else [1.0] * len(ranking)
-    beside = beside if beside is not None else [0.0] * len(ranking)
     groups: list[list[int]] = []
     best: list[float] = []  # of the groups
     full = False
-    for page, score, with_neighbours in zip(ranking, scores, beside, strict=True):
-        alone = score - with_neighbours
+    for page, score in zip(ranking, scores if scores is not None else [1.0] * len(ranking), strict=True):
         if full and not groups[0][0] <= page <= groups[0][1]:
             continue
         first, last = max(0, page - NEIGHBOURS), min(len(pages) - 1, page + NEIGHBOURS)
         touching = [number for number, group in enumerate(groups) if first <= group[1] + 1 and last >= group[0] - 1]
         if touching:
             into, *others = touching
-            if alone >= min(best[into], LEAST_SHARE * best[into]) and (alone > 0 or with_neighbours <= 0):
+            if score >= min(best[into], LEAST_SHARE * best[into]):
                 first = min(first, *(groups[number][0] for number in touching))
                 last = max(last, *(groups[number][1] for number in touching))
                 groups[into] = [first, last]
@@ -126,7 +118,7 @@ def groups_of(
             full = True
         else:
             groups.append([first, last])
-            best.append(alone)
+            best.append(score)
     return [(pages[first].begin, pages[last].end) for first, last in groups]
 
 

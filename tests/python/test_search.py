@@ -63,7 +63,8 @@ def test_of_a_table_the_line_that_was_asked_for_comes_back_and_not_its_half() ->
         mm.generate("what is the number of QXZ?", max_new_tokens=1, remember=False)
         (recall,) = mm.last_recalled
     assert lines[30] in recall.text
-    assert recall.span[1] - recall.span[0] <= 4 * config.page_tokens < config.recalled_tokens < len("".join(lines))
+    # Its page, the two whose groups hold it, and what stands beside these.
+    assert recall.span[1] - recall.span[0] <= 5 * config.page_tokens < config.recalled_tokens < len("".join(lines))
 
 
 @pytest.mark.parametrize("part", ["mean_pool", "hnsw"])

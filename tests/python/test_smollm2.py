@@ -54,3 +54,21 @@ def test_the_two_commands_of_the_readme_in_an_empty_folder(tmp_path: Path) -> No
     assert "48213" in answer
     assert FACT in citations[0]
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "notes.everlong"}
+
+
+def test_its_pack_finds_what_is_asked_for_in_other_words(tmp_path: Path) -> None:
+    """By default: it shares no word of meaning with what is told."""
+    text = shipped_books()[0].text
+    told = "My sister Clara is a physician in a small town by the sea, and mends broken bones."
+    notes = f"{text[:14_000]}\n\n{told}\n\n{text[14_000:30_000]}"
+    asked = "Which relative works as a doctor?"
+    found = []
+    for pack in ("auto", None):
+        with everlong.MemoryModel.from_pretrained("smollm2", dtype="float32", pack=pack) as mm:
+            mm.read(notes, source="notes")
+            assert (mm.searcher.meaning is not None) == (pack == "auto")
+            found.append(mm.recall(asked))
+    with_pack, without = found
+    assert told in with_pack[0].text
+    assert "meaning" in with_pack[0].found_by
+    assert not any("meaning" in recall.found_by for recall in without)

@@ -154,7 +154,12 @@ Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, 
 }
 
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
-  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
+  EVERLONG_ASSIGN_OR_RETURN(Asked asked, Ask(request, std::nullopt));
+  // Where no neighbour comes back, what a page has with them is of no use.
+  if (request.neighbours == 0) {
+    std::erase_if(asked.rankings,
+                  [](const index::Ranking& ranking) { return ranking.granularity == index::Granularity::kGroup; });
+  }
   const std::vector<index::Ranking>& rankings = asked.rankings;
   const index::PageFilter& filter = asked.filter;
   const index::BlockTable& table = state_->index.table();
