@@ -31,8 +31,12 @@ def train_towers(
     sets: Annotated[
         str, typer.Option(help="Shipped sets, by commas: fairytale,squad,natural; or none.")
     ] = "fairytale,squad,natural",
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text that nobody asks about: wrong passages, among which a fact is looked for."),
+    ] = None,
     layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default three in the middle.")] = "",
-    steps: Annotated[int, typer.Option(help="Of training.")] = 1500,
+    steps: Annotated[int, typer.Option(help="Of training.")] = 4000,
     minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
     teacher: Annotated[
         str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")
@@ -57,7 +61,7 @@ def train_towers(
     from everlong.training.towers import TowerTraining
 
     console = Console(stderr=True)
-    pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or ())
+    pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or (), foreign=text or ())
     network, tokenizer = load(model, dtype or None, **on_device(device))
     encoder = None if teacher in ("", "none") else load_encoder(teacher)
 

@@ -1,7 +1,8 @@
 """Questions with the passages that answer them: what the towers learn from, and what they are measured on.
 
 FairytaleQA, sentences of SQuAD and Natural Questions lie in the package (data/qa, with their licences); a user's own
-are lines of JSON, `{"question": ..., "passage": ...}`.
+are lines of JSON, `{"question": ..., "passage": ...}`. Foreign text, which nobody asks about, gives wrong passages: a
+fact is looked for among pages that have nothing to do with it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -18,6 +20,11 @@ from everlong.errors import EverlongError
 
 Split = Literal["train", "fit", "test"]
 SETS = ("fairytale", "squad", "natural")
+FOREIGN = "foreign"
+
+# Of foreign text: characters of a piece, which are those of a page or so, and pieces that are read as one run.
+_FOREIGN_CHARACTERS = 280
+_FOREIGN_PIECES = 24
 
 # Of the stories of FairytaleQA's train split, by a hash of their names: what early stopping and the weights of the
 # fusion are fitted on, and what nothing is fitted on. All else is trained on; its val split is test.
@@ -32,7 +39,7 @@ class Text:
     name: str
     pieces: tuple[str, ...]
     split: Split
-    origin: str  # one of SETS, or a file's name
+    origin: str  # one of SETS, FOREIGN, or a file's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +69,16 @@ class Pairs:
         return counts
 
 
-def load_pairs(names: Iterable[str] = SETS, files: Sequence[str | pathlib.Path] = ()) -> Pairs:
-    """Sets by name, and files of a user's own. EverlongError for a line that is no pair, with its place."""
+def load_pairs(
+    names: Iterable[str] = SETS,
+    files: Sequence[str | pathlib.Path] = (),
+    *,
+    foreign: Sequence[str | pathlib.Path] = (),
+    foreign_characters: int = 800_000,
+) -> Pairs:
+    """Sets by name, files of a user's own, and foreign text: `foreign_characters` at most, of each file as many, from
+    its beginning. EverlongError for a line that is no pair, with its place.
+    """
     texts: list[Text] = []
     questions: list[Question] = []
     for name in names:
@@ -73,6 +88,9 @@ def load_pairs(names: Iterable[str] = SETS, files: Sequence[str | pathlib.Path] 
             _add_passages(name, _lines_of(name), texts, questions)
     for file in files:
         _add_passages(str(file), _own_lines(pathlib.Path(file)), texts, questions)
+    for file in foreign:
+        words = pathlib.Path(file).read_text("utf-8", errors="replace")[: foreign_characters // len(foreign)]
+        texts.extend(_foreign_texts(pathlib.Path(file).name, words))
     return Pairs(tuple(texts), tuple(questions))
 
 
@@ -94,6 +112,12 @@ def _add_stories(texts: list[Text], questions: list[Question]) -> None:
             text, sections = number[line["story"]]
             pieces = tuple(sections[key] for key in line["sections"])
             questions.append(Question(line["question"], text, pieces, line["kind"], tuple(line["answers"])))
+
+
+def _foreign_texts(name: str, words: str) -> Iterator[Text]:
+    pieces = textwrap.wrap(words, _FOREIGN_CHARACTERS, break_long_words=False, break_on_hyphens=False)
+    for at in range(0, len(pieces), _FOREIGN_PIECES):
+        yield Text(name, tuple(pieces[at : at + _FOREIGN_PIECES]), "train", FOREIGN)
 
 
 def _lines_of(name: str) -> Iterator[Mapping[str, Any]]:

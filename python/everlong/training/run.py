@@ -13,7 +13,7 @@ from everlong.learned.pack import Pack, PackPart
 from everlong.learned.towers import PART, TowerSettings
 from everlong.models.provenance import made_with
 from everlong.text.vectors import Encoder, encoder_name
-from everlong.training.data import Pairs
+from everlong.training.data import FOREIGN, Pairs
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
 from everlong.training.towers import TowerTrainer, TowerTraining
@@ -56,6 +56,7 @@ def train_towers(
     figures = {split: trainer.found(trained.towers, split) for split in ("fit", "test")}
     made = {
         "data": pairs.origins(),
+        "foreign": sorted({text.name for text in pairs.texts if text.origin == FOREIGN}),
         "training": dataclasses.asdict(training),
         "teacher": "" if teacher is None else encoder_name(teacher),
         "steps": trained.steps,

@@ -29,7 +29,9 @@ _LOGGER = logging.getLogger("everlong")
 
 _SAMPLED_ROWS = 50_000  # for center and scale
 _MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut anywhere
-_MINED_QUESTIONS = 2048  # at a time
+_MINED_QUESTIONS = 2048  # that are scored at a time, against what answers them and as many other passages
+_MINED_AT_ONCE = 4  # times so many questions have mined passages until the next time
+_MINED_A_QUESTION = 4
 _TEACHER_TEMPERATURE = 0.05
 
 
@@ -37,15 +39,15 @@ _TEACHER_TEMPERATURE = 0.05
 class TowerTraining:
     """How it is done; the defaults are those of the shipped pack."""
 
-    steps: int = 1500
+    steps: int = 4000
     batch: int = 64  # questions
     negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
     learning_rate: float = 1e-3
     warmup: int = 100
     teacher_share: float = 0.5  # of the loss
     state_dropout: float = 0.1  # of whole tokens of a question: a word that is missing must not matter
-    mine_every: int = 500  # steps; the best wrong passages are looked for anew
-    check_every: int = 250  # steps; the towers that found most held-out questions are kept
+    mine_every: int = 1000  # steps; the best wrong passages are looked for anew
+    check_every: int = 500  # steps; the towers that found most held-out questions are kept
     seed: int = 0
     minutes: float | None = None  # no step begins later
     threads: int | None = None
@@ -101,6 +103,14 @@ class TowerTrainer:
             tuple(self._passages.first[question.text] + piece for piece in question.pieces)
             for question in pairs.questions
         ]
+        self._wrong = np.asarray(  # what may stand as a wrong passage
+            [
+                self._passages.first[at] + piece
+                for at, text in enumerate(pairs.texts)
+                if text.split == "train"
+                for piece in range(len(states.pieces[at]))
+            ]
+        )
         self._random = np.random.default_rng(training.seed)
         self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
 
@@ -184,7 +194,7 @@ class TowerTrainer:
         return loss + self._training.teacher_share * distance
 
     def _passages_of(self, batch: npt.NDArray[np.int64]) -> list[int]:
-        """One right passage of each question, then wrong ones: of the same text, the best, or any."""
+        """One right passage of each question, then wrong ones: the best by the towers, or others of the same text."""
         chosen = [int(self._random.choice(self._gold[question])) for question in batch]
         wrong: list[int] = []
         for question in self._random.permutation(batch):
@@ -193,7 +203,7 @@ class TowerTrainer:
             mined = self._mined.get(int(question))
             pieces = len(self._states.pieces[self._pairs.questions[question].text])
             if mined:
-                wrong.append(int(self._random.choice(mined)))
+                wrong.extend(int(passage) for passage in self._random.choice(mined, size=2))
             elif pieces > 1:
                 first = self._passages.first[self._pairs.questions[question].text]
                 wrong.append(first + int(self._random.integers(pieces)))
@@ -230,19 +240,25 @@ class TowerTrainer:
     # --- between steps
 
     @torch.no_grad()
-    def _mine(self, towers: LateTowers, questions: npt.NDArray[np.int64], *, per_question: int = 4) -> None:
-        """The best wrong passages by the towers themselves: of some of the questions, among some of the passages."""
-        asked = self._random.choice(questions, size=min(_MINED_QUESTIONS, len(questions)), replace=False)
-        golds = sorted({passage for question in asked for passage in self._gold[question]})
-        scores = self.scores(towers, asked, golds)
-        column = {passage: at for at, passage in enumerate(golds)}
+    def _mine(self, towers: LateTowers, questions: npt.NDArray[np.int64]) -> None:
+        """The best wrong passages by the towers themselves, of some of the questions: among what answers the others,
+        and as many passages by chance. Passages of stories that are held out are never among them.
+        """
         self._mined = {}
-        for row, question in enumerate(asked):
-            for passage in self._gold[question]:
-                scores[row, column[passage]] = -torch.inf
-            # Not the very best: it is often right, too.
-            best = torch.topk(scores[row], min(per_question + 1, len(golds))).indices[1:]
-            self._mined[int(question)] = tuple(golds[at] for at in best.tolist())
+        drawn = self._random.permutation(questions)[: _MINED_AT_ONCE * _MINED_QUESTIONS]
+        for begin in range(0, len(drawn), _MINED_QUESTIONS):
+            asked = drawn[begin : begin + _MINED_QUESTIONS]
+            golds = {passage for question in asked for passage in self._gold[question]}
+            others = self._random.choice(self._wrong, size=min(len(golds), len(self._wrong)), replace=False)
+            pool = sorted(golds | {int(passage) for passage in others})
+            scores = self.scores(towers, asked, pool)
+            column = {passage: at for at, passage in enumerate(pool)}
+            for row, question in enumerate(asked):
+                for passage in self._gold[question]:
+                    scores[row, column[passage]] = -torch.inf
+                # Not the very best: it is often right, too.
+                best = torch.topk(scores[row], min(_MINED_A_QUESTION + 1, len(pool))).indices[1:]
+                self._mined[int(question)] = tuple(pool[at] for at in best.tolist())
 
     @torch.no_grad()
     def scores(
