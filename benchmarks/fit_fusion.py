@@ -44,7 +44,7 @@ DEFAULT = ("heads", "lexical", "meaning")  # counts as much as the other sets to
 FOLDS = 5
 RIDGE = 0.001
 LEAST_OVERLAP = 8  # tokens of a fact, and half a page of a section, that make a page a right one
-PLANTED = ("fact", "paraphrase")
+PLANTED = ("fact", "paraphrase", "association")
 
 
 class Question:

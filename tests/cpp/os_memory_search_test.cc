@@ -395,7 +395,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
       for (const FoundGroup& group : found->groups) {
         for (const PageRef& page : group.pages) pages.emplace(page.block, page.page);
       }
-      EXPECT_EQ(pages, expected);
+      EXPECT_EQ(pages, alone);  // without neighbours a page speaks for itself
     }
   }
 }

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import PARAPHRASES, make_facts
+from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, make_facts
 
 _FUNCTION_WORDS = """because before does every from have into made make makes nobody nothing once over owing that their
 there these they were what when where which while will with without after"""
@@ -25,6 +25,16 @@ def test_there_are_enough_and_no_two_are_alike() -> None:
     assert len(DEVELOPMENT) >= 200
     assert len({fact.statement for fact in both}) == len(both)
     assert len({fact.question for fact in both}) == len(both)
+
+
+def test_associations_share_no_word_with_their_questions() -> None:
+    assert len(ASSOCIATIONS) >= 60
+    assert len({fact.answer for fact in ASSOCIATIONS}) == len(ASSOCIATIONS)
+    for fact in ASSOCIATIONS:
+        assert not stems(fact.statement) & stems(fact.question), fact.question
+        assert fact.accept(fact.statement), fact.statement
+        assert not fact.accept(fact.question), fact.question
+    assert {fact.key for fact in make_facts(["association"], 60, seed=3)} <= {fact.key for fact in ASSOCIATIONS}
 
 
 def test_nothing_is_tuned_on_an_answer_that_is_tested() -> None:

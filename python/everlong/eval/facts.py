@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar, get_args
 
 from everlong.eval import words
-from everlong.eval.paraphrases import PARAPHRASED
+from everlong.eval.paraphrases import ASSOCIATED, PARAPHRASED
 from everlong.eval.patterns import NUMBER, UUID
 
 T = TypeVar("T")
-# Facts of the last kind are taken from a fixed list (everlong.eval.paraphrases), the others are made up.
-Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase"]
-KINDS: tuple[Kind, ...] = get_args(Kind)[:-1]
+# Facts of the last two kinds are taken from fixed lists (everlong.eval.paraphrases), the others are made up.
+Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase", "association"]
+KINDS: tuple[Kind, ...] = get_args(Kind)[:-2]
 # Those that SmolLM2-135M answers most surely with the fact in front of it.
 DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
 
@@ -92,12 +92,13 @@ def _plain(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))
 
 
-def paraphrased(statement: str, question: str, answer: str) -> Fact:
+def paraphrased(statement: str, question: str, answer: str, kind: Kind = "paraphrase") -> Fact:
     """A fact that is asked for in other words; its key is its answer."""
-    return Fact(kind="paraphrase", key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
+    return Fact(kind=kind, key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
 
 
-PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*pair) for pair in PARAPHRASED)
+PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*told) for told in PARAPHRASED)
+ASSOCIATIONS: tuple[Fact, ...] = planted_together(paraphrased(*told, kind="association") for told in ASSOCIATED)
 
 
 def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact]:
@@ -114,6 +115,7 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
         "best-thing": draw.best_thing,
         "quote": draw.quote,
         "paraphrase": draw.paraphrase,
+        "association": draw.association,
     }
     for kind in kinds:
         if kind not in makers:
@@ -146,6 +148,7 @@ class _Draw:
         self._homes = itertools.cycle(cities[1::2])
         self._numbers: set[str] = set()
         self._paraphrased = _shuffled(rng, PARAPHRASED)
+        self._associated = _shuffled(rng, ASSOCIATED)
 
     def pass_key(self) -> Fact:
         key = next(self._things)
@@ -214,6 +217,9 @@ class _Draw:
 
     def paraphrase(self) -> Fact:
         return paraphrased(*next(self._paraphrased))
+
+    def association(self) -> Fact:
+        return paraphrased(*next(self._associated), kind="association")
 
     def _number(self) -> str:
         while True:

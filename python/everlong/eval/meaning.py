@@ -2,9 +2,9 @@
 
 Two readings. *Stories*: FairytaleQA's stories that nothing was trained or fitted on, read as one stream; a question is
 right where the first groups (a page and its neighbours) hold at least half a page of a section that answers it. Half of
-the questions are implicit: the text does not say it in so many words. *Planted*: the paraphrases and drawn facts, each
-a sentence or two in foreign books; right is a group that holds all of it. A part alone is asked in both granularities
-by `rankings`; the fusions are those of `search`. BM25 is the part "lexical", MiniLM the part "embedding".
+the questions are implicit: the text does not say it in so many words. *Planted*: paraphrases, associations and drawn
+facts, each a sentence or two in foreign books; right is a group that holds all of it. A part alone is asked in both
+granularities by `rankings`; the fusions are those of `search`. BM25 is the part "lexical", MiniLM the part "embedding".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.table import Table
 from everlong.data import CHARACTERS_PER_TOKEN, all_books
 from everlong.errors import EverlongError
 from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import PARAPHRASES, Fact, Kind, make_facts
+from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.provenance import made_with
@@ -50,7 +50,7 @@ class Asked:
     """A question, and the tokens of the stream that answer it, any of them."""
 
     words: str
-    kind: str  # "explicit", "implicit", "paraphrase", "fact"; ELSEWHERE: nothing answers it
+    kind: str  # "explicit", "implicit", "paraphrase", "association", "fact"; ELSEWHERE: nothing answers it
     spans: tuple[Span, ...]
 
     def is_right(self, group: Span, page_tokens: int) -> bool:
@@ -126,8 +126,8 @@ def asked_elsewhere(*, fitting: bool) -> list[Asked]:
 
 
 def planted_facts(*, development: bool) -> list[Fact]:
-    """The paraphrases and drawn facts that are measured on; or those of the same making that are fitted on."""
-    facts = list(DEVELOPMENT if development else PARAPHRASES)
+    """What is planted and measured on; or paraphrases and facts of the same making, which are fitted on."""
+    facts = list(DEVELOPMENT if development else PARAPHRASES + ASSOCIATIONS)
     for kinds, count in _FACT_KINDS:
         drawn = make_facts(kinds, count, seed=77 if development else 21)
         if development:
@@ -163,7 +163,7 @@ def read_planted(
             [
                 Asked(
                     needle.fact.question,
-                    "paraphrase" if needle.fact.kind == "paraphrase" else "fact",
+                    needle.fact.kind if needle.fact.kind in ("paraphrase", "association") else "fact",
                     ((needle.begin + shift[needle.part], needle.end + shift[needle.part]),),
                 )
                 for needle in haystack.needles

@@ -2,6 +2,9 @@
 
 A question shares at most one content word with its statement, and no name, number or answer. Nothing in everlong is
 tuned or trained on them; what is tuned is tuned on a second set of the same making (everlong.eval.development).
+
+An association goes further: question and statement share no word, and stand one step of knowledge of the world apart
+(the Eiffel Tower, the French capital), as NoLiMa has them (Modarressi et al., ICML 2025).
 """
 
 from __future__ import annotations
@@ -23,3 +26,4 @@ def _told(block: str) -> Told:
 
 
 PARAPHRASED = told_in("paraphrases")
+ASSOCIATED = told_in("associations")
