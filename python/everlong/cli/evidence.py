@@ -179,6 +179,7 @@ def eval_meaning(
     fitting: Annotated[
         bool, typer.Option(help="Ask what the fusion is fitted on instead, and keep every part's rankings.")
     ] = False,
+    answers: Annotated[int, typer.Option(help="Answer so many questions of each kind, too.")] = 0,
     settings: Settings = None,
     dtype: Dtype = "",
     device: Device = "",
@@ -198,10 +199,11 @@ def eval_meaning(
         corpus=corpus,
         keep=keep,
         fitting=fitting,
+        answers=answers,
         log=_line_by_line(Console(stderr=True)),
     )
     if as_json:
-        print_json({name: {"tokens": report.tokens, "shares": report.shares()} for name, report in reports.items()})
+        print_json({name: report.summary() for name, report in reports.items()})
         return
     print_meaning(reports, Console())
 

@@ -24,6 +24,7 @@ from everlong.errors import EverlongError
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
+from everlong.eval.meaning_answers import GOLD, MEMORY, Answered, ToAnswer, answer_all, answer_shares, drawn_evenly
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.provenance import made_with
 from everlong.text.prompt import build_prompt
@@ -52,6 +53,7 @@ class Asked:
     words: str
     kind: str  # "explicit", "implicit", "paraphrase", "association", "fact"; ELSEWHERE: nothing answers it
     spans: tuple[Span, ...]
+    answers: tuple[str, ...] = ()  # of a story's question, in free words
 
     def is_right(self, group: Span, page_tokens: int) -> bool:
         """Whether a group answers: all of a planted fact, half a page of a section."""
@@ -69,7 +71,8 @@ class MeaningReport:
     tokens: int
     pages: list[Span]
     towers: str  # which, "" without
-    questions: list[dict[str, Any]]  # words, kind, spans, ranks by method, rankings
+    questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, rankings
+    answered: list[Answered] = dataclasses.field(default_factory=list)  # of some of them, where that was asked for
 
     def shares(self) -> dict[str, dict[str, tuple[float, float, int]]]:
         """By method and kind: of how many questions the right group is first, and among four."""
@@ -87,8 +90,11 @@ class MeaningReport:
             for method, kinds in found.items()
         }
 
+    def summary(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "shares": self.shares(), "answers": answer_shares(self.answered)}
+
     def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "shares": self.shares()}
+        return {**dataclasses.asdict(self), **self.summary()}
 
 
 def read_stories(
@@ -111,7 +117,12 @@ def read_stories(
             spans[number, piece] = (begin + int(first), begin + int(last))
             at += len(words)
     return [
-        Asked(question.words, question.kind, tuple(spans[question.text, piece] for piece in question.pieces))
+        Asked(
+            question.words,
+            question.kind,
+            tuple(spans[question.text, piece] for piece in question.pieces),
+            question.answers,
+        )
         for question in pairs.questions
         if (question.text, question.pieces[0]) in spans
     ]
@@ -171,6 +182,16 @@ def read_planted(
         )
 
 
+def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer]:
+    """Of the questions those that something in the memory answers, with what is right."""
+    facts = {fact.question: fact for fact in planted_facts(development=development)}
+    return [
+        ToAnswer(asked.words, asked.kind, asked.spans, asked.answers, None if asked.answers else facts[asked.words])
+        for asked in questions
+        if asked.kind != ELSEWHERE
+    ]
+
+
 def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool = False) -> MeaningReport:
     """Search for every question by each part and by all; nothing is answered, and nothing of it is remembered."""
     mm.searcher.settle()
@@ -222,17 +243,23 @@ def run_meaning(
     corpus: pathlib.Path | None = None,
     keep: pathlib.Path | None = None,
     fitting: bool = False,
+    answers: int = 0,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, MeaningReport]:
     """Read and ask; the reports by reading. `keep`: a folder of reports and memories; what is there is asked anew.
 
-    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings.
+    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings. So
+    many questions of each kind are answered, too, as `answers` says.
     """
     reports: dict[str, MeaningReport] = {}
 
     def asked(mm: MemoryModel, name: str, questions: list[Asked]) -> None:
         log(f"{name}: asking {len(questions)} questions of {mm.stream_tokens:,} tokens")
         reports[name] = ask_all(mm, questions, keep_rankings=fitting)
+        if answers > 0:
+            chosen = drawn_evenly(to_answer(questions, development=fitting), answers)
+            log(f"{name}: answering {len(chosen)} of them")
+            reports[name].answered.extend(answer_all(mm, chosen))
         if keep is not None:
             keep_report(reports[name], _report_file(keep, name))
 
@@ -265,7 +292,15 @@ def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list
     if keep is None or not (file := _report_file(keep, name)).exists():
         raise EverlongError(f"{mm.memory.path} was read, and not asked to the end: name another folder")
     questions = json.loads(file.read_text("utf-8"))["questions"]
-    return [Asked(q["words"], q["kind"], tuple((first, last) for first, last in q["spans"])) for q in questions]
+    return [
+        Asked(
+            q["words"],
+            q["kind"],
+            tuple((first, last) for first, last in q["spans"]),
+            tuple(q.get("answers", ())),
+        )
+        for q in questions
+    ]
 
 
 def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
@@ -314,6 +349,22 @@ def print_meaning(reports: Mapping[str, MeaningReport], console: Console) -> Non
             cells = [f"{100 * of_method[kind][0]:.1f} / {100 * of_method[kind][1]:.1f}" for kind in kinds]
             table.add_row(method, *cells)
         console.print(table)
+        if report.answered:
+            _print_answers(name, report.answered, console)
+
+
+def _print_answers(name: str, answered: Sequence[Answered], console: Console) -> None:
+    table = Table(title=f"{name}: answered, % (95 % interval); a story's: F1 of its words")
+    table.add_column("")
+    shares = answer_shares(answered)
+    for kind, ways in shares.items():
+        table.add_column(f"{ways[MEMORY][3]} {kind}", justify="right")
+    for way in (MEMORY, GOLD):
+        cells = [
+            f"{100 * ways[way][0]:.1f} ({100 * ways[way][1]:.0f}-{100 * ways[way][2]:.0f})" for ways in shares.values()
+        ]
+        table.add_row(way, *cells)
+    console.print(table)
 
 
 def keep_report(report: MeaningReport, file: pathlib.Path) -> None:
