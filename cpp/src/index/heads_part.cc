@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
-#include "best_first.h"
 #include "built_in_parts.h"
 #include "everlong/index/heads.h"
 #include "heads_index.h"
 #include "page_neighbours.h"
+#include "ranked.h"
 
 namespace everlong::index {
 namespace {
@@ -64,18 +64,8 @@ class HeadsPart final : public Part {
     const auto beside = [&neighbours](int32_t page) { return neighbours.Of(page); };
     EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> scored,
                               index_.Scored(query.Input("head_queries"), weights, filter, beside));
-    const auto ranking = [&](std::vector<Hit> hits, Granularity granularity, const Voice& voice) {
-      KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
-      Ranking made;
-      made.hits = std::move(hits);
-      made.whole = all;
-      made.unnamed = ScoreOfUnnamed(made.hits, k);
-      made.voice = voice;
-      made.granularity = granularity;
-      return made;
-    };
-    Ranking groups = ranking(SumsOverGroups(scored, neighbours), Granularity::kGroup, kGroupVoice);
-    Ranking pages = ranking(std::move(scored), Granularity::kPage, kPageVoice);
+    Ranking groups = Ranked(SumsOverGroups(scored, neighbours), k, all, Granularity::kGroup, kGroupVoice);
+    Ranking pages = Ranked(std::move(scored), k, all, Granularity::kPage, kPageVoice);
     if (!pages.hits.empty()) {
       const float best = pages.hits[0].score;
       const float second = pages.hits.size() > 1 ? pages.hits[1].score : 0.0F;

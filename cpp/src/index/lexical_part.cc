@@ -4,6 +4,7 @@
 
 #include "built_in_parts.h"
 #include "lexical_index.h"
+#include "ranked.h"
 
 namespace everlong::index {
 namespace {
@@ -47,17 +48,8 @@ class LexicalPart final : public Part {
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_ASSIGN_OR_RETURN(LexicalIndex::Found found, index_.Search(query.token_ids, k, filter));
     const float whole = index_.WholeScore(query.token_ids);
-    const auto ranking = [&](std::vector<Hit> hits, Granularity granularity, const Voice& voice) {
-      Ranking made;
-      made.hits = std::move(hits);
-      made.whole = whole;
-      made.unnamed = ScoreOfUnnamed(made.hits, k);
-      made.voice = voice;
-      made.granularity = granularity;
-      return made;
-    };
-    return std::vector{ranking(std::move(found.pages), Granularity::kPage, kPageVoice),
-                       ranking(std::move(found.groups), Granularity::kGroup, kGroupVoice)};
+    return std::vector{Ranked(std::move(found.pages), k, whole, Granularity::kPage, kPageVoice),
+                       Ranked(std::move(found.groups), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
   Status Save(const std::filesystem::path& file) const override {

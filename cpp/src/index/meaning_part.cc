@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "best_first.h"
 #include "built_in_parts.h"
 #include "everlong/index/meaning.h"
 #include "meaning_scan.h"
 #include "meaning_vectors.h"
+#include "ranked.h"
 #include "vector_scan.h"
 
 namespace everlong::index {
@@ -93,21 +93,15 @@ class MeaningPart final : public Part {
     EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, "meaning_query"));
     const MeaningQuery question(rows, options_.dimension);
     const MeaningScores scores = ScoreMeaning(question, vectors_, context_.table, filter);
-    const auto ranking_of = [&](std::span<const float> of_pages, Granularity granularity, const Voice& voice) {
-      Ranking ranking;
-      ranking.voice = voice;
-      ranking.granularity = granularity;
-      ranking.whole = static_cast<float>(question.whole());
-      ranking.hits.reserve(of_pages.size());
-      for (size_t at = 0; at < of_pages.size(); ++at) ranking.hits.push_back({scores.pages[at], of_pages[at]});
-      KeepBestFirst(ranking.hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
-      ranking.unnamed = ScoreOfUnnamed(ranking.hits, k);
-      return ranking;
+    const auto whole = static_cast<float>(question.whole());
+    const auto hits_of = [&scores](std::span<const float> of_pages) {
+      std::vector<Hit> hits;
+      hits.reserve(of_pages.size());
+      for (size_t at = 0; at < of_pages.size(); ++at) hits.push_back({scores.pages[at], of_pages[at]});
+      return hits;
     };
-    std::vector<Ranking> rankings;
-    rankings.push_back(ranking_of(scores.alone, Granularity::kPage, kPageVoice));
-    rankings.push_back(ranking_of(scores.with_neighbours, Granularity::kGroup, kGroupVoice));
-    return rankings;
+    return std::vector{Ranked(hits_of(scores.alone), k, whole, Granularity::kPage, kPageVoice),
+                       Ranked(hits_of(scores.with_neighbours), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
   int64_t bytes() const override { return vectors_.bytes(); }
