@@ -36,8 +36,7 @@ from everlong.text.prompt import Prompt
 _LOGGER = logging.getLogger("everlong")
 
 MOST_CANDIDATES = 64
-# What a nat of lift adds to a fused score. A weight of the fusion like those of the parts, which are fitted by
-# benchmarks/fit_fusion.py: that is where it is to be fitted with them.
+# What a nat of lift adds to a fused score: found most of benchmarks/rerank_recall.py.
 LIFT_WEIGHT = 0.25
 _FIRST_CANDIDATES = 8  # are re-ranked whatever it takes, and show how many more fit
 _WINDOW_TOKENS = 192  # of a candidate's pages, its own in the middle
@@ -120,10 +119,13 @@ class Reranker:
     def added_scores(
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
     ) -> list[tuple[_core.PageRef, float]]:
-        """What `core.search` is to add to the scores of the first candidates, as many as fit into the time.
+        """What `core.search` is to add to the scores of the first candidates, as many as fit into the time."""
+        return added_by(self.lifts(prompt, places, seconds))
 
-        The first few are looked at whatever they take. All is counted from the least lift of those, so that nobody who
-        was not looked at passes them by.
+    def lifts(self, prompt: Prompt, places: Sequence[Candidate], seconds: float) -> list[tuple[Candidate, float]]:
+        """Of the first candidates, as many as fit into the time, how many nats likelier they make the question.
+
+        The first few are looked at whatever they take.
         """
         asked = Asked.of(prompt, self._room(places))
         if len(asked.targets) == 0 or not places:
@@ -145,20 +147,18 @@ class Reranker:
             behind = self._likelihoods_of(asked, places[looked_at : looked_at + count])
             lifts += [(place, likelihood - without) for place, likelihood in behind]
             looked_at += count
-        if not lifts:
-            return []
-        least = min(lift for _, lift in lifts)
-        best = max(range(len(lifts)), key=lambda place: lifts[place][1])
-        _LOGGER.info(
-            "re-ranked %d of %d candidates in %.2f s: the question is %.1f nats likelier behind the likeliest, number "
-            "%d of the search",
-            len(lifts),
-            len(places),
-            time.monotonic() - started,
-            lifts[best][1],
-            best + 1,
-        )
-        return [(page, LIFT_WEIGHT * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
+        if lifts:
+            best = max(range(len(lifts)), key=lambda place: lifts[place][1])
+            _LOGGER.info(
+                "re-ranked %d of %d candidates in %.2f s: the question is %.1f nats likelier behind the likeliest, "
+                "number %d of the search",
+                len(lifts),
+                len(places),
+                time.monotonic() - started,
+                lifts[best][1],
+                best + 1,
+            )
+        return lifts
 
     @torch.no_grad()
     def log_likelihoods(
@@ -259,6 +259,17 @@ class Reranker:
                 shares = [(page, share) for page, share in place.shares if identity(page) not in forgotten]
                 there.append(Candidate(place.page, window, shares))
         return there
+
+
+def added_by(
+    lifts: Sequence[tuple[Candidate, float]], weight: float = LIFT_WEIGHT
+) -> list[tuple[_core.PageRef, float]]:
+    """What lifts add to the scores of pages.
+
+    All is counted from the least of them, so that nobody who was not looked at passes them by.
+    """
+    least = min((lift for _, lift in lifts), default=0.0)
+    return [(page, weight * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
 
 
 def is_archived_whole(served: ServedModel) -> bool:

@@ -1,0 +1,113 @@
+"""What re-ranking by the model finds, by the weight of what it says.
+
+    everlong eval meaning --fitting --keep WORK --lengths 128K
+    python benchmarks/rerank_recall.py WORK stories planted-131099 [--count 60] [--candidates 32] [--json]
+
+Asks the memories that `everlong eval meaning` kept: `count` questions of each kind, the same for every weight. The
+lifts of the first `candidates` places are computed once a question (retrieval/rerank.py); a weight of 0 is the search
+without them. Printed: how many have their right group first, and among the first four.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+
+import everlong
+from everlong.eval.meaning import ELSEWHERE, Asked
+from everlong.frame.kv_frame import KvFrame
+from everlong.models import DEFAULT_MODEL, load
+from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
+from everlong.text.prompt import build_prompt, start_ids
+
+WEIGHTS = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+NO_BUDGET = 1 << 40
+
+
+def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
+    """`count` of each kind at most, drawn by a fixed seed."""
+    rows = [row for row in json.loads(report.read_text())["questions"] if row["kind"] != ELSEWHERE]
+    asked = [Asked(row["words"], row["kind"], tuple((first, last) for first, last in row["spans"])) for row in rows]
+    chosen: list[Asked] = []
+    for kind in sorted({question.kind for question in asked}):
+        of_kind = [question for question in asked if question.kind == kind]
+        drawn = np.random.default_rng(0).choice(len(of_kind), min(count, len(of_kind)), replace=False)
+        chosen += [of_kind[at] for at in sorted(drawn)]
+    return chosen
+
+
+def ranks(mm: everlong.MemoryModel, question: Asked, most: int) -> tuple[dict[float, int], float]:
+    """The first right group by weight, 0 where none of four is right; and the seconds that the lifts took."""
+    frame, core, config = mm.frame, mm.memory.core, mm.config
+    assert isinstance(frame, KvFrame), "a memory of text alone has no archive"
+    prompt = build_prompt(mm.tokenizer, question.words)
+    request: dict[str, Any] = {
+        **mm.searcher.inputs(prompt),
+        "neighbours": config.neighbours,
+        "stream": frame.os.stream,
+        "resident_from": frame.os.rolling[0],
+    }
+    wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=NO_BUDGET, least_share=0)
+    places = candidates(wide, config.neighbours, config.page_tokens)[:most]
+    started = time.perf_counter()
+    lifts = Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf"))
+    seconds = time.perf_counter() - started
+    found: dict[float, int] = {}
+    for weight in WEIGHTS:
+        groups = core.search(
+            **request,
+            max_groups=config.groups,
+            token_budget=config.recalled_tokens,
+            added=added_by(lifts, weight) if weight else (),
+        ).groups
+        right = [question.is_right((group.begin, group.end), config.page_tokens) for group in groups]
+        found[weight] = right.index(True) + 1 if True in right else 0
+    return found, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("readings", nargs="+", help="names of the reports, without .json")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--pack", default="auto")
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--candidates", type=int, default=32)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    loaded = load(arguments.model)
+    table: dict[str, dict[float, list[int]]] = {}
+    taken: list[float] = []
+    for reading in arguments.readings:
+        folder = arguments.work / f"{reading.split('-')[0]}.everlong"
+        with everlong.MemoryModel(*loaded, folder, pack=arguments.pack) as mm:
+            mm.searcher.settle()
+            for question in questions_of(arguments.work / f"{reading}.json", arguments.count):
+                found, seconds = ranks(mm, question, arguments.candidates)
+                taken.append(seconds)
+                for weight, rank in found.items():
+                    table.setdefault(question.kind, {}).setdefault(weight, []).append(rank)
+    shares = {
+        kind: {
+            weight: (float(np.mean([rank == 1 for rank in of])), float(np.mean([rank > 0 for rank in of])), len(of))
+            for weight, of in by_weight.items()
+        }
+        for kind, by_weight in table.items()
+    }
+    if arguments.json:
+        print(json.dumps({"shares": shares, "seconds": float(np.median(taken))}))
+        return
+    print(f"{arguments.candidates} candidates re-ranked in {np.median(taken):.2f} s (median)")
+    print("weight " + "".join(f"{of[0.0][2]:>8} {kind:12}" for kind, of in shares.items()))
+    for weight in WEIGHTS:
+        cells = [f"{100 * of[weight][0]:8.1f} / {100 * of[weight][1]:5.1f}     " for of in shares.values()]
+        print(f"{weight:6.2f} " + "".join(cells))
+
+
+if __name__ == "__main__":
+    main()
