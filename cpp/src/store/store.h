@@ -62,6 +62,7 @@ class Store final : public MemoryStore {
   Status Restore(std::span<const OwnedDraft> blocks);
 
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const override;
+  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const override;
   [[nodiscard]] Result<BlockInfo> Block(int64_t id) const override;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const override;
   [[nodiscard]] Result<std::vector<TensorInfo>> Tensors(int64_t block) const override;
