@@ -1,51 +1,12 @@
 // Vector indexes when an allocation fails.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "base_allocation_failures.h"
 #include "everlong/index/vector_index.h"
-
-namespace {
-
-thread_local int64_t g_left = -1;  // allocations of this thread that are given before one is not; -1: all
-
-bool Refused() {
-  if (g_left < 0) return false;
-  if (g_left == 0) {
-    g_left = -1;
-    return true;
-  }
-  --g_left;
-  return false;
-}
-
-}  // namespace
-
-// These take the place of the library's in this program.
-void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
-  return Refused() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
-}
-void* operator new(std::size_t bytes) {
-  void* const buffer = operator new(bytes, std::nothrow);
-  if (buffer == nullptr) throw std::bad_alloc();
-  return buffer;
-}
-void operator delete(void* buffer, const std::nothrow_t& /*unused*/) noexcept { std::free(buffer); }
-void operator delete(void* buffer) noexcept { std::free(buffer); }
-void operator delete(void* buffer, std::size_t) noexcept { std::free(buffer); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  const auto multiple = static_cast<std::size_t>(alignment);
-  void* const buffer = Refused() ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
-  if (buffer == nullptr) throw std::bad_alloc();
-  return buffer;
-}
-void operator delete(void* buffer, std::align_val_t) noexcept { std::free(buffer); }
-void operator delete(void* buffer, std::size_t, std::align_val_t) noexcept { std::free(buffer); }
 
 namespace everlong::index {
 namespace {
@@ -62,9 +23,10 @@ TEST(IndexAllocation, AFlatIndexThatCannotGrowStaysAsItWas) {
     Status added;
     int64_t failures = 0;
     while (true) {
-      g_left = failures;
-      added = index->Add(ids, vectors);
-      g_left = -1;
+      {
+        const OneAllocationFails shortage(failures);
+        added = index->Add(ids, vectors);
+      }
       if (added.ok()) break;
       ++failures;
       ASSERT_EQ(added.code(), StatusCode::kCapacity) << added.ToString();

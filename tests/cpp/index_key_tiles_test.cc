@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <random>
 #include <span>
@@ -13,23 +12,8 @@
 
 #include "../../cpp/src/index/heads_kernel.h"
 #include "../../cpp/src/index/key_tiles.h"
+#include "base_allocation_failures.h"
 #include "everlong/index/heads.h"
-
-namespace {
-
-bool g_no_memory = false;  // for what is aligned as slabs are
-
-}  // namespace
-
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  const auto multiple = static_cast<std::size_t>(alignment);
-  void* const memory =
-      g_no_memory ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace everlong::index {
 namespace {
@@ -109,9 +93,10 @@ TEST_P(KeyTilesTest, WithoutMemoryForASlabItStaysAsItWas) {
   KeyTiles expected(1, kDim, GetParam());
   ASSERT_TRUE(tiles.Add(small, 1).ok());
   ASSERT_TRUE(expected.Add(small, 1).ok());
-  g_no_memory = true;
-  EXPECT_THROW(static_cast<void>(tiles.Add(large, 1 << 14)), std::bad_alloc);
-  g_no_memory = false;
+  {
+    const AlignedArraysFail no_slab;
+    EXPECT_THROW(static_cast<void>(tiles.Add(large, 1 << 14)), std::bad_alloc);
+  }
   EXPECT_EQ(tiles.pages(), 1);
   ASSERT_TRUE(tiles.Add(half, 1 << 13).ok());
   ASSERT_TRUE(expected.Add(half, 1 << 13).ok());

@@ -7,12 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
-#include <new>
 #include <numeric>
 #include <random>
 #include <string>
@@ -21,27 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "base_allocation_failures.h"
 #include "base_file_limit.h"
 #include "everlong/index/vector_index.h"
 #include "everlong/os/memory.h"
 #include "os_memory_blocks.h"
 #include "os_older_index.h"
-
-namespace {
-
-bool g_no_memory = false;  // for keys of heads
-
-}  // namespace
-
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  const auto multiple = static_cast<std::size_t>(alignment);
-  void* const memory =
-      g_no_memory ? nullptr : std::aligned_alloc(multiple, (bytes + multiple - 1) / multiple * multiple);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace everlong::os {
 namespace {
@@ -265,11 +248,12 @@ TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) 
     ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
     std::mt19937_64 random(36);
     Status appended;
-    g_no_memory = true;
-    for (; appended.ok() && blocks < 1000; ++blocks) {
-      appended = Append(*memory, RandomBlock(random, 0, 4 * blocks, 4)).status();
+    {
+      const AlignedArraysFail no_keys;
+      for (; appended.ok() && blocks < 1000; ++blocks) {
+        appended = Append(*memory, RandomBlock(random, 0, 4 * blocks, 4)).status();
+      }
     }
-    g_no_memory = false;
     EXPECT_EQ(appended.code(), StatusCode::kCapacity);
     EXPECT_NE(appended.message().find("block " + std::to_string(blocks)), std::string::npos) << appended.message();
     const auto refused = [&appended](const Status& status) { EXPECT_EQ(status.ToString(), appended.ToString()); };

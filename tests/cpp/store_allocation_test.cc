@@ -3,57 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
+#include <filesystem>
+#include <functional>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "base_allocation_failures.h"
 #include "store_fixture.h"
-
-namespace {
-
-enum class Thread { kCallers, kOthers };
-
-// Allocations of such threads that are given before one is not; -1: all.
-std::atomic<int64_t> g_left = -1;
-std::atomic<Thread> g_of = Thread::kCallers;
-thread_local bool g_is_callers = false;
-
-bool Refused() {
-  if (g_left.load(std::memory_order_relaxed) < 0 || g_is_callers != (g_of == Thread::kCallers)) return false;
-  return g_left.fetch_sub(1) == 0;
-}
-
-// Allocations of `of` but the first `left` of them fail once, as long as this is there.
-class Shortage {
- public:
-  Shortage(Thread of, int64_t left) {
-    g_is_callers = true;
-    g_of = of;
-    g_left = left;
-  }
-  ~Shortage() { g_left = -1; }
-  // Whether it has struck.
-  [[nodiscard]] bool over() const { return g_left < 0; }
-};
-
-}  // namespace
-
-// These take the place of the library's in this program.
-void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
-  return Refused() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
-}
-void* operator new(std::size_t bytes) {
-  void* const buffer = operator new(bytes, std::nothrow);
-  if (buffer == nullptr) throw std::bad_alloc();
-  return buffer;
-}
-void operator delete(void* buffer, const std::nothrow_t& /*unused*/) noexcept { std::free(buffer); }
-void operator delete(void* buffer) noexcept { std::free(buffer); }
-void operator delete(void* buffer, std::size_t) noexcept { std::free(buffer); }
 
 namespace everlong::store {
 namespace {
@@ -63,7 +22,7 @@ class StoreAllocation : public StoreFolderTest {};
 TestBlock BlockOf(int64_t id) { return {static_cast<uint64_t>(id), 20 + id % 30, 100 * id}; }
 
 // Submits until nothing strikes any more, each time one allocation later.
-void SubmitUnder(MemoryStore& store, Thread of, std::vector<int64_t>& stored) {
+void SubmitUnder(MemoryStore& store, AllocatingThread of, std::vector<int64_t>& stored) {
   bool struck = true;
   int64_t strikes = 0;
   for (int64_t left = 0; struck && !testing::Test::HasFailure(); ++left) {
@@ -79,7 +38,7 @@ void SubmitUnder(MemoryStore& store, Thread of, std::vector<int64_t>& stored) {
       std::vector<int64_t> ids;
       ids.reserve(2);
       {
-        const Shortage shortage(of, left);
+        const OneAllocationFails shortage(of, left);
         for (int i = 0; i < 2; ++i) {
           const Result<int64_t> id = store.Submit(draft);
           if (id.ok()) {
@@ -89,7 +48,7 @@ void SubmitUnder(MemoryStore& store, Thread of, std::vector<int64_t>& stored) {
           }
         }
         flushed = store.Flush(&lost);
-        struck = shortage.over();
+        struck = shortage.struck();
       }
       submitted.insert(ids.begin(), ids.end());
       strikes += struck ? 1 : 0;
@@ -109,8 +68,8 @@ TEST_F(StoreAllocation, ABlockThatThereIsNoMemoryForIsRefusedOrLost) {
     const auto place = in_ram ? std::nullopt : std::optional(folder_);
     const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 256 * 1024}).value();
     std::vector<int64_t> stored;
-    SubmitUnder(*store, Thread::kCallers, stored);
-    if (!in_ram) SubmitUnder(*store, Thread::kOthers, stored);
+    SubmitUnder(*store, AllocatingThread::kCallers, stored);
+    if (!in_ram) SubmitUnder(*store, AllocatingThread::kOthers, stored);
     const std::vector<BlockInfo> infos = store->Blocks().value();
     std::vector<int64_t> there;
     for (const BlockInfo& info : infos) there.push_back(info.id);
@@ -127,7 +86,7 @@ TEST_F(StoreAllocation, AReadThatThereIsNoMemoryForIsDoneAgainOrRefused) {
     const auto store = Create();
     for (int64_t id = 1; id <= kBlocks; ++id) ASSERT_OK(AppendTo(*store, BlockOf(id).Draft()).status());
   }
-  for (const Thread of : {Thread::kOthers, Thread::kCallers}) {
+  for (const AllocatingThread of : {AllocatingThread::kOthers, AllocatingThread::kCallers}) {
     bool struck = true;
     int64_t quiet = 0;  // the threads share the reads as they come, so that a few in a row must be without a strike
     for (int64_t left = 0; quiet < 5 && !HasFailure(); ++left) {
@@ -152,11 +111,11 @@ TEST_F(StoreAllocation, AReadThatThereIsNoMemoryForIsDoneAgainOrRefused) {
         }
         Status status;
         {
-          const Shortage shortage(of, round == 1 ? left : -1);
+          const OneAllocationFails shortage(of, round == 1 ? left : -1);
           status = store->ReadPages(reads);
-          if (round == 1) struck = shortage.over();
+          if (round == 1) struck = shortage.struck();
         }
-        if (round == 1 && of == Thread::kCallers && struck) {
+        if (round == 1 && of == AllocatingThread::kCallers && struck) {
           ASSERT_TRUE(status.ok() || status.code() == StatusCode::kCapacity) << status.ToString();
           if (!status.ok()) continue;
         }
@@ -173,6 +132,142 @@ TEST_F(StoreAllocation, AReadThatThereIsNoMemoryForIsDoneAgainOrRefused) {
       quiet = struck ? 0 : quiet + 1;
     }
   }
+}
+
+// Calls `work` with ever later allocations that fail, until none is reached any more. What it returns is kCapacity
+// then, or what it also returns otherwise. `before` and `after` are not under it.
+void UnderEveryFailure(const std::function<Status()>& work, const std::function<void()>& before,
+                       const std::function<void(const Status&)>& after) {
+  bool struck = true;
+  int64_t given = 0;
+  for (; struck && !testing::Test::HasFailure(); ++given) {
+    SCOPED_TRACE("allocation " + std::to_string(given));
+    before();
+    Status status;
+    {
+      const OneAllocationFails shortage(given);
+      status = work();
+      struck = shortage.struck();
+    }
+    ASSERT_TRUE(status.ok() || (struck && status.code() == StatusCode::kCapacity)) << status.ToString();
+    after(status);
+  }
+  EXPECT_GT(given, 20);
+}
+
+void ExpectTensors(const MemoryStore& store, int64_t id, const std::vector<TensorView>& expected) {
+  const std::vector<TensorInfo> infos = store.Tensors(id).value();
+  ASSERT_EQ(infos.size(), expected.size());
+  for (size_t i = 0; i < infos.size(); ++i) {
+    EXPECT_EQ(infos[i].name, expected[i].name);
+    const Tensor tensor = store.ReadTensor(id, infos[i].name).value();
+    EXPECT_EQ(tensor.shape, expected[i].shape);
+    EXPECT_TRUE(std::ranges::equal(tensor.bytes, expected[i].bytes));
+  }
+}
+
+TEST_F(StoreAllocation, TensorsThatThereIsNoMemoryForAreRefusedOrAllThere) {
+  for (const bool in_ram : {false, true}) {
+    const auto place = in_ram ? std::nullopt : std::optional(folder_);
+    const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 256 * 1024}).value();
+    const TestBlock block = BlockOf(1);
+    const TestBlock other = BlockOf(2);
+    const std::vector<TensorView> one = block.Tensors();
+    const std::vector<TensorView> two = other.Tensors();
+    ASSERT_OK(AppendTo(*store, block.Draft()).status());
+    UnderEveryFailure([&] { return store->PutTensors(1, two); }, [&] { ASSERT_OK(store->PutTensors(1, one)); },
+                      [&](const Status& status) {
+                        const bool put = status.ok() || store->ReadTensor(1, "ids")->shape == two[1].shape;
+                        ExpectTensors(*store, 1, put ? two : one);
+                      });
+    std::vector<TensorView> tensors;
+    const BlockDraft draft = other.FullDraft(tensors);
+    BlockDraft plain = other.Draft();
+    plain.tensors = tensors;
+    int64_t id = 0;
+    UnderEveryFailure(
+        [&] {
+          const Result<int64_t> submitted = store->Submit(plain);
+          id = submitted.ok() ? *submitted : 0;
+          return submitted.status();
+        },
+        [&] { ASSERT_OK(store->Flush()); },
+        [&](const Status& status) {
+          if (!status.ok()) return;
+          ASSERT_OK(store->Flush());
+          ExpectStored(*store, other, id);
+          ExpectTensors(*store, id, tensors);
+        });
+    EXPECT_TRUE(store->Verify(false)->damage.empty());
+  }
+}
+
+TEST_F(StoreAllocation, TensorsThatTheStoringThreadHasNoMemoryForAreLost) {
+  const auto store = Create();
+  const TestBlock block = BlockOf(1);
+  const std::vector<TensorView> tensors = block.Tensors();
+  BlockDraft draft = block.Draft();
+  draft.tensors = tensors;
+  bool struck = true;
+  for (int64_t given = 0; struck && !HasFailure(); ++given) {
+    SCOPED_TRACE("allocation " + std::to_string(given));
+    Status flushed;
+    std::vector<int64_t> lost;
+    lost.reserve(2);
+    int64_t id = 0;
+    {
+      const OneAllocationFails shortage(AllocatingThread::kOthers, given);
+      id = store->Submit(draft).value();
+      flushed = store->Flush(&lost);
+      struck = shortage.struck();
+    }
+    ASSERT_TRUE(flushed.ok() || flushed.code() == StatusCode::kCapacity) << flushed.ToString();
+    ASSERT_EQ(flushed.ok(), lost.empty());
+    if (flushed.ok()) ExpectTensors(*store, id, tensors);
+  }
+  EXPECT_TRUE(store->Verify(false)->damage.empty());
+}
+
+TEST_F(StoreAllocation, WhatIsReadAnewIsWholeOrRefusedAndNothingIsTakenForDamaged) {
+  const TestBlock block = BlockOf(1);
+  const std::vector<TensorView> tensors = block.Tensors();
+  BlockDraft draft = block.Draft();
+  draft.tensors = tensors;
+  const auto store = Create();
+  ASSERT_OK(AppendTo(*store, draft).status());
+  UnderEveryFailure([&] { return store->SetAttribute("key", "new"); },
+                    [&] { ASSERT_OK(store->SetAttribute("key", "old")); },
+                    [&](const Status& status) {
+                      EXPECT_EQ(store->manifest().attributes.at("key"), status.ok() ? "new" : "old");
+                      ASSERT_OK(ReadManifest(folder_).status());
+                    });
+  UnderEveryFailure(
+      [&] {
+        const Result<VerifyReport> report = store->Verify(true);
+        EXPECT_TRUE(!report.ok() || report->damage.empty());
+        return report.status();
+      },
+      [] {}, [](const Status&) {});
+  ExpectStored(*store, block, 1);
+  ExpectTensors(*store, 1, tensors);
+  // Into RAM: the C++ library's own walk through a folder ends the process where it gets no memory.
+  const TemporaryFolder exports;
+  const std::filesystem::path file = exports.path() / "memory";
+  ASSERT_OK(store->Export(file));
+  std::unique_ptr<MemoryStore> imported;
+  UnderEveryFailure(
+      [&] {
+        Result<std::unique_ptr<MemoryStore>> made = MemoryStore::Import(file, std::nullopt, {.host_bytes = 1 << 20});
+        if (made.ok()) imported = std::move(made).value();
+        return made.status();
+      },
+      [&] { imported.reset(); },
+      [&](const Status& status) {
+        ASSERT_EQ(imported != nullptr, status.ok());
+        if (!status.ok()) return;
+        ExpectStored(*imported, block, 1);
+        ExpectTensors(*imported, 1, tensors);
+      });
 }
 
 }  // namespace

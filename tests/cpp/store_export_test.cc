@@ -1,5 +1,6 @@
 // A memory as one file, and what a damaged one does; tensors beside the kv.
 #include <cstring>
+#include <optional>
 
 #include "everlong/base/crc32c.h"
 #include "store_fixture.h"
@@ -266,13 +267,51 @@ TEST(StoreTensor, AnyBytesAreTensorsOrRefused) {
   for (size_t length = 0; length < good.size(); ++length) {
     EXPECT_FALSE(DecodeTensors(std::span(good).first(length)).ok()) << length;
   }
+}
+
+TEST(StoreTensor, AHeaderSaysWhatItSaysOfEachTensorInItsType) {
+  const auto names = [](const std::string& header) -> std::optional<std::vector<std::string>> {
+    std::string bytes(8, '\0');
+    const uint64_t length = header.size();
+    std::memcpy(bytes.data(), &length, sizeof(length));
+    bytes += header + "1234";
+    const Result<std::vector<Tensor>> tensors = DecodeTensors(std::as_bytes(std::span(bytes)));
+    if (!tensors.ok()) {
+      EXPECT_EQ(tensors.status().code(), StatusCode::kCorrupt);
+      return std::nullopt;
+    }
+    std::vector<std::string> found;
+    for (const Tensor& tensor : *tensors) found.push_back(tensor.name);
+    return found;
+  };
+  const std::string good = R"({"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names("{}"), Names());
+  EXPECT_EQ(names(R"({"b":)" + good + R"(,"a":{"data_offsets":[2,4],"shape":[1,2],"dtype":"U8"}})"), Names({"a", "b"}));
+  EXPECT_EQ(names(R"({"__metadata__":{"deep":[[[{"a":[]}]]]},"a":)" + good + "}"), Names({"a"}));
+  EXPECT_EQ(names(R"({"a":{"more":[{"dtype":5,"shape":[[1]]}],"dtype":"U8","shape":[2],"data_offsets":[0,2]}})"),
+            Names({"a"}));
+  EXPECT_EQ(names(R"({"a":1,"a":)" + good + "}"), Names({"a"}));  // the last of a name counts, and of a field
+  EXPECT_EQ(names(R"({"a":)" + good + R"(,"a":1})"), std::nullopt);
+  EXPECT_EQ(names(R"({"a":{"shape":["x"],"dtype":"U8","shape":[2],"data_offsets":[0,2]}})"), Names({"a"}));
+  for (const char* member :
+       {"null", "[]", R"(["dtype","U8"])", "{}", R"({"dtype":"U8","shape":[2]})",
+        R"({"dtype":"U8","data_offsets":[0,2]})", R"({"dtype":["U8"],"shape":[2],"data_offsets":[0,2]})",
+        R"({"dtype":"U8","shape":2,"data_offsets":[0,2]})", R"({"dtype":"U8","shape":{"n":2},"data_offsets":[0,2]})",
+        R"({"dtype":"U8","shape":[[2]],"data_offsets":[0,2]})", R"({"dtype":"U8","shape":[2.0],"data_offsets":[0,2]})",
+        R"({"dtype":"U8","shape":[-2],"data_offsets":[0,2]})", R"({"dtype":"U8","shape":[2,1.5],"data_offsets":[0,2]})",
+        R"({"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,2]})",
+        R"({"dtype":"U8","shape":[2],"data_offsets":[0,2,2]})", R"({"dtype":"U8","shape":[2],"data_offsets":[2,0]})",
+        R"({"dtype":"U8","shape":[2],"data_offsets":[3,5]})",
+        R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})"}) {
+    EXPECT_EQ(names(R"({"a":)" + std::string(member) + "}"), std::nullopt) << member;
+  }
+  for (const std::string& header : {std::string(), "[" + good + "]", std::string("1"), "{\"a\":" + good,
+                                    "{\"a\":" + good + "}]", "{\"\xC3(\":" + good + "}"}) {
+    EXPECT_EQ(names(header), std::nullopt) << header;
+  }
   // Two tensors that share their bytes.
-  std::string text =
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
-  std::string bytes(8, '\0');
-  bytes[0] = static_cast<char>(text.size());
-  bytes += text + "1234";
-  EXPECT_EQ(DecodeTensors(std::as_bytes(std::span(bytes))).status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(names(R"({"a":)" + good + R"(,"b":)" + good + R"(,"c":)" + good + "}"), std::nullopt);
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ Status LexicalIndex::Load(const std::filesystem::path& file, std::span<const Sav
 
   std::vector<int64_t> missing;  // tokens of the pages that no id has had yet
   std::vector<int32_t> lengths;
+  missing.reserve(pages.size());
+  lengths.reserve(pages.size());
   for (const SavedPage& page : pages) {
     missing.push_back(page.tokens);
     if (page.ordinal < 0) continue;

@@ -29,6 +29,7 @@ Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, s
   const std::uintmax_t bytes = std::filesystem::file_size(file, error);
   std::uintmax_t left = error ? 0 : bytes;
   std::vector<SavedPage> saved;
+  saved.reserve(blocks.size());
   for (const SavedBlock& block : blocks) {
     const int64_t pages = (block.tokens - 1) / page_tokens + 1;
     if (std::cmp_greater(pages, left)) return CorruptError("its list says more than it holds");

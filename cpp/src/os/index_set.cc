@@ -47,13 +47,13 @@ Status IndexSet::LoadBlocks() {
   }
   table_ = index::BlockTable(layout_.page_tokens);
   statistics_.Clear();
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store_.Blocks());
   StoredBlocks stored(layout_, Name());
-  for (const store::BlockInfo& info : infos) {
+  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
     EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
     table_.Append(
         {info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags, info.role});
-  }
+    return OkStatus();
+  }));
   MarkUnsaved();
 
   std::vector<IndexPart> of_token_ids;

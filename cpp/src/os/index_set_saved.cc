@@ -14,6 +14,7 @@ using index::PartKind;
 
 std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
   std::vector<CoveredBlock> covered;
+  covered.reserve(static_cast<size_t>(table_.live_blocks()));
   for (int32_t number = 0; number < table_.blocks(); ++number) {
     const BlockEntry& block = table_.block(number);
     if (block.forgotten) continue;
@@ -49,9 +50,12 @@ Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
   if (!read->has_value()) return true;
   const Coverage& coverage = **read;
   std::vector<index::SavedBlock> blocks;
+  blocks.reserve(coverage.blocks.size());
+  int32_t here = 0;  // both lists are by id
   for (const CoveredBlock& block : coverage.blocks) {
-    const BlockEntry* const here = table_.Find(block.id);
-    blocks.push_back({block.id, block.end - block.begin, here == nullptr ? -1 : here->first_page});
+    while (here < table_.blocks() && table_.block(here).id < block.id) ++here;
+    const bool known = here < table_.blocks() && table_.block(here).id == block.id && !table_.block(here).forgotten;
+    blocks.push_back({block.id, block.end - block.begin, known ? table_.block(here).first_page : -1});
   }
   Status loaded = part.Load(saved->file(), blocks, coverage.gaps);
   // Whether that was the one that the list is about.

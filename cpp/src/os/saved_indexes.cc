@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include "everlong/base/file.h"
@@ -69,23 +68,17 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   Coverage coverage;
   coverage.checksum = list->checksum;
   coverage.blocks = std::move(list->blocks);
-  std::unordered_map<int64_t, const CoveredBlock*> here;
-  here.reserve(blocks.size());
-  for (const CoveredBlock& block : blocks) here.emplace(block.id, &block);
   int64_t last = 0;
-  std::ptrdiff_t known = 0;
+  auto here = blocks.begin();  // the first that is not below what was covered last
   for (const CoveredBlock& block : coverage.blocks) {
-    const auto found = here.find(block.id);
-    if (block.id <= last || block.begin < 0 || block.end <= block.begin ||
-        (found != here.end() && *found->second != block)) {
+    for (; here != blocks.end() && here->id < block.id; ++here) coverage.gaps = true;
+    const bool known = here != blocks.end() && here->id == block.id;
+    if (block.id <= last || block.begin < 0 || block.end <= block.begin || (known && *here != block)) {
       return CorruptError(index::Quoted(file_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
     last = block.id;
-    coverage.kept.push_back(found != here.end() ? 1 : 0);
-    if (found != here.end()) ++known;
+    if (known) ++here;
   }
-  coverage.gaps =
-      std::ranges::count_if(blocks, [last](const CoveredBlock& block) { return block.id <= last; }) != known;
   return std::optional(std::move(coverage));
 }
 

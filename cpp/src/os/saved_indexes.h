@@ -26,12 +26,11 @@ struct CoveredBlock {
   bool operator==(const CoveredBlock&) const = default;
 };
 
-// Which blocks a saved index has, in its order, and those of them that are still in the memory.
+// Which blocks a saved index has, in its order.
 struct Coverage {
   std::vector<CoveredBlock> blocks;
-  std::vector<uint8_t> kept;  // [blocks]
-  bool gaps = false;          // older blocks of the memory are missing among them
-  uint32_t checksum = 0;      // that the file ends with, for SavedIndex::CheckIs
+  bool gaps = false;      // older blocks of the memory are missing among them
+  uint32_t checksum = 0;  // that the file ends with, for SavedIndex::CheckIs
 };
 
 // One saved index: FOLDER/NAME, which carries its list, so that the two are never of different times. Older ones have

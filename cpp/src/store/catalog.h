@@ -110,6 +110,8 @@ class Catalog {
 
   // With `damage`, what does not match its checksum is told there and left out; without, it is kCorrupt.
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);
+  // Of MemoryStore; what does not match its checksum is kCorrupt.
+  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit);
   [[nodiscard]] Result<BlockInfo> Block(int64_t id);
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id);
   // The rows of these pages of kv, in the order asked for.
@@ -175,6 +177,7 @@ class Catalog {
   Status Verify(bool whole_file);
   Status CheckQuickly();
   // Under mutex_, in the caller's transaction.
+  Status WalkBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit, std::vector<Damage>* damage);
   Result<std::vector<BlockInfo>> SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage);
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
   Result<BlockRow> LiveBlock(int64_t id);

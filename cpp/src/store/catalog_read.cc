@@ -65,24 +65,38 @@ Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::v
   return SelectBlocks(filter, damage);
 }
 
+Status Catalog::VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  return WalkBlocks(filter, visit, nullptr);
+}
+
 Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage) {
-  std::map<int64_t, std::vector<std::string>> tags;
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTags));
-    while (true) {
-      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-      if (!more) break;
-      tags[query.Int64(0)].push_back(query.Text(1));
-    }
-  }
   std::vector<BlockInfo> blocks;
+  const auto keep = [&blocks](BlockInfo&& block) {
+    blocks.push_back(std::move(block));
+    return OkStatus();
+  };
+  EVERLONG_RETURN_IF_ERROR(WalkBlocks(filter, keep, damage));
+  return blocks;
+}
+
+Status Catalog::WalkBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit,
+                           std::vector<Damage>* damage) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).all));
+  // Both by id of the block, so that they go side by side.
+  EVERLONG_ASSIGN_OR_RETURN(Query tags, database_.Prepare(kSelectTags));
+  EVERLONG_ASSIGN_OR_RETURN(bool more_tags, tags.Step());
   while (true) {
     EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) break;
+    if (!more) return OkStatus();
     BlockRow row = BlockRow::Of(query);
-    if (const auto found = tags.find(row.info.id); found != tags.end()) row.info.tags = std::move(found->second);
+    while (more_tags && tags.Int64(0) <= row.info.id) {
+      if (tags.Int64(0) == row.info.id) row.info.tags.push_back(tags.Text(1));
+      EVERLONG_ASSIGN_OR_RETURN(more_tags, tags.Step());
+    }
     if (row.Checksum() != BlockRow::StoredChecksum(query)) {
       const std::string what =
           "catalog '" + database_.name() + "': checksum mismatch in the row of block " + std::to_string(row.info.id);
@@ -90,9 +104,8 @@ Result<std::vector<BlockInfo>> Catalog::SelectBlocks(const BlockFilter& filter, 
       damage->push_back({row.info.id, what});
       continue;
     }
-    if (row.state == kLive && Chooses(filter, row.info)) blocks.push_back(std::move(row.info));
+    if (row.state == kLive && Chooses(filter, row.info)) EVERLONG_RETURN_IF_ERROR(visit(std::move(row.info)));
   }
-  return blocks;
 }
 
 Result<std::optional<Catalog::BlockRow>> Catalog::FindBlock(int64_t id) {

@@ -11,6 +11,7 @@
 
 #include "everlong/base/crc32c.h"
 #include "everlong/base/file.h"
+#include "everlong/base/out_of_memory.h"
 #include "manifest_file.h"
 #include "store.h"
 
@@ -557,9 +558,12 @@ Status Store::Export(const std::filesystem::path& file) {
   return status;
 }
 
-Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::path& file,
-                                                         const std::optional<std::filesystem::path>& folder,
-                                                         const StoreOptions& options, const Acceptance& accepts) {
+namespace {
+
+// May throw std::bad_alloc.
+Result<std::unique_ptr<MemoryStore>> TryImport(const std::filesystem::path& file,
+                                               const std::optional<std::filesystem::path>& folder,
+                                               const StoreOptions& options, const MemoryStore::Acceptance& accepts) {
   EVERLONG_ASSIGN_OR_RETURN(ExportReader reader, ExportReader::Begin(file));
   EVERLONG_ASSIGN_OR_RETURN(const ExportReader::Piece first, reader.Next());
   if (first.type != Chunk::kManifest) return reader.Corrupt("it does not begin with a manifest");
@@ -572,6 +576,14 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::
   // Opened like any other memory, so that ids go on where they were.
   EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
   return std::unique_ptr<MemoryStore>(std::move(store));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::path& file,
+                                                         const std::optional<std::filesystem::path>& folder,
+                                                         const StoreOptions& options, const Acceptance& accepts) {
+  return OrOutOfMemory([&] { return TryImport(file, folder, options, accepts); });
 }
 
 }  // namespace everlong::store

@@ -6,19 +6,17 @@
 #include <charconv>
 #include <initializer_list>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "everlong/base/crc32c.h"
 #include "everlong/base/file.h"
+#include "json_text.h"
 #include "manifest_file.h"
 
 namespace everlong::store {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 // How every manifest begins; the eight digits that follow are the CRC-32C of the file with '0' in their place.
@@ -38,59 +36,94 @@ std::string Hex(uint32_t value) {
   return digits.data();
 }
 
+// A value as it is kept: of an object or an array no more than that it is one.
+struct Member {
+  JsonKind kind = JsonKind::kOther;
+  std::string text;
+  uint64_t number = 0;
+};
+using Members = std::map<std::string, Member>;
+
+// Collects the members of the manifest, and those of its objects.
+class ManifestVisitor : public JsonVisitor {
+ public:
+  Members top;
+  Members fingerprint;
+  Members geometry;
+  Members attributes;
+
+  void Key(int64_t depth, std::string_view key) override {
+    if (depth == 1) name_ = key;
+    if (depth == 2) inner_name_ = key;
+  }
+  void Value(int64_t depth, const JsonValue& value) override {
+    if (depth == 1) {
+      top[name_] = Kept(value);
+      inner_ = InnerOf(name_);
+      if (inner_ != nullptr) inner_->clear();
+      if (value.kind != JsonKind::kObject) inner_ = nullptr;
+    } else if (depth == 2 && inner_ != nullptr) {
+      (*inner_)[inner_name_] = Kept(value);
+    }
+  }
+
+ private:
+  static Member Kept(const JsonValue& value) { return {value.kind, std::string(value.text), value.number}; }
+  Members* InnerOf(std::string_view name) {
+    if (name == "fingerprint") return &fingerprint;
+    if (name == "geometry") return &geometry;
+    return name == "attributes" ? &attributes : nullptr;
+  }
+
+  std::string name_;
+  std::string inner_name_;
+  Members* inner_ = nullptr;  // of the object that is being told; nullptr: nothing of it is kept
+};
+
 // Reads typed members and keeps the first complaint.
 class Fields {
  public:
-  Fields(const Json& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {
-    if (!object.is_object()) problem_ = prefix_ + " is not an object";
-  }
+  Fields(const Members& members, std::string prefix) : members_(members), prefix_(std::move(prefix)) {}
   void Read(const char* name, std::string& value) {
-    if (const Json* member = Find(name, &Json::is_string, "text")) value = member->get_ref<const std::string&>();
+    if (const Member* member = Find(name, JsonKind::kText, "text")) value = member->text;
   }
   void Read(const char* name, int32_t& value) {
-    const Json* member = Find(name, &Json::is_number_unsigned, "a number");
+    const Member* member = Find(name, JsonKind::kUnsigned, "a number");
     if (member == nullptr) return;
-    const auto number = member->get<uint64_t>();
-    if (number > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
+    if (std::in_range<int32_t>(member->number)) {
+      value = static_cast<int32_t>(member->number);
+    } else {
       problem_ = prefix_ + name + " is out of range";
-      return;
     }
-    value = static_cast<int32_t>(number);
   }
-  void Read(const char* name, std::map<std::string, std::string>& value) {
-    const Json* member = Find(name, &Json::is_object, "an object");
-    if (member == nullptr) return;
-    for (const auto& [key, text] : member->items()) {  // a key may hold any character, NUL too
-      if (text.is_string()) {
-        value[key] = text.get_ref<const std::string&>();
+  // Every member, each of them text.
+  void ReadAll(std::map<std::string, std::string>& value) {
+    for (const auto& [key, member] : members_) {  // a key may hold any character, NUL too
+      if (member.kind == JsonKind::kText) {
+        value[key] = member.text;
       } else if (problem_.empty()) {
-        problem_ = prefix_ + name + "." + key + " is not text";
+        problem_ = prefix_ + key + " is not text";
       }
     }
   }
-  // The member, {} when it is missing.
-  const Json& Object(const char* name) {
-    static const Json kNothing = Json::object();
-    const Json* member = Find(name, &Json::is_object, "an object");
-    return member == nullptr ? kNothing : *member;
-  }
+  void RequireObject(const char* name) { static_cast<void>(Find(name, JsonKind::kObject, "an object")); }
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:
-  const Json* Find(const char* name, bool (Json::*is_type)() const noexcept, const char* type) {
+  const Member* Find(const char* name, JsonKind kind, const char* type) {
     if (!problem_.empty()) return nullptr;
-    const auto found = object_.find(name);
-    if (found == object_.end()) {
+    const auto found = members_.find(name);
+    if (found == members_.end()) {
       problem_ = prefix_ + name + " is missing";
-    } else if (!((*found).*is_type)()) {
+    } else if (found->second.kind != kind) {
       problem_ = prefix_ + name + " is not " + type;
     } else {
-      return &*found;
+      return &found->second;
     }
     return nullptr;
   }
 
-  const Json& object_;
+  const Members& members_;
   std::string prefix_;
   std::string problem_;
 };
@@ -128,20 +161,58 @@ std::string Problem(const Manifest& manifest) {
   return {};
 }
 
-Json ToJson(const Manifest& manifest) {
-  const Fingerprint& fingerprint = manifest.fingerprint;
-  const Geometry& geometry = manifest.geometry;
-  return {{"crc32c", kNoChecksum},
-          {"format_version", manifest.format_version},
-          {"fingerprint",
-           {{"weights", fingerprint.weights}, {"rope", fingerprint.rope}, {"tokenizer", fingerprint.tokenizer}}},
-          {"geometry",
-           {{"layers", geometry.layers},
-            {"kv_heads", geometry.kv_heads},
-            {"head_dim", geometry.head_dim},
-            {"page_tokens", geometry.page_tokens},
-            {"codec", geometry.codec}}},
-          {"attributes", manifest.attributes}};
+constexpr int kIndent = 2;
+
+// Writes an object, a member a line. Remembers a text that is not valid UTF-8.
+class ObjectText {
+ public:
+  explicit ObjectText(int indent) : indent_(indent, ' ') {}
+  void Text(std::string_view name, std::string_view value) { Raw(name, Quoted(value)); }
+  void Number(std::string_view name, int64_t value) { Raw(name, std::to_string(value)); }
+  void Object(std::string_view name, ObjectText value) {
+    valid_ = valid_ && value.valid_;
+    Raw(name, std::move(value).Done());
+  }
+  [[nodiscard]] bool valid() const { return valid_; }
+  [[nodiscard]] std::string Done() && {
+    return members_.empty() ? "{}" : "{\n" + members_ + "\n" + indent_.substr(kIndent) + "}";
+  }
+
+ private:
+  std::string Quoted(std::string_view text) {
+    std::optional<std::string> quoted = JsonText(text);
+    valid_ = valid_ && quoted.has_value();
+    return quoted ? *std::move(quoted) : std::string();
+  }
+  void Raw(std::string_view name, const std::string& value) {
+    members_ += (members_.empty() ? "" : ",\n") + indent_ + Quoted(name) + ": " + value;
+  }
+
+  std::string indent_;  // of the members
+  std::string members_;
+  bool valid_ = true;
+};
+
+ObjectText ToJson(const Manifest& manifest) {
+  ObjectText fingerprint(2 * kIndent);
+  fingerprint.Text("weights", manifest.fingerprint.weights);
+  fingerprint.Text("rope", manifest.fingerprint.rope);
+  fingerprint.Text("tokenizer", manifest.fingerprint.tokenizer);
+  ObjectText geometry(2 * kIndent);
+  geometry.Number("layers", manifest.geometry.layers);
+  geometry.Number("kv_heads", manifest.geometry.kv_heads);
+  geometry.Number("head_dim", manifest.geometry.head_dim);
+  geometry.Number("page_tokens", manifest.geometry.page_tokens);
+  geometry.Text("codec", manifest.geometry.codec);
+  ObjectText attributes(2 * kIndent);
+  for (const auto& [name, text] : manifest.attributes) attributes.Text(name, text);
+  ObjectText top(kIndent);
+  top.Text("crc32c", kNoChecksum);
+  top.Number("format_version", manifest.format_version);
+  top.Object("fingerprint", std::move(fingerprint));
+  top.Object("geometry", std::move(geometry));
+  top.Object("attributes", std::move(attributes));
+  return top;
 }
 
 }  // namespace
@@ -178,10 +249,10 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
   if (error != std::errc() || end != digits + kNoChecksum.size()) return corrupt("its checksum is not a number");
   if (stored != TextChecksum(text)) return corrupt("its text does not match its checksum");
 
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return corrupt("it is not JSON");
+  ManifestVisitor json;  // the text begins with a brace: what is JSON is an object
+  if (!VisitJson(text, json)) return corrupt("it is not JSON");
   Manifest manifest;
-  Fields top(json, "");
+  Fields top(json.top, "");
   top.Read("format_version", manifest.format_version);
   if (!top.problem().empty()) return corrupt(top.problem());
   if (manifest.format_version > kFormatVersion) {
@@ -189,18 +260,23 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
                             std::to_string(manifest.format_version) + "; this everlong reads up to " +
                             std::to_string(kFormatVersion) + ": update it");
   }
-  Fields fingerprint(top.Object("fingerprint"), "fingerprint.");
+  top.RequireObject("fingerprint");
+  Fields fingerprint(json.fingerprint, "fingerprint.");
   fingerprint.Read("weights", manifest.fingerprint.weights);
   fingerprint.Read("rope", manifest.fingerprint.rope);
   fingerprint.Read("tokenizer", manifest.fingerprint.tokenizer);
-  Fields geometry(top.Object("geometry"), "geometry.");
+  top.RequireObject("geometry");
+  Fields geometry(json.geometry, "geometry.");
   geometry.Read("layers", manifest.geometry.layers);
   geometry.Read("kv_heads", manifest.geometry.kv_heads);
   geometry.Read("head_dim", manifest.geometry.head_dim);
   geometry.Read("page_tokens", manifest.geometry.page_tokens);
   geometry.Read("codec", manifest.geometry.codec);
-  top.Read("attributes", manifest.attributes);
-  for (const std::string& problem : {top.problem(), fingerprint.problem(), geometry.problem(), Problem(manifest)}) {
+  top.RequireObject("attributes");
+  Fields attributes(json.attributes, "attributes.");
+  attributes.ReadAll(manifest.attributes);
+  for (const std::string& problem :
+       {top.problem(), fingerprint.problem(), geometry.problem(), attributes.problem(), Problem(manifest)}) {
     if (!problem.empty()) return corrupt(problem);
   }
   return manifest;
@@ -218,14 +294,13 @@ Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
 
 Result<std::string> ManifestText(const Manifest& manifest) {
   EVERLONG_RETURN_IF_ERROR(ValidateManifest(manifest));
-  const Json json = ToJson(manifest);
-  std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  ObjectText json = ToJson(manifest);
+  if (!json.valid()) return InvalidArgumentError("manifest: a text is not valid UTF-8");
+  std::string text = std::move(json).Done() + "\n";
   if (std::ssize(text) > kMaxManifestBytes) {
     return InvalidArgumentError("manifest: its text has " + std::to_string(text.size()) + " bytes, expected at most " +
                                 std::to_string(kMaxManifestBytes));
   }
-  // What is not UTF-8 was replaced just now, and so reads back as something else.
-  if (Json::parse(text, nullptr, false) != json) return InvalidArgumentError("manifest: a text is not valid UTF-8");
   EVERLONG_CHECK(text.starts_with(kOpening));
   text.replace(kOpening.size(), kNoChecksum.size(), Hex(TextChecksum(text)));
   return text;

@@ -62,6 +62,7 @@ class Store final : public MemoryStore {
   Status Restore(std::span<const OwnedDraft> blocks);
 
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const override;
+  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const override;
   [[nodiscard]] Result<BlockInfo> Block(int64_t id) const override;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const override;
   [[nodiscard]] Result<std::vector<TensorInfo>> Tensors(int64_t block) const override;
@@ -115,7 +116,11 @@ class Store final : public MemoryStore {
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
   // May throw std::bad_alloc, before anything changed.
+  // These may throw std::bad_alloc, where the calls that they are named after return kCapacity.
   Result<int64_t> TrySubmit(const BlockDraft& draft);
+  Status TryPutTensors(int64_t block, std::span<const TensorView> tensors);
+  Status TrySetAttribute(const std::string& key, const std::string& value);
+  Result<VerifyReport> TryVerify(bool repair);
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Under write_mutex_: the block's records, and where they lie.
   Status WriteRecords(NewBlock& block);

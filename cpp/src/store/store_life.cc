@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "everlong/base/file.h"
+#include "everlong/base/out_of_memory.h"
 #include "manifest_file.h"
 #include "record.h"
 #include "store.h"
@@ -100,6 +101,10 @@ Status Store::VerifyRecord(const RecordRow& record, VerifyReport& report) const 
 }
 
 Result<VerifyReport> Store::Verify(bool repair) {
+  return OrOutOfMemory([&] { return TryVerify(repair); });
+}
+
+Result<VerifyReport> Store::TryVerify(bool repair) {
   if (repair) EVERLONG_RETURN_IF_ERROR(CheckWritable());
   if (queue_) queue_->Wait();
   const std::scoped_lock lock(write_mutex_);

@@ -214,6 +214,11 @@ Result<std::vector<BlockInfo>> Store::Blocks(const BlockFilter& filter) const {
   return rooms_.catalog->Blocks(filter);
 }
 
+Status Store::VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->VisitBlocks(filter, visit);
+}
+
 Result<BlockInfo> Store::Block(int64_t id) const {
   if (queue_) queue_->WaitFor(id);
   return rooms_.catalog->Block(id);

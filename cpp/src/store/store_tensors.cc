@@ -4,6 +4,7 @@
 
 #include "block_records.h"
 #include "everlong/base/crc32c.h"
+#include "everlong/base/out_of_memory.h"
 #include "store.h"
 
 namespace everlong::store {
@@ -98,6 +99,10 @@ Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block) const {
 }
 
 Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
+  return OrOutOfMemory([&] { return TryPutTensors(block, tensors); });
+}
+
+Status Store::TryPutTensors(int64_t block, std::span<const TensorView> tensors) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
   EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));

@@ -126,6 +126,10 @@ Status Store::Flush(std::vector<int64_t>* lost) {
 }
 
 Status Store::SetAttribute(const std::string& key, const std::string& value) {
+  return OrOutOfMemory([&] { return TrySetAttribute(key, value); });
+}
+
+Status Store::TrySetAttribute(const std::string& key, const std::string& value) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   const std::scoped_lock lock(manifest_mutex_);
   Manifest changed = rooms_.manifest;

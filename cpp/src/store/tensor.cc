@@ -5,15 +5,15 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "json_text.h"
+
 namespace everlong::store {
 namespace {
-
-using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
 
@@ -49,31 +49,73 @@ std::optional<int64_t> TensorBytes(std::string_view dtype, std::span<const int64
   return bytes;
 }
 
+// What the header says of a tensor; none where it does not say it, or not in its type.
+struct Member {
+  std::optional<std::string> dtype;
+  std::optional<std::vector<int64_t>> shape;
+  std::optional<std::vector<int64_t>> offsets;
+};
+
+// Collects the header's members.
+class HeaderVisitor : public JsonVisitor {
+ public:
+  void Key(int64_t depth, std::string_view key) override {
+    if (depth == 1) name_ = key;
+    if (depth == 2) field_ = key;
+  }
+  void Value(int64_t depth, const JsonValue& value) override {
+    if (depth == 0) {
+      is_object_ = value.kind == JsonKind::kObject;
+    } else if (depth == 1) {
+      member_ = name_ == kMetadata ? nullptr : &(members_[name_] = {});
+      field_.clear();
+      sizes_ = nullptr;
+    } else if (member_ == nullptr) {
+      return;
+    } else if (depth == 2) {
+      Field(value);
+    } else if (depth == 3 && sizes_ != nullptr && *sizes_) {
+      if (value.kind == JsonKind::kUnsigned && std::in_range<int64_t>(value.number)) {
+        (*sizes_)->push_back(static_cast<int64_t>(value.number));
+      } else {
+        sizes_->reset();
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_object() const { return is_object_; }
+  [[nodiscard]] std::map<std::string, Member>& members() { return members_; }
+
+ private:
+  void Field(const JsonValue& value) {
+    sizes_ = nullptr;
+    if (field_ == "dtype") {
+      member_->dtype.reset();
+      if (value.kind == JsonKind::kText) member_->dtype = value.text;
+    } else if (field_ == "shape" || field_ == "data_offsets") {
+      sizes_ = field_ == "shape" ? &member_->shape : &member_->offsets;
+      sizes_->reset();
+      if (value.kind == JsonKind::kArray) sizes_->emplace();
+    }
+  }
+
+  bool is_object_ = false;
+  std::map<std::string, Member> members_;
+  std::string name_;
+  Member* member_ = nullptr;  // the one that is being told; nullptr: none, or the metadata
+  std::string field_;
+  std::optional<std::vector<int64_t>>* sizes_ = nullptr;  // of `member_`, where the field is one of them
+};
+
 // One member of the header, its place counted from the first of the `data_bytes`; none when it does not describe some
 // of them.
-std::optional<TensorPlace> DecodeMember(const std::string& name, const Json& member, size_t data_bytes) {
-  const auto is_size = [](const Json& value) {
-    return value.is_number_unsigned() &&
-           value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  };
-  const auto array_of_sizes = [&](const char* key) -> std::optional<std::vector<int64_t>> {
-    const auto found = member.find(key);
-    if (found == member.end() || !found->is_array() || !std::all_of(found->begin(), found->end(), is_size)) {
-      return std::nullopt;
-    }
-    return found->get<std::vector<int64_t>>();
-  };
-  if (!member.is_object()) return std::nullopt;
-  const auto dtype = member.find("dtype");
-  if (dtype == member.end() || !dtype->is_string()) return std::nullopt;
-  std::optional<std::vector<int64_t>> shape = array_of_sizes("shape");
-  const std::optional<std::vector<int64_t>> offsets = array_of_sizes("data_offsets");
-  if (!shape || !offsets || offsets->size() != 2) return std::nullopt;
-  const std::optional<int64_t> bytes = TensorBytes(dtype->get_ref<const std::string&>(), *shape);
-  const auto begin = static_cast<size_t>((*offsets)[0]);
-  const auto end = static_cast<size_t>((*offsets)[1]);
+std::optional<TensorPlace> DecodeMember(const std::string& name, Member&& member, size_t data_bytes) {
+  if (!member.dtype || !member.shape || !member.offsets || member.offsets->size() != 2) return std::nullopt;
+  const std::optional<int64_t> bytes = TensorBytes(*member.dtype, *member.shape);
+  const auto begin = static_cast<size_t>((*member.offsets)[0]);
+  const auto end = static_cast<size_t>((*member.offsets)[1]);
   if (!bytes || begin > end || end > data_bytes || end - begin != static_cast<size_t>(*bytes)) return std::nullopt;
-  return TensorPlace{{name, dtype->get<std::string>(), *std::move(shape), *bytes}, static_cast<int64_t>(begin)};
+  return TensorPlace{{name, *std::move(member.dtype), *std::move(member.shape), *bytes}, static_cast<int64_t>(begin)};
 }
 
 Status Unfit(const TensorView& tensor, const std::string& what) {
@@ -92,21 +134,26 @@ Status ValidateOne(const TensorView& tensor) {
 
 // The header's JSON.
 Result<std::string> HeaderOf(std::span<const TensorView> tensors) {
-  Json header = Json::object();
+  std::map<std::string_view, std::string> members;
   int64_t offset = 0;
   for (const TensorView& tensor : tensors) {
     if (tensor.name == kMetadata) return Unfit(tensor, "the name is reserved");
-    if (header.contains(tensor.name)) return Unfit(tensor, "given twice");
+    if (members.contains(tensor.name)) return Unfit(tensor, "given twice");
     EVERLONG_RETURN_IF_ERROR(ValidateOne(tensor));
-    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+    std::optional<std::string> member = JsonText(tensor.name);
+    if (!member) return InvalidArgumentError("a tensor's name is not valid UTF-8");
+    const int64_t end = offset + std::ssize(tensor.bytes);
+    *member += ":{\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(end) + "],\"dtype\":\"" +
+               tensor.dtype + "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      *member += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
+    }
+    members.emplace(tensor.name, *std::move(member) + "]}");
+    offset = end;
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
-  // What is not UTF-8 was replaced just now, and so reads back as something else.
-  if (Json::parse(text, nullptr, false) != header) return InvalidArgumentError("a tensor's name is not valid UTF-8");
-  return text;
+  std::string text = "{";
+  for (const auto& [name, member] : members) text += (text.size() == 1 ? "" : ",") + member;
+  return text + "}";
 }
 
 }  // namespace
@@ -167,15 +214,16 @@ Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes) {
     return CorruptError("tensors: the header ends behind the last byte");
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + kLengthBytes);
-  const Json header = Json::parse(text, text + length, nullptr, false);
-  if (!header.is_object()) return CorruptError("tensors: the header is not a JSON object");
+  HeaderVisitor header;
+  if (!VisitJson({text, static_cast<size_t>(length)}, header) || !header.is_object()) {
+    return CorruptError("tensors: the header is not a JSON object");
+  }
   const size_t data_begin = kLengthBytes + static_cast<size_t>(length);
   const size_t data_bytes = bytes.size() - data_begin;
   std::vector<TensorPlace> places;
   size_t total = 0;  // no tensor shares bytes with another, so that a small file never becomes large in memory
-  for (const auto& [name, member] : header.items()) {
-    if (name == kMetadata) continue;
-    std::optional<TensorPlace> place = DecodeMember(name, member, data_bytes);
+  for (auto& [name, member] : header.members()) {
+    std::optional<TensorPlace> place = DecodeMember(name, std::move(member), data_bytes);
     if (place) total += static_cast<size_t>(place->info.bytes);
     if (!place || total > data_bytes) return CorruptError("tensors: '" + name + "' does not fit the data");
     place->begin += static_cast<int64_t>(data_begin);

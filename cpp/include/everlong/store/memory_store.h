@@ -185,6 +185,10 @@ class MemoryStore {
 
   [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const = 0;  // by id
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
+  // The same one after the other, so that no list of them takes RAM; to the end, or to what `visit` refuses. `visit`
+  // must not call this store.
+  using BlockVisitor = std::function<Status(BlockInfo&& block)>;
+  [[nodiscard]] virtual Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const = 0;
   [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
   // By name; empty without. kNotFound when there is no such block, or no such tensor of it; kCorrupt.
