@@ -201,7 +201,8 @@ def eval_meaning(
         log=_line_by_line(Console(stderr=True)),
     )
     if as_json:
-        print_json({name: {"tokens": report.tokens, "shares": report.shares()} for name, report in reports.items()})
+        told = {name: report.to_dict() for name, report in reports.items()}
+        print_json({name: {key: one[key] for key in ("tokens", "shares", "confidences")} for name, one in told.items()})
         return
     print_meaning(reports, Console())
 
