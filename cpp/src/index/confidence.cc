@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
+
+#include "log_of_sums.h"
 
 namespace everlong::index {
 namespace {
@@ -28,12 +31,6 @@ std::unordered_map<int32_t, size_t> NumbersOf(std::span<const PageGroup> groups)
   return numbers;
 }
 
-double LargestOf(std::span<const FusedHit> fused) {
-  double largest = 0;  // the score of a page that nobody names
-  for (const FusedHit& hit : fused) largest = std::max<double>(largest, hit.score);
-  return largest;
-}
-
 }  // namespace
 
 Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused, std::span<const PageGroup> groups,
@@ -43,8 +40,8 @@ Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused
   const std::unordered_map<int32_t, size_t> came = NumbersOf(groups);
   for (const Ranking& ranking : rankings) {
     for (size_t at = 0; at < kTellingRankings.size(); ++at) {
-      if (ranking.part != kTellingRankings[at].part || ranking.granularity != kTellingRankings[at].granularity)
-        continue;
+      const auto& [part, granularity] = kTellingRankings[at];
+      if (ranking.part != part || ranking.granularity != granularity) continue;
       signs.parts |= {ranking.part};
       for (const Hit& hit : ranking.hits) {
         if (!came.contains(hit.page)) continue;
@@ -54,21 +51,17 @@ Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused
   }
   if (!signs.any) return signs;
 
-  const double largest = LargestOf(fused);
-  const double unnamed = std::exp(-largest);
-  double of_these = 0;
-  double of_others = unnamed;
+  LogOfSums these;
+  LogOfSums others;
   size_t these_named = 0;
   for (const FusedHit& hit : fused) {
     const bool here = came.contains(hit.page);
     these_named += here ? 1 : 0;
-    (here ? of_these : of_others) += std::exp(hit.score - largest);
+    (here ? these : others).Add(hit.score);
   }
-  const double these_unnamed = static_cast<double>(came.size() - these_named);
+  const auto these_unnamed = static_cast<double>(came.size() - these_named);
   const double others_unnamed = static_cast<double>(pages) - static_cast<double>(fused.size()) - these_unnamed;
-  of_these += these_unnamed * unnamed;
-  of_others += std::max(0.0, others_unnamed) * unnamed;
-  signs.odds = std::log(of_these) - std::log(of_others);
+  signs.odds = these.With(these_unnamed) - others.With(std::max(0.0, others_unnamed) + 1);
   return signs;
 }
 
@@ -83,7 +76,10 @@ std::optional<double> Confidence(const Signs& signs) {
 
 std::vector<double> SharesOf(std::span<const FusedHit> fused, std::span<const PageGroup> groups) {
   const std::unordered_map<int32_t, size_t> came = NumbersOf(groups);
-  const double largest = LargestOf(fused);
+  double largest = -std::numeric_limits<double>::infinity();  // of these: another may stand out far
+  for (const FusedHit& hit : fused) {
+    if (came.contains(hit.page)) largest = std::max<double>(largest, hit.score);
+  }
   std::vector<double> shares(groups.size(), 0.0);
   double whole = 0;
   for (const FusedHit& hit : fused) {
@@ -92,7 +88,7 @@ std::vector<double> SharesOf(std::span<const FusedHit> fused, std::span<const Pa
     shares[group->second] += std::exp(hit.score - largest);
     whole += std::exp(hit.score - largest);
   }
-  for (double& share : shares) share = whole > 0 ? share / whole : 1 / static_cast<double>(shares.size());
+  for (double& share : shares) share /= whole;
   return shares;
 }
 

@@ -4,6 +4,7 @@
 
 #include "best_first.h"
 #include "everlong/index/fusion.h"
+#include "log_of_sums.h"
 
 namespace everlong::index {
 namespace {
@@ -15,23 +16,6 @@ constexpr double kStatements = 0.58;
 constexpr double kRankConstant = 60;
 
 double LogOfSum(double a, double b) { return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))); }
-
-// Of the exponentials of many numbers, and of `zeros` that are 0.
-class LogOfSums {
- public:
-  void Add(double value) {
-    if (value > largest_) {
-      sum_ *= std::exp(largest_ - value);
-      largest_ = value;
-    }
-    sum_ += std::exp(value - largest_);
-  }
-  [[nodiscard]] double With(double zeros) const { return largest_ + std::log(sum_ + zeros * std::exp(-largest_)); }
-
- private:
-  double largest_ = 0;
-  double sum_ = 0;
-};
 
 }  // namespace
 

@@ -406,10 +406,10 @@ def print_meaning(reports: Mapping[str, MeaningReport], console: Console) -> Non
         believed.add_column("found by")
         for column in ("searches", "ECE", "ECE, equal numbers", "AUC, right", "AUC, left out", "AUC, elsewhere"):
             believed.add_column(column, justify="right")
-        for kinds, one in report.confidences().items():
+        for fusion, one in report.confidences().items():
             figures = (one.among.ece, one.among.ece_by_mass, one.among.auc, one.auc_left_out, one.auc_elsewhere)
             believed.add_row(
-                kinds, str(one.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)
+                fusion, str(one.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)
             )
         if believed.rows:
             console.print(believed)
