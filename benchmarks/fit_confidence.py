@@ -1,18 +1,16 @@
 """Fit the weights of confidence (cpp/include/everlong/index/confidence.h) to what searches had to show.
 
     everlong eval meaning --fitting --keep FIT --lengths 128K --set index=heads,lexical,meaning,embedding
-    everlong eval meaning --fitting --keep FIT --lengths 128K            # without an encoder
-    everlong eval meaning --keep TEST --lengths 128K                     # of other stories and facts
+    everlong eval meaning --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/src/index/confidence_weights.inc [--test TEST/*.json]
 
-For every set of parts that the reports have searched by: a logistic regression of whether the right passage came back,
-with weights that are not negative, so that more of what speaks for an answer never makes it less likely, and a small
-ridge. Every question counts twice, with the sources that answer it and without them; those that nothing in the memory
-answers count as often as the latter all together, or not at all where there are none. Every reading counts as much as
-every other. --weights is written anew: sets that no report has searched by are dropped. Printed: expected calibration
-error and area under the ROC curve, by reading and set, of the questions that were fitted on, by five folds of
-questions, and of the reports of --test, whose confidence the memory has said itself: build and ask again for those of
-new weights.
+For every set of the parts: a logistic regression of whether the right passage came back, with weights that are not
+negative, so that more of what speaks for an answer never makes it less likely, and a small ridge. Every question counts
+twice, with the sources that answer it and without them; questions to other stories, which nothing in the memory
+answers, share the weight of those without. So half of all that it is fitted to can be answered. Every report weighs as
+much as every other. --weights is written anew, and has the sets that the reports have searched by: the core is to be
+built again with it. Printed: expected calibration error and area under the ROC curve by reading and set, of the
+questions that it was fitted to by five folds of them, and of the reports of --test as the memory said it itself.
 """
 
 from __future__ import annotations
@@ -49,6 +47,7 @@ class Search:
     signs: tuple[float, ...]  # by SIGNS
     right: bool
     weight: float
+    elsewhere: bool = False  # of a question to other stories
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,21 +70,24 @@ def searches_of(report: pathlib.Path) -> dict[str, list[Search]]:
                 told.setdefault(search["kinds"], []).append((question["words"], question["kind"], search))
     found = {}
     for kinds, rows in told.items():
-        elsewhere = sum(kind == ELSEWHERE for _, kind, _ in rows)
-        left_out = sum(search["left_out"] for _, _, search in rows)
-        of_kind = {True: (left_out / elsewhere if elsewhere else 0.0), False: 1.0}
+        groups = [_group(kind, search) for _, kind, search in rows]
         # Questions with an answer weigh as much as those without: left out and elsewhere share that half.
-        half = 0.5 if elsewhere else 1.0
-        weights = [
-            of_kind[kind == ELSEWHERE] * (half if kind == ELSEWHERE or search["left_out"] else 1.0)
-            for _, kind, search in rows
-        ]
-        whole = sum(weights)
+        shares = {"there": 0.5, "left out": 0.25, ELSEWHERE: 0.25} if ELSEWHERE in groups else {"there": 0.5}
         found[kinds] = [
-            Search(words, tuple(search["signs"].get(sign, 0.0) for sign in SIGNS), search["rank"] > 0, weight / whole)
-            for (words, _, search), weight in zip(rows, weights, strict=True)
+            Search(
+                words,
+                tuple(search["signs"].get(sign, 0.0) for sign in SIGNS),
+                search["rank"] > 0,
+                shares.get(group, 0.5) / groups.count(group),
+                group == ELSEWHERE,
+            )
+            for (words, _, search), group in zip(rows, groups, strict=True)
         ]
     return found
+
+
+def _group(kind: str, search: dict[str, Any]) -> str:
+    return ELSEWHERE if kind == ELSEWHERE else "left out" if search["left_out"] else "there"
 
 
 def fit(searches: Sequence[Search]) -> Fit:
@@ -152,9 +154,9 @@ def main() -> None:
         said = by_folds(together)
         begin = 0
         for name, of in those.items():
-            here = said[begin : begin + len(of)]
+            twice = [(p, one.right) for p, one in zip(said[begin:].tolist(), of, strict=False) if not one.elsewhere]
             begin += len(of)
-            told = calibration(here.tolist(), [one.right for one in of])
+            told = calibration([p for p, _ in twice], [right for _, right in twice])
             print(f"{kinds}; {name}, by folds: {_figures(told.ece, told.ece_by_mass, told.auc)}")
     code = "\n".join(rows) + "\n"
     print(code)

@@ -364,11 +364,12 @@ def test_a_file_of_questions_is_answered_line_by_line(
     ]
     assert [row.get("right") for row in rows] == [None, False, None, None, True]
     for row in rows:
-        assert set(row) - {"right"} == {"question", "text", "recalled", "seconds"}
+        assert set(row) - {"right"} == {"question", "text", "recalled", "confidence", "seconds"}
         assert row["seconds"] > 0
     for row in (rows[0], rows[-1]):  # none finds in the memory what was asked before it
         assert row["text"] == alone["text"]
         named = ("span", "source", "score", "passage")
+        assert row["confidence"] == alone["confidence"]
         assert row["recalled"] == [{name: recall[name] for name in named} for recall in alone["recalled"]]
     assert json.loads(here("inspect", two_sources, "--json").stdout)["sources"] == before
     # What holds for all gives way to what a line says.
