@@ -7,7 +7,7 @@ FIGURES ?= runs/bench
 CORPUS ?=
 
 SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw store embedding ram ram_read read decode recall \
-  anchors architectures $(if $(CORPUS),fit_fusion)
+  anchors architectures fit_confidence $(if $(CORPUS),fit_fusion)
 EVALUATIONS := demo.txt needle.json needle_close.json ppl.json suite.txt
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
@@ -81,6 +81,14 @@ $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $
 	python $< $(FIGURES)/fusion/131K/development.json $(FIGURES)/fusion/1M/development.json > $@
 	python $< $(FIGURES)/fusion/131K/development.json $(FIGURES)/fusion/1M/development.json \
 	  --weights 27.3 6.74 38.3 >> $@
+
+# What it is fitted to and what it is tried on; the weights themselves are left as they are.
+$(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
+	everlong eval meaning --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
+	  --set index=heads,lexical,meaning,embedding
+	everlong eval meaning --dtype bfloat16 --keep $(FIGURES)/meaning --lengths 128K $(BOOKS)
+	python $< $(FIGURES)/fitting/*.json --test $(FIGURES)/meaning/*.json > $@
+	everlong plot $(FIGURES)/meaning/stories.json
 
 $(FIGURES)/demo.txt: | setup
 	mkdir -p $(@D)

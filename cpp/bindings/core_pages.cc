@@ -3,10 +3,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core_bindings.h"
+#include "everlong/index/confidence.h"
 #include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
@@ -28,6 +30,17 @@ std::vector<std::string> PartNames(const index::IndexParts& parts) {
     if (parts.Has(part)) names.emplace_back(NameOf(part));
   }
   return names;
+}
+
+// "heads, page" and so on of the parts that were asked, and "odds".
+std::map<std::string, double> NamedSigns(const index::Signs& signs) {
+  std::map<std::string, double> named{{"odds", signs.odds}};
+  for (size_t at = 0; at < index::kTellingRankings.size(); ++at) {
+    const auto& [part, granularity] = index::kTellingRankings[at];
+    if (!signs.parts.Has(part)) continue;
+    named.emplace(std::string(NameOf(part)).append(", ").append(NameOf(granularity)), signs.best[at]);
+  }
+  return named;
 }
 
 // begin and end of the struct's span.
@@ -82,13 +95,16 @@ void BindPages(py::module_& module) {
       .def_readonly("stream", &FoundGroup::stream)
       .def_readonly("source", &FoundGroup::source)
       .def_readonly("score", &FoundGroup::score)
-      .def_property_readonly("found_by", [](const FoundGroup& self) { return PartNames(self.found_by); });
+      .def_property_readonly("found_by", [](const FoundGroup& self) { return PartNames(self.found_by); })
+      .def_readonly("confidence", &FoundGroup::confidence);
 
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("groups", &SearchResult::groups)
       .def_readonly("top_mass", &SearchResult::top_mass)
       .def_readonly("agreed", &SearchResult::agreed)
-      .def_readonly("decisiveness", &SearchResult::decisiveness);
+      .def_readonly("decisiveness", &SearchResult::decisiveness)
+      .def_readonly("confidence", &SearchResult::confidence)
+      .def_property_readonly("signs", [](const SearchResult& self) { return NamedSigns(self.signs); });
 
   py::class_<os::PageRanking>(module, "PageRanking")
       .def_property_readonly("part", [](const os::PageRanking& self) { return NameOf(self.part); })

@@ -101,6 +101,9 @@ class FoundGroup:
     @property
     def found_by(self) -> list[str]:
         """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
+    @property
+    def confidence(self) -> float | None:
+        """How likely the answer is in it, 0..1; None as SearchResult.confidence."""
 
 class SearchResult:
     @property
@@ -111,6 +114,15 @@ class SearchResult:
     def agreed(self) -> bool: ...
     @property
     def decisiveness(self) -> float: ...
+    @property
+    def confidence(self) -> float | None:
+        """How likely the answer is in one of the groups, 0..1: the sum of theirs.
+
+        None where only parts were asked whose scores do not tell right from wrong ("mean_pool", "hnsw").
+        """
+    @property
+    def signs(self) -> dict[str, float]:
+        """What `confidence` is made of: "odds", and "heads, page" and so on of the parts that were asked."""
 
 class PageRanking:
     """A part's pages, best first, by one of its granularities."""

@@ -188,9 +188,11 @@ inline void ExpectSame(const SearchResult& a, const SearchResult& b) {
     EXPECT_EQ(a.groups[i].source, b.groups[i].source);
     EXPECT_EQ(a.groups[i].score, b.groups[i].score);
     EXPECT_EQ(a.groups[i].found_by, b.groups[i].found_by);
+    EXPECT_EQ(a.groups[i].confidence, b.groups[i].confidence);
   }
   EXPECT_EQ(a.top_mass, b.top_mass);
   EXPECT_EQ(a.decisiveness, b.decisiveness);
+  EXPECT_EQ(a.confidence, b.confidence);
 }
 
 }  // namespace everlong::os

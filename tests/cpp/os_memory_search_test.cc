@@ -395,9 +395,49 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
       for (const FoundGroup& group : found->groups) {
         for (const PageRef& page : group.pages) pages.emplace(page.block, page.page);
       }
-      EXPECT_EQ(pages, alone);  // without neighbours a page speaks for itself
+      EXPECT_EQ(pages, with_word) << "where no neighbour comes back, pages alone count";
     }
   }
+}
+
+TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) {
+  const Filled filled = FilledInRam(7);
+  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  const IndexParts by_heads({IndexPart::kHeads});
+  const IndexParts by_words({IndexPart::kLexical});
+  const IndexParts by_means({IndexPart::kMeanPool, IndexPart::kHnsw});
+  int searched = 0;
+  for (const Block& block : filled.blocks) {
+    const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
+    SearchRequest request = question.Request();
+    request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+    for (const int32_t neighbours : {0, 1}) {
+      request.neighbours = neighbours;
+      for (const IndexParts& kinds : {by_heads, by_words, IndexParts({IndexPart::kHeads, IndexPart::kLexical}),
+                                      IndexParts({IndexPart::kHeads, IndexPart::kMeanPool})}) {
+        request.kinds = kinds;
+        const auto found = filled.memory->Search(request);
+        ASSERT_TRUE(found.ok());
+        ASSERT_TRUE(found->confidence.has_value());
+        EXPECT_EQ(*found->confidence, static_cast<float>(*index::Confidence(found->signs)));
+        EXPECT_EQ(found->signs.parts.Has(IndexPart::kHeads), kinds.Has(IndexPart::kHeads));
+        EXPECT_FALSE(found->signs.parts.Has(IndexPart::kMeanPool));
+        float together = 0;
+        for (const FoundGroup& group : found->groups) {
+          EXPECT_GE(group.confidence.value(), 0.0F);
+          together += *group.confidence;
+        }
+        EXPECT_NEAR(together, *found->confidence, 1e-5);
+        searched += found->groups.empty() ? 0 : 1;
+      }
+      request.kinds = by_means;
+      const auto found = filled.memory->Search(request);
+      ASSERT_FALSE(found->groups.empty());
+      EXPECT_EQ(found->confidence, std::nullopt);
+      EXPECT_EQ(found->groups[0].confidence, std::nullopt);
+    }
+  }
+  EXPECT_GT(searched, 50);
 }
 
 TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
@@ -422,6 +462,7 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
       EXPECT_TRUE(found->groups.empty());
       EXPECT_EQ(found->top_mass, 0.0F);
       EXPECT_EQ(found->decisiveness, 0.0F);
+      EXPECT_EQ(found->confidence, 0.0F);
       EXPECT_FALSE(found->agreed);
     }
   }

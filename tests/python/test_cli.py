@@ -169,6 +169,24 @@ def test_ask_about_text_that_is_still_in_the_frame_cites_nothing(saved_model: Pa
     assert "[book, tokens" not in ask.stdout
 
 
+def test_a_memory_that_is_unsure_says_so(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
+    book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
+    assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
+    ask = ["ask", "~~ ^^ || of a fox", "--memory", memory, "--max-new-tokens", "2", "--no-remember"]
+    answer = json.loads(everlong(*ask, "--json").stdout)
+    assert 0 < answer["confidence"] < 0.5
+    said = f"[memory unsure: the answer is among these with {100 * answer['confidence']:.0f} % probability]"
+    asked = everlong(*ask)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.splitlines().count(said) == 1
+    assert "unsure" not in everlong(*ask, "--no-recall").stdout
+    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "2", typed="~~ ^^ || of a fox\n")
+    assert chat.returncode == 0, chat.stderr
+    assert "[memory unsure: " in chat.stderr
+    assert "unsure" not in chat.stdout
+
+
 def test_what_an_answer_is_told_besides(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
     book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
@@ -240,7 +258,7 @@ def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path
     os.close(terminal)
     assert run.returncode == 0, run.stderr
     said = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [list(turn) for turn in said] == [["question", "text", "recalled"], ["command", "text"]]
+    assert [list(turn) for turn in said] == [["question", "text", "recalled", "confidence"], ["command", "text"]]
 
 
 # Ctrl-C while the third token of an answer is computed.
@@ -346,11 +364,12 @@ def test_a_file_of_questions_is_answered_line_by_line(
     ]
     assert [row.get("right") for row in rows] == [None, False, None, None, True]
     for row in rows:
-        assert set(row) - {"right"} == {"question", "text", "recalled", "seconds"}
+        assert set(row) - {"right"} == {"question", "text", "recalled", "confidence", "seconds"}
         assert row["seconds"] > 0
     for row in (rows[0], rows[-1]):  # none finds in the memory what was asked before it
         assert row["text"] == alone["text"]
         named = ("span", "source", "score", "passage")
+        assert row["confidence"] == alone["confidence"]
         assert row["recalled"] == [{name: recall[name] for name in named} for recall in alone["recalled"]]
     assert json.loads(here("inspect", two_sources, "--json").stdout)["sources"] == before
     # What holds for all gives way to what a line says.

@@ -24,7 +24,8 @@ def test_pipeline_answers_as_the_model_does(pipe) -> None:
         mm.read(text, source="context")
         expected = [mm.generate(question, max_new_tokens=8, remember=False) for question in questions]
     one = pipe(text, question=questions[0], config=SMALL, max_new_tokens=8)
-    assert one == {"answer": expected[0].text, "recalled": expected[0].recalled}
+    first = expected[0]
+    assert one == {"answer": first.text, "recalled": first.recalled, "confidence": first.confidence}
     several = pipe(text, questions=questions, config=SMALL, max_new_tokens=8)
     assert [answer["answer"] for answer in several["answers"]] == [answer.text for answer in expected]
 

@@ -4,6 +4,7 @@
 
 #include "best_first.h"
 #include "everlong/index/fusion.h"
+#include "log_of_sums.h"
 
 namespace everlong::index {
 namespace {
@@ -14,45 +15,27 @@ constexpr double kStatements = 0.58;
 // The constant of reciprocal-rank fusion, for a part whose scores tell nothing.
 constexpr double kRankConstant = 60;
 
-// What evidence is linear in.
-double Grown(const Voice& voice, float score, float whole) {
-  const double share = whole > 0 ? std::max(0.0, score / static_cast<double>(whole)) : 0;
-  return voice.grows == Voice::Grows::kAsRoot ? std::sqrt(share) : share;
-}
-
 double LogOfSum(double a, double b) { return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))); }
 
-// Of the exponentials of many numbers, and of `zeros` that are 0.
-class LogOfSums {
- public:
-  void Add(double value) {
-    if (value > largest_) {
-      sum_ *= std::exp(largest_ - value);
-      largest_ = value;
-    }
-    sum_ += std::exp(value - largest_);
-  }
-  [[nodiscard]] double With(double zeros) const { return largest_ + std::log(sum_ + zeros * std::exp(-largest_)); }
-
- private:
-  double largest_ = 0;
-  double sum_ = 0;
-};
-
 }  // namespace
+
+double Voice::Grown(float score, float whole) const {
+  const double share = whole > 0 ? std::max(0.0, score / static_cast<double>(whole)) : 0;
+  return grows == Grows::kAsRoot ? std::sqrt(share) : share;
+}
 
 Evidence Voice::For(float score, size_t rank, float whole, float unnamed) const {
   if (!weights.has_value()) {
     const double by_rank = 1 / (kRankConstant + static_cast<double>(rank));
     return {by_rank, by_rank};
   }
-  const double above = std::max(0.0, Grown(*this, score, whole) - Grown(*this, unnamed, whole));
+  const double above = std::max(0.0, Grown(score, whole) - Grown(unnamed, whole));
   return {weights->statement * above, weights->prose * above};
 }
 
 float Voice::Lowered(float score, double log_odds, float whole, float least) const {
   if (!weights.has_value() || weights->statement <= 0) return least;
-  const double grown = std::max(0.0, Grown(*this, score, whole) - log_odds / weights->statement);
+  const double grown = std::max(0.0, Grown(score, whole) - log_odds / weights->statement);
   const double share = grows == Grows::kAsRoot ? grown * grown : grown;
   return static_cast<float>(std::min<double>(score, whole * share));
 }

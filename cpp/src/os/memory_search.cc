@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
@@ -154,13 +155,13 @@ Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, 
 }
 
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
-  EVERLONG_ASSIGN_OR_RETURN(Asked asked, Ask(request, std::nullopt));
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
+  std::vector<index::Ranking> rankings = asked.rankings;
   // Where no neighbour comes back, what a page has with them is of no use.
   if (request.neighbours == 0) {
-    std::erase_if(asked.rankings,
+    std::erase_if(rankings,
                   [](const index::Ranking& ranking) { return ranking.granularity == index::Granularity::kGroup; });
   }
-  const std::vector<index::Ranking>& rankings = asked.rankings;
   const index::PageFilter& filter = asked.filter;
   const index::BlockTable& table = state_->index.table();
   SearchResult result;
@@ -173,10 +174,11 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   }
 
   // All that any part has named: hits behind the last group may still widen the best.
-  std::vector<index::FusedHit> fused =
-      rankings.size() == 1
-          ? AsFused(rankings[0])
-          : index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
+  const auto by_odds = [&] {
+    return index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
+  };
+  const bool alone = rankings.size() == 1;
+  std::vector<index::FusedHit> fused = alone ? AsFused(rankings[0]) : by_odds();
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
   AddScores(request.added, table, fused);
   const auto has_best_first = [&](IndexPart part) {
@@ -186,9 +188,17 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     });
   };
   result.agreed = !fused.empty() && std::ranges::all_of(asked.parts, has_best_first);
-  for (index::PageGroup& group : index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
-                                                   request.token_budget, request.least_share)) {
+  std::vector<index::PageGroup> groups = index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
+                                                           request.token_budget, request.least_share);
+  if (alone) fused = by_odds();
+  result.signs = index::SignsOf(asked.rankings, fused, groups, filter.Count());
+  const std::optional<double> confidence = index::Confidence(result.signs);
+  if (confidence) result.confidence = static_cast<float>(*confidence);
+  const std::vector<double> shares = index::SharesOf(fused, groups);
+  for (size_t at = 0; at < groups.size(); ++at) {
+    index::PageGroup& group = groups[at];
     FoundGroup found;
+    if (confidence) found.confidence = static_cast<float>(*confidence * shares[at]);
     for (const int32_t ordinal : group.pages) found.pages.push_back(RefOf(table, ordinal));
     found.page_scores = std::move(group.scores);
     found.stream = group.stream;

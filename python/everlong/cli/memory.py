@@ -162,6 +162,8 @@ def ask(
     print(answer.text.strip())
     for recall in answer.recalled:
         print(f"\n{citation(recall)}")
+    if answer.unsure:
+        print(f"\n{doubt(answer.confidence)}")
     if not answer.recalled and not no_recall:
         why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
         print(f"\n[nothing came back: {why}]")
@@ -208,6 +210,11 @@ def citation(recall: Recall) -> str:
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = recall.source or _CONVERSATION
     return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}] {line}"
+
+
+def doubt(confidence: float | None) -> str:
+    """One line: that the memory is unsure, and how much."""
+    return f"[memory unsure: the answer is among these with {100 * (confidence or 0):.0f} % probability]"
 
 
 @app.command()
@@ -301,6 +308,8 @@ def _obey(mm: MemoryModel, line: str) -> str:
 
 
 def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bool) -> None:
+    from everlong.generation.answer import is_unsure
+
     pieces = []
     try:
         for piece in answer:
@@ -313,12 +322,20 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         answer.close()
     recalled = mm.last_recalled
     if as_json:
-        turn = {"question": question, "text": "".join(pieces), "recalled": [dataclasses.asdict(r) for r in recalled]}
+        turn = {
+            "question": question,
+            "text": "".join(pieces),
+            "recalled": [dataclasses.asdict(r) for r in recalled],
+            "confidence": mm.last_confidence,
+        }
         print(json.dumps(turn, default=str), flush=True)
         return
     print()
-    for recall in recalled:
-        Console(stderr=True).print(citation(recall), style="dim", markup=False, highlight=False, soft_wrap=True)
+    notes = [citation(recall) for recall in recalled]
+    if is_unsure(mm.last_confidence):
+        notes.append(doubt(mm.last_confidence))
+    for note in notes:
+        Console(stderr=True).print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)

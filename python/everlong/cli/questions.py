@@ -88,6 +88,7 @@ def _row(asked: FileQuestion, answer: Answer, seconds: float) -> dict[str, Any]:
             {"span": one.span, "source": one.source, "score": one.score, "passage": one.passage}
             for one in answer.recalled
         ],
+        "confidence": answer.confidence,
         "seconds": round(seconds, 3),
     }
     return row if asked.answer is None else {**row, "right": states(answer.text, asked.answer)}

@@ -5,11 +5,15 @@ right where the first groups (a page and its neighbours) hold at least half a pa
 the questions are implicit: the text does not say it in so many words. *Planted*: paraphrases, associations and drawn
 facts, each a sentence or two in foreign books; right is a group that holds all of it. A part alone is asked in both
 granularities by `rankings`; the fusions are those of `search`. BM25 is the part "lexical", MiniLM the part "embedding".
+
+Can `confidence` be believed: every question is asked twice by every fusion, of all and of what is left without the
+sources that answer it. So half of the questions have an answer, and those that have none are the same questions.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +25,7 @@ from rich.table import Table
 
 from everlong.data import CHARACTERS_PER_TOKEN, all_books
 from everlong.errors import EverlongError
+from everlong.eval.calibration import Calibration, area_under_curve, calibration
 from everlong.eval.development import DEVELOPMENT
 from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
 from everlong.eval.haystack import build_haystack
@@ -66,12 +71,21 @@ class Asked:
 
 
 @dataclasses.dataclass(frozen=True)
+class Confidences:
+    """What `confidence` of a fusion is worth."""
+
+    among: Calibration  # that the right passage is among what came back: every question asked twice
+    auc_left_out: float | None  # of questions that have an answer against the same without
+    auc_elsewhere: float | None  # against questions to other stories
+
+
+@dataclasses.dataclass(frozen=True)
 class MeaningReport:
     made_with: dict[str, Any]
     tokens: int
     pages: list[Span]
     towers: str  # which, "" without
-    questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, rankings
+    questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, searches, rankings
     answered: list[Answered] = dataclasses.field(default_factory=list)  # of some of them, where that was asked for
 
     def shares(self) -> dict[str, dict[str, tuple[float, float, int]]]:
@@ -90,8 +104,33 @@ class MeaningReport:
             for method, kinds in found.items()
         }
 
+    def confidences(self) -> dict[str, Confidences]:
+        """By fusion that tells."""
+        told: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for question in self.questions:
+            for search in question.get("searches", ()):
+                if search["confidence"] is not None:
+                    told.setdefault(search["kinds"], []).append((question["kind"], search))
+        found = {}
+        for kinds, searches in told.items():
+            twice = [search for kind, search in searches if kind != ELSEWHERE]
+            there, left_out = ([s["confidence"] for s in twice if s["left_out"] == out] for out in (False, True))
+            elsewhere = [search["confidence"] for kind, search in searches if kind == ELSEWHERE]
+            if twice:
+                found[kinds] = Confidences(
+                    calibration([search["confidence"] for search in twice], [search["rank"] > 0 for search in twice]),
+                    area_under_curve(there, left_out),
+                    area_under_curve(there, elsewhere),
+                )
+        return found
+
     def summary(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "shares": self.shares(), "answers": answer_shares(self.answered)}
+        return {
+            "tokens": self.tokens,
+            "shares": self.shares(),
+            "confidences": {kinds: dataclasses.asdict(one) for kinds, one in self.confidences().items()},
+            "answers": answer_shares(self.answered),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), **self.summary()}
@@ -197,6 +236,9 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
     mm.searcher.settle()
     core, frame = mm.memory.core, mm.frame
     place: dict[str, Any] = {"stream": frame.os.stream, "resident_from": frame.os.rolling[0]}
+    sources: dict[str, list[Span]] = {}
+    for block in core.blocks():
+        sources.setdefault(block.source, []).append((block.begin, block.end))
     rows = []
     for question in questions:
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, question.words))
@@ -216,13 +258,10 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
                         "unnamed": ranking.unnamed,
                     }
                 )
-        for kinds in _fusions(inputs["kinds"]):
-            found = core.search(
-                **{**inputs, "kinds": kinds}, max_groups=_GROUPS, neighbours=_NEIGHBOURS, token_budget=_BUDGET, **place
-            )
-            spans = [(group.begin, group.end) for group in found.groups]
-            ranks[" + ".join(kinds)] = _rank(question, spans, mm.config.page_tokens)
-        rows.append({**dataclasses.asdict(question), "ranks": ranks, **({"rankings": kept} if keep_rankings else {})})
+        searches = _searches(mm, question, inputs, place, sources, every=keep_rankings)
+        ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
+        row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
+        rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
     meaning = mm.searcher.meaning
     return MeaningReport(
         made_with=made_with(mm.model),
@@ -231,6 +270,44 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
         towers=meaning.id if meaning is not None else "",
         questions=rows,
     )
+
+
+def _searches(
+    mm: MemoryModel,
+    question: Asked,
+    inputs: Mapping[str, Any],
+    place: Mapping[str, Any],
+    sources: Mapping[str, Sequence[Span]],
+    *,
+    every: bool,
+) -> list[dict[str, Any]]:
+    """By each fusion, of all and of what is left without the sources that answer; or by `every` set of the parts.
+
+    Of every set what its confidence is made of is told too, for fitting.
+    """
+    others = _without(sources, question.spans)
+    searches: list[dict[str, Any]] = []
+    for kinds in _subsets(inputs["kinds"]) if every else _fusions(inputs["kinds"]):
+        for left_out in (False, True) if question.spans and others else (False,):
+            found = mm.memory.core.search(
+                **{**inputs, "kinds": kinds},
+                max_groups=_GROUPS,
+                neighbours=_NEIGHBOURS,
+                token_budget=_BUDGET,
+                sources=others if left_out else (),
+                **place,
+            )
+            groups = [(group.begin, group.end) for group in found.groups]
+            searches.append(
+                {
+                    "kinds": " + ".join(kinds),
+                    "left_out": left_out,
+                    "rank": _rank(question, groups, mm.config.page_tokens),
+                    "confidence": found.confidence,
+                    **({"signs": found.signs} if every else {}),
+                }
+            )
+    return searches
 
 
 def run_meaning(
@@ -280,8 +357,10 @@ def run_meaning(
             if there:
                 asked(mm, name, there)
                 return reports
-            facts = planted_facts(development=fitting)
-            read_planted(mm, facts, lengths, corpus, lambda found: asked(mm, f"planted {mm.stream_tokens}", found))
+            facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
+            read_planted(
+                mm, facts, lengths, corpus, lambda found: asked(mm, f"planted {mm.stream_tokens}", found + others)
+            )
     return reports
 
 
@@ -317,6 +396,19 @@ def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
 _WORDS = ("heads", "lexical")
 
 
+def _subsets(kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    return [some for size in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, size)]
+
+
+def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> list[str]:
+    """The sources that have nothing of these spans."""
+    return [
+        source
+        for source, of_source in sources.items()
+        if not any(min(end, last) > max(begin, first) for begin, end in of_source for first, last in spans)
+    ]
+
+
 def _groups_of(pages: Sequence[Span]) -> list[Span]:
     """The first four groups of a ranking of pages: each page of no earlier group, with its neighbours."""
     groups: list[Span] = []
@@ -349,6 +441,17 @@ def print_meaning(reports: Mapping[str, MeaningReport], console: Console) -> Non
             cells = [f"{100 * of_method[kind][0]:.1f} / {100 * of_method[kind][1]:.1f}" for kind in kinds]
             table.add_row(method, *cells)
         console.print(table)
+        believed = Table(title=f"{name}: confidence that the right group is among four; half of the questions have one")
+        believed.add_column("found by")
+        for column in ("searches", "ECE", "ECE, equal numbers", "AUC, right", "AUC, left out", "AUC, elsewhere"):
+            believed.add_column(column, justify="right")
+        for fusion, one in report.confidences().items():
+            figures = (one.among.ece, one.among.ece_by_mass, one.among.auc, one.auc_left_out, one.auc_elsewhere)
+            believed.add_row(
+                fusion, str(one.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)
+            )
+        if believed.rows:
+            console.print(believed)
         if report.answered:
             _print_answers(name, report.answered, console)
 

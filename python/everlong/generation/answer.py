@@ -7,6 +7,9 @@ from typing import Literal
 
 from everlong.retrieval.recall import Recall
 
+# A memory whose confidence is below this is unsure: the answer is likelier not among what came back.
+UNSURE_BELOW = 0.5
+
 FinishReason = Literal["stop", "length", "time"]
 
 
@@ -23,3 +26,16 @@ class Answer:
     # max_new_tokens or max_length; "time", by max_time.
     finish_reason: FinishReason
     token_ids: tuple[int, ...]  # what was generated, an end token too
+    # How likely the answer is among what came back for the question, 0..1, as it was calibrated on questions that a
+    # memory answers and on as many that it does not. None where nothing was searched for the question: all of the text
+    # is in the frame, or the caller named pages; or where no part of the index was asked that can tell.
+    confidence: float | None = None
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the memory was searched and the answer is likelier not among what came back."""
+        return is_unsure(self.confidence)
+
+
+def is_unsure(confidence: float | None) -> bool:
+    return confidence is not None and confidence < UNSURE_BELOW

@@ -13,7 +13,7 @@ from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.recall import Recall, Tapped
+from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt
@@ -29,6 +29,8 @@ class Answering:
         self._tokenizer = tokenizer
         # What came back for the newest answer: best first, then what came while it was answered.
         self.recalled: tuple[Recall, ...] = ()
+        # How likely the answer is among what came back for the newest question; None where nothing was searched for it.
+        self.confidence: float | None = None
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
         self._finish_reason: FinishReason | None = None  # of the newest answer
         self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
@@ -66,7 +68,8 @@ class Answering:
         with contextlib.nullcontext() if remember else self.without_trace(), contextlib.closing(answer):
             ids = tuple(answer)
         assert self._finish_reason is not None
-        return Answer(decode_text(self._tokenizer, list(ids)), len(ids), self.recalled, self._finish_reason, ids)
+        text = decode_text(self._tokenizer, list(ids))
+        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence)
 
     def respond(
         self,
@@ -80,6 +83,7 @@ class Answering:
         if not isinstance(recall, bool):
             recall = self._named_pages(recall)
         self.recalled = ()
+        self.confidence = None
 
         self._said = prompt.ids.tolist()
         tapped: Tapped | None = None
@@ -129,16 +133,21 @@ class Answering:
             return Recalled(pages)
         if not self._searcher.anything_outside(where):
             return Recalled()
-        if action.trigger != "prompt" or prompt is None:
+        if action.trigger == "prompt" and prompt is not None:
+            found = self._found(prompt, where, tapped)
+            self.confidence = found.confidence
+        else:
             count = self._searcher.config.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
             newest = said if len(said) > 0 else self._frame.newest_tokens(count)
             if len(newest) == 0:
                 return Recalled()
-            prompt, tapped = Prompt(newest, slice(0, len(newest))), None
-        found = self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.decisive)
+            found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
         self._cite(self._searcher.cite(found))
         return found.recalled(self._searcher.config.order, self._searcher.config.recalled_temperature)
+
+    def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:
+        return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.decisive)
 
     def _cite(self, came: Sequence[Recall]) -> None:
         """What came back later in an answer stands behind what was there when it began."""

@@ -414,6 +414,11 @@ class MemoryModel:
         """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
         return self._answering.recalled
 
+    @property
+    def last_confidence(self) -> float | None:
+        """How likely the answer is among what came back for the newest question: `Answer.confidence` of a stream."""
+        return self._answering.confidence
+
     @_one_at_a_time
     def recall(
         self,

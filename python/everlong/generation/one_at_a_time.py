@@ -31,8 +31,8 @@ class OneAtATime:
       between two pieces or from below, wherever no step of the frame is under way.
     - `close` is a call like any other, and the last one: ClosedError for all that come later.
 
-    What only looks needs no turn: `text`, `trace`, `last_recalled`, `profile`, `stream_tokens`, `config`, and all that
-    an open Memory does. A `config` that is set holds from the next search on.
+    What only looks needs no turn: `text`, `trace`, `last_recalled`, `last_confidence`, `profile`, `stream_tokens`,
+    `config`, and all that an open Memory does. A `config` that is set holds from the next search on.
     """
 
     def __init__(self) -> None:

@@ -68,7 +68,9 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
             if inputs["context"]:
                 mm.read(inputs["context"], source=source)
             answers = mm.answer_many(questions, **generation)
-        return [{"answer": answer.text, "recalled": answer.recalled} for answer in answers]
+        return [
+            {"answer": answer.text, "recalled": answer.recalled, "confidence": answer.confidence} for answer in answers
+        ]
 
     def postprocess(self, outputs: list[dict[str, Any]], single: bool = True) -> dict[str, Any]:
         return outputs[0] if single else {"answers": outputs}

@@ -43,6 +43,9 @@ class Recall:
     passage: str  # the page of it that was found; the rest is what stands around it
     found_by: tuple[str, ...]  # which parts of the index
     role: Role  # what the passage was to the memory: read, asked or said
+    # How likely the answer is in it, 0..1, of all that came back with it: those of one search add up to
+    # `Answer.confidence`. None for what no search found, or only parts whose scores do not tell right from wrong.
+    confidence: float | None = None
     origin: str = ""  # where what was read came from: a file's path, as a rule
 
 
@@ -53,6 +56,13 @@ class Found:
     groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
+
+    @property
+    def confidence(self) -> float | None:
+        """How likely the answer is in one of the groups, 0..1; None where no part was asked that can tell."""
+        sure = [group.confidence for group in self.groups]
+        told = [one for one in sure if one is not None]
+        return min(1.0, sum(told)) if len(told) == len(sure) else None
 
     def chosen(self, decisive: float | None) -> Found:
         """The first group alone when it is decisive."""

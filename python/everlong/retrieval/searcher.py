@@ -177,7 +177,7 @@ class Searcher:
             text = self._text(of_block[0].stream, begin, end)
             info = self._core.block(block)
             role, (_, origin) = cast(Role, info.role), told_apart(info.tags)
-            cited.append(Recall(block, (begin, end), 0.0, info.source, text, text, (found_by,), role, origin))
+            cited.append(Recall(block, (begin, end), 0.0, info.source, text, text, (found_by,), role, origin=origin))
         return tuple(cited)
 
     def _text(self, stream: int, begin: int, end: int) -> str:
@@ -198,6 +198,7 @@ class Searcher:
                 passage=self._text(page.stream, page.begin, page.end),
                 found_by=tuple(group.found_by),
                 role=cast(Role, info.role),
+                confidence=group.confidence,
                 origin=told_apart(info.tags)[1],
             )
 

@@ -30,6 +30,8 @@ struct Voice {
   std::optional<Evidence> weights = std::nullopt;
   Grows grows = Grows::kAsRoot;
 
+  // What its evidence is linear in: the share of `whole` that a score is, or the root of it.
+  [[nodiscard]] double Grown(float score, float whole) const;
   // What it says for the page of a score and a rank from 1 on, against pages that score `unnamed` at most; `whole` is
   // the score of a page that has all that is asked for.
   [[nodiscard]] Evidence For(float score, size_t rank, float whole, float unnamed) const;

@@ -18,6 +18,7 @@
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/index/block_table.h"
+#include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/index_part.h"
@@ -72,6 +73,7 @@ struct FoundGroup {
   std::string source;
   float score = 0;
   index::IndexParts found_by;
+  std::optional<float> confidence;  // how likely the answer is in it, 0..1; none as SearchResult::confidence
 };
 
 // What a page that was said counts less than one that was read, in log-odds on its fused score, unless a search names
@@ -89,6 +91,10 @@ struct SearchResult {
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
   bool agreed = false;             // every index that was asked has the best page among its first kAgreementRanks
   float decisiveness = 0;  // heads: mass of the best page over the second best (1 to kMaxDecisiveness; 0 without heads)
+  // How likely the answer is in one of the groups, 0..1 (index/confidence.h): the sum of theirs. None where only parts
+  // were asked whose scores do not tell right from wrong.
+  std::optional<float> confidence;
+  index::Signs signs;  // what it is made of
 };
 
 // A part's pages, best first, by one of its granularities (index::Ranking).
