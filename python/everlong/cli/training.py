@@ -36,7 +36,7 @@ def train_towers(
         typer.Option(help="Text that nobody asks about: wrong passages, among which a fact is looked for."),
     ] = None,
     layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default three in the middle.")] = "",
-    steps: Annotated[int, typer.Option(help="Of training.")] = 4000,
+    steps: Annotated[int, typer.Option(help="Of training.")] = 2000,
     minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
     teacher: Annotated[
         str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")

@@ -39,15 +39,16 @@ _TEACHER_TEMPERATURE = 0.05
 class TowerTraining:
     """How it is done; the defaults are those of the shipped pack."""
 
-    steps: int = 4000
+    steps: int = 2000
     batch: int = 64  # questions
     negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
     learning_rate: float = 1e-3
     warmup: int = 100
     teacher_share: float = 0.5  # of the loss
-    state_dropout: float = 0.1  # of whole tokens of a question: a word that is missing must not matter
-    mine_every: int = 1000  # steps; the best wrong passages are looked for anew
-    check_every: int = 500  # steps; the towers that found most held-out questions are kept
+    evenness: float = 0.5  # a set of n questions gives n ** (1 - evenness) of a batch: 0 by size, 1 all alike
+    state_dropout: float = 0.2  # of whole tokens of a question: a word that is missing must not matter
+    mine_every: int = 500  # steps; the best wrong passages are looked for anew
+    check_every: int = 250  # steps; the towers that found most held-out questions are kept
     seed: int = 0
     minutes: float | None = None  # no step begins later
     threads: int | None = None
@@ -135,11 +136,12 @@ class TowerTrainer:
             accelerator.load_state(str(self._checkpoints))
             self._random.bit_generator.state = state.random
         train = np.asarray(self._pairs.of_split("train"))
+        chances = self._chances(train)
         started, before = time.monotonic(), state.seconds
         while state.step < training.steps:
             if state.step > 0 and state.step % training.mine_every == 0 and training.negatives:
                 self._mine(accelerator.unwrap_model(model).towers, train)
-            batch = self._random.choice(train, size=min(training.batch, len(train)), replace=False)
+            batch = self._random.choice(train, size=min(training.batch, len(train)), replace=False, p=chances)
             loss = self._loss(model, batch, accelerator.device)
             optimizer.zero_grad()
             accelerator.backward(loss)
@@ -165,6 +167,13 @@ class TowerTrainer:
     def _rate(self, step: int) -> float:
         warm = min(1.0, (step + 1) / self._training.warmup)
         return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._training.steps))))
+
+    def _chances(self, train: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Of each question to be drawn: a small set of questions is drawn more often than its size has it."""
+        counts = self._pairs.origins()
+        origins = [self._pairs.texts[self._pairs.questions[at].text].origin for at in train]
+        chances = np.asarray([counts[origin] ** -self._training.evenness for origin in origins])
+        return np.asarray(chances / chances.sum(), dtype=np.float64)
 
     def _normalise(self, towers: LateTowers) -> None:
         """Each number centred and scaled, as the passages have it."""
