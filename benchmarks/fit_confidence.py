@@ -147,7 +147,8 @@ def main() -> None:
 
     readings = {report.stem: searches_of(report) for report in options.reports}
     rows = []
-    for kinds in sorted({kinds for of in readings.values() for kinds in of}, key=lambda kinds: kinds.count("+")):
+    every = {kinds for of in readings.values() for kinds in of}
+    for kinds in sorted(every, key=lambda kinds: (kinds.count("+"), kinds)):
         those = {name: of[kinds] for name, of in readings.items() if kinds in of}
         together = [one for of in those.values() for one in of]
         rows.append(as_code(kinds, fit(together)))

@@ -75,15 +75,21 @@ TEST(Confidence, IsTheLogisticOfTheFittedSum) {
   }
 }
 
-TEST(Confidence, EverySetOfPartsThatTellHasARow) {
-  const std::array<IndexPart, 4> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning,
-                                         IndexPart::kEmbedding};
+TEST(Confidence, EverySetWithoutAnEncoderHasARowAndEveryOtherIsHeardByTheLargestWithinIt) {
+  const std::array<IndexPart, 3> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning};
+  std::mt19937_64 random(4);
   for (size_t set = 1; set < size_t{1} << telling.size(); ++set) {
     IndexParts parts;
     for (size_t at = 0; at < telling.size(); ++at) {
       if ((set >> at & 1) != 0) parts |= {telling[at]};
     }
     EXPECT_EQ(std::ranges::count(kRows, parts, &Row::parts), 1) << set;
+    const Signs signs = DrawnSigns(random, parts);
+    Signs with_encoder = signs;
+    with_encoder.parts |= {IndexPart::kEmbedding};
+    if (std::ranges::count(kRows, with_encoder.parts, &Row::parts) == 0) {
+      EXPECT_EQ(Confidence(with_encoder), Confidence(signs));
+    }
   }
 }
 

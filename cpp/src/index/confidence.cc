@@ -5,6 +5,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "everlong/index/part_kinds.h"
 #include "log_of_sums.h"
 
 namespace everlong::index {
@@ -29,6 +30,22 @@ std::unordered_map<int32_t, size_t> NumbersOf(std::span<const PageGroup> groups)
     for (const int32_t page : groups[number].pages) numbers.emplace(page, number);
   }
   return numbers;
+}
+
+size_t SizeOf(const IndexParts& parts) {
+  return static_cast<size_t>(std::ranges::count_if(AllIndexParts(), [&](IndexPart part) { return parts.Has(part); }));
+}
+
+// Those of this set; of one that was not fitted, those of the largest that was and has none but these. Null without
+// one.
+const Weights* WeightsFor(const IndexParts& parts) {
+  const Weights* best = nullptr;
+  for (const Weights& weights : kFitted) {
+    IndexParts both = parts;
+    both |= weights.parts;
+    if (both == parts && (best == nullptr || SizeOf(weights.parts) > SizeOf(best->parts))) best = &weights;
+  }
+  return best;
 }
 
 }  // namespace
@@ -67,8 +84,8 @@ Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused
 
 std::optional<double> Confidence(const Signs& signs) {
   if (!signs.any) return 0.0;
-  const auto* const weights = std::ranges::find(kFitted, signs.parts, &Weights::parts);
-  if (weights == std::end(kFitted)) return std::nullopt;
+  const Weights* const weights = WeightsFor(signs.parts);
+  if (weights == nullptr) return std::nullopt;
   double sum = weights->base + weights->odds * signs.odds;
   for (size_t at = 0; at < signs.best.size(); ++at) sum += weights->best[at] * signs.best[at];
   return 1 / (1 + std::exp(-sum));
