@@ -419,6 +419,8 @@ class MemoryOsConfig:
     block_tokens: int
     least_tokens: int
     cooldown_tokens: int
+    topic_threshold: float
+    topic_lookahead: int
     recall_prompt: bool
     recall_recent: bool
     recall_periodic: bool
@@ -503,7 +505,11 @@ class MemoryOs:
     def room(self) -> int: ...
     def next_position(self) -> int: ...
     def observe(
-        self, tokens: int, origin: str, boundaries: Sequence[tuple[int, str]] = ()
+        self,
+        tokens: int,
+        origin: str,
+        boundaries: Sequence[tuple[int, str]] = (),
+        topic_probabilities: npt.NDArray[np.float32] = ...,
     ) -> list[Archive | Evict | Recall]:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
