@@ -68,8 +68,8 @@ std::optional<Segmenter::TopicCut> Segmenter::TopicFrom(int64_t begin) const {
 void Segmenter::PassOverTooSoon(int64_t begin, int64_t stream_end) {
   std::erase_if(noted_, [&](const Boundary& boundary) {
     const int64_t position = boundary.position;
-    if (boundary.kind != BoundaryKind::kSignal || position > stream_end) return false;
-    if (position > begin && position - begin >= config_.least_tokens) return false;
+    if (boundary.kind != BoundaryKind::kSignal || position <= begin || position > stream_end) return false;
+    if (position - begin >= config_.least_tokens) return false;
     if (position >= cooldown_until_) cooldown_until_ = position + config_.cooldown_tokens;
     passed_over_.push_back(position);
     return true;

@@ -29,6 +29,6 @@ class TopicEnds(Protocol):
         """What comes next is another text."""
 
     def probabilities(self, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
-        """[n] of a chunk's hidden states [n, hidden size] by layer: once its i-th token is read, how probable it is that
-        a topic ended `lookahead` tokens before.
+        """[n] of a chunk's hidden states [n, hidden size] by layer: once its i-th token is read, how probable it is
+        that a topic ended `lookahead` tokens before.
         """

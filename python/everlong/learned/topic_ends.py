@@ -1,4 +1,4 @@
-"""The trigger at work: what it says of each token while text is read, and the threshold for blocks of a wanted length."""
+"""The trigger at work: what it says of each token that is read, and the threshold for blocks of a wanted length."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ _PLAIN_TEXTS = 8  # that thresholds are calibrated by
 _EDGE = 0.06  # of a book at either end: contents, notes, licences
 
 _HEADING = re.compile(
-    r"\s*(chapter|book|part|canto|act|scene|letter|stave|volume|section)\s+([ivxlcd]+|\d+|the \w+)\b.{0,60}|\s*[IVXLC]+\.?\s*",
+    r"\s*(chapter|book|part|canto|act|scene|letter|stave|volume|section)\s+([ivxlcd]+|\d+|the \w+)\b.{0,60}"
+    r"|\s*[IVXLC]+\.?\s*",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -100,7 +101,7 @@ def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None 
 
 
 def plain(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
-    """So many runs of text of single books, as they are: of those that are held out, or where `split` names one of any."""
+    """So many runs of text of single books, as they are: of those held out, or where `split` names one of any."""
     random = np.random.default_rng(seed)
     groups = _by_split(books, split)
     own = groups.get(split or "fit", list(books))

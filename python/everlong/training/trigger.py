@@ -71,7 +71,7 @@ def train_trigger(
     *,
     progress: Callable[[int, dict[str, float]], None] | None = None,
 ) -> TrainedTrigger:
-    """The same bits for one seed, machine and number of threads. ValueError where no text is held out or none is left."""
+    """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
     if training.threads is not None:
         torch.set_num_threads(training.threads)
     random = np.random.default_rng(training.seed)

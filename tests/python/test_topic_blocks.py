@@ -1,0 +1,110 @@
+"""A model whose trigger ends blocks: the same ones in chunks of any length, as the probabilities of its states say."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong.learned.topic_ends import LearnedTopicEnds, SaidText, blocks_of
+from everlong.learned.trigger import PART, Trigger
+from test_exactness import ROOMY, SMALL, random_text
+from test_trigger import LAYERS, drawn_pack
+from tiny_models import byte_tokenizer, tiny_model
+
+LEARNED = dataclasses.replace(
+    ROOMY, index=("lexical",), segmenter="learned", block_mean_tokens=48, least_tokens=16, cooldown_tokens=8
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model("llama", num_hidden_layers=4)
+
+
+@pytest.fixture(scope="module")
+def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Its calibration text is what it says of random text itself."""
+    folder = tmp_path_factory.mktemp("pack")
+    first = drawn_pack(model)
+    trigger = Trigger.of_part(first.parts[PART])
+    said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
+    drawn_pack(model, [SaidText(said, [])]).save(folder)
+    return folder
+
+
+def states_of(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    return torch.cat([hidden[layer][0] for layer in LAYERS], dim=-1)
+
+
+def spans_of(mm: everlong.MemoryModel) -> list[tuple[int, int]]:
+    return [block.span for block in mm.memory.blocks()]
+
+
+def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pack: pathlib.Path) -> None:
+    text = random_text(600)
+    with everlong.MemoryModel(model, byte_tokenizer(), config=LEARNED, pack=pack) as mm:
+        mm.read(text)
+        ends = mm.frame._topic_ends
+        assert isinstance(ends, LearnedTopicEnds)
+        said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
+        expected = list(blocks_of(SaidText(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
+        assert spans_of(mm) == [*expected, (expected[-1][1], 600)]
+        why = [event["ended_by"] for event in mm.trace() if event["what"] == "archive"]
+        assert why.count("topic") > len(why) / 2
+        assert np.mean([end - begin for begin, end in expected]) == pytest.approx(48, rel=0.3)  # of some ten blocks
+        topics = [end - begin for (begin, end), by in zip(spans_of(mm), why, strict=True) if by == "topic"]
+        assert min(topics) >= LEARNED.least_tokens
+        assert max(end - begin for begin, end in spans_of(mm)) <= LEARNED.block_tokens
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 256, 512])
+def test_blocks_are_the_same_in_chunks_of_any_length(model: Any, pack: pathlib.Path, chunk: int) -> None:
+    found = []
+    for size in (64, chunk):
+        config = dataclasses.replace(LEARNED, chunk_tokens=size)
+        with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+            mm.read(random_text(560))
+            found.append(spans_of(mm))
+    assert found[0] == found[1]
+
+
+def test_each_text_is_heard_from_its_beginning(model: Any, pack: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Also where a question came between, and in a process that comes later."""
+    config = dataclasses.replace(LEARNED, frame_tokens=1400, rolling_tokens=1000)
+    texts = [random_text(200, seed=seed) for seed in (2, 3, 2)]
+    with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+        for text in texts:
+            mm.read(text, again=True)
+        together = spans_of(mm)
+    for text in texts:
+        with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=config, pack=pack) as mm:
+            with mm.frame.branch():
+                mm.frame.extend(mm._encode("a question"), "prompt")
+            mm.read(text, again=True)
+            apart = spans_of(mm)
+    assert apart == together
+
+
+def test_keys_and_values_do_not_depend_on_it(model: Any, pack: pathlib.Path) -> None:
+    logits = []
+    for config in (LEARNED, dataclasses.replace(LEARNED, segmenter="rules")):
+        with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+            logits.append(mm.frame.extend(mm._encode(random_text(500)), "read", logits=True))
+    assert torch.equal(*logits)
+
+
+def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tmp_path: pathlib.Path) -> None:
+    for one in (None, "auto"):
+        with pytest.raises(ValueError, match="no trigger"):
+            everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=LEARNED, pack=one)
+    assert not (tmp_path / "memory").exists()
+    with pytest.raises(ValueError, match="reads none"):
+        dataclasses.replace(SMALL, segmenter="learned", least_tokens=8, block_mean_tokens=64).of_text_alone()
