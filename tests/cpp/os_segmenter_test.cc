@@ -160,7 +160,9 @@ TEST(SegmenterTest, ATopicEndsAtTheMostProbableOfThePlacesNearby) {
             (Blocks{{{0, 35}, BlockEnd::kTopic}}));
   EXPECT_TRUE(CutByTrigger({{30, 0.5F}, {35, 0.7F}}, {}, 42, 42).empty()) << "39 is known once 43 are read";
   EXPECT_EQ(CutByTrigger({{30, 0.5F}, {35, 0.7F}}, {}, 43, 43), (Blocks{{{0, 35}, BlockEnd::kTopic}}));
-  EXPECT_TRUE(CutByTrigger({{35, 0.7F}}, {}, 43, 43).front().EndsTopic());
+  const Blocks alone = CutByTrigger({{35, 0.7F}}, {}, 48, 48);
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_TRUE(alone.front().EndsTopic());
 }
 
 TEST(SegmenterTest, ATopicThatEndsTooSoonSilencesTheTrigger) {

@@ -87,7 +87,7 @@ std::optional<ClosedBlock> Segmenter::BlockFrom(int64_t begin, int64_t stream_en
   for (auto at = noted_.begin(); at != noted_.end() && at->position <= until;) {
     const auto [position, kind] = *at;
     const bool ahead = position > begin;
-    if (kind == BoundaryKind::kSignal && position < cooldown_until_) {
+    if (ahead && kind == BoundaryKind::kSignal && position < cooldown_until_) {
       passed_over_.push_back(position);
       at = noted_.erase(at);
       continue;
