@@ -225,7 +225,6 @@ def eval_trigger(
 ) -> None:
     """Does the learned trigger see where topics end, and how long do blocks come to be."""
     from everlong.cli.settings import parse_lengths
-    from everlong.data import shipped_books
     from everlong.eval.topics import print_topics, run_topics, trigger_pack
     from everlong.training.boundaries import books_of
 
@@ -233,7 +232,7 @@ def eval_trigger(
     report = run_topics(
         loaded,
         trigger_pack(loaded, pack),
-        books=[*shipped_books(), *books_of(text or ())],
+        books=books_of(text or ()),
         splices=splices,
         means=() if means == "none" else parse_lengths(means),
         memory_config=memory_config,

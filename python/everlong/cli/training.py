@@ -123,7 +123,6 @@ def train_trigger(
 
     What else was trained for the model stays in the pack.
     """
-    from everlong.data import shipped_books
     from everlong.learned.pack import pack_folder_of
     from everlong.models import load
     from everlong.training.boundaries import books_of, trigger_texts
@@ -131,8 +130,7 @@ def train_trigger(
     from everlong.training.trigger import TriggerTraining
 
     console = Console(stderr=True)
-    books = books_of(text) if text else shipped_books()
-    texts = trigger_texts(books, splices=splices, with_dialogues=dialogues, seed=seed)
+    texts = trigger_texts(books_of(text or ()), splices=splices, with_dialogues=dialogues, seed=seed)
     network, tokenizer = load(model, dtype or None, **on_device(device))
 
     def said(what: str, done: int, of: int) -> None:

@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from everlong.data import shipped_books
 from everlong.errors import EverlongError
 from everlong.eval.segmentation import f1, pk, window_diff
 from everlong.frame.taps import HiddenTap
@@ -91,7 +92,8 @@ def run_topics(
     memory_config: MemoryConfig,
     log: Callable[[str], None] = lambda line: None,
 ) -> TopicsReport:
-    """Read both sets and books as they are, score every place, and cut."""
+    """Read both sets and books as they are, score every place, and cut. Shipped books stand beside `books`."""
+    books = list({book.name: book for book in (*shipped_books(), *books)}.values())
     network, tokenizer = model
     part = pack.parts[PART]
     trigger = Trigger.of_part(part)
@@ -167,7 +169,7 @@ def methods_on(trigger: Trigger, read: Sequence[ReadForEval]) -> dict[str, dict[
 
 @torch.no_grad()
 def trigger_scores(trigger: Trigger, read: ReadForEval) -> Scores:
-    """Logits of the places; at a text's end, where fewer tokens follow than are looked at, these count several times."""
+    """Logits of the places; at a text's end, where too few tokens follow, these count several times."""
     lookahead = trigger.settings.lookahead
     scores = []
     for place in read.places:
@@ -183,7 +185,7 @@ def trigger_scores(trigger: Trigger, read: ReadForEval) -> Scores:
 
 
 def tiling_scores(read: ReadForEval) -> Scores:
-    """TextTiling (Hearst, 1997) on hidden states: how deep a place lies between the peaks of likeness on either side."""
+    """TextTiling (Hearst, 1997) on hidden states: how deep a place lies between peaks of likeness on either side."""
     centred = read.states - read.states.median(dim=0).values
     likeness = []
     for place in read.places:

@@ -11,12 +11,12 @@ import dataclasses
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from everlong.data import Book
+from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_dialogues
 
 # What begins behind a place: weakest first. "splice" and "author" are pieces of another author's book and of another
@@ -65,7 +65,10 @@ def trigger_texts(books: Sequence[Book], *, splices: int, with_dialogues: bool =
     return [*own, *joined(books, splices, seed=seed), *plain(books, _PLAIN_TEXTS, seed=seed + 1)]
 
 
-def books_of(files: Iterable[pathlib.Path]) -> list[Book]:
+def books_of(files: Sequence[pathlib.Path]) -> list[Book]:
+    """Those in these files, author--title.txt; where none is named those that are shipped."""
+    if not files:
+        return shipped_books()
     return [Book(file.stem, file.read_text("utf-8", errors="replace")) for file in files]
 
 
