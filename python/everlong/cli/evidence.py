@@ -213,7 +213,7 @@ def eval_trigger(
         list[Path] | None,
         typer.Option(help="Books beside those that are shipped, author--title.txt, whose pieces are joined."),
     ] = None,
-    splices: Annotated[int, typer.Option(help="Texts of six pieces of books each.")] = 12,
+    splices: Annotated[int, typer.Option(help="Texts of six pieces of books each.")] = 8,
     means: Annotated[
         str, typer.Option(help="Mean lengths of blocks that are asked for, of books as they are; or none.")
     ] = "128,192,256,320",

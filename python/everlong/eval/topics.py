@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Scores = npt.NDArray[np.float64]
 
 _CHUNK_TOKENS = 512
-_PLAIN_TEXTS = 8
+_PLAIN_TEXTS = 5
 _TILING_TOKENS = 32  # on either side of a place
 _SURPRISE_WINDOW = 128  # tokens before one, whose losses it is compared with
 _SURPRISE_TOKENS = 4  # behind a place, of which the most surprising one counts
@@ -93,7 +93,7 @@ def run_topics(
     log: Callable[[str], None] = lambda line: None,
 ) -> TopicsReport:
     """Read both sets and books as they are, score every place, and cut. Shipped books stand beside `books`."""
-    books = list({book.name: book for book in (*shipped_books(), *books)}.values())
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
     network, tokenizer = model
     part = pack.parts[PART]
     trigger = Trigger.of_part(part)

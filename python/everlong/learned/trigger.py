@@ -23,7 +23,7 @@ _MOST = 5.0  # of a centred and scaled number: a text's very first token has sta
 class TriggerSettings:
     layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
     hidden_size: int
-    before_tokens: int = 32  # whose mean stands for what a place ends
+    before_tokens: int = 64  # whose mean stands for what a place ends
     lookahead: int = 16  # tokens behind a place, whose mean stands for what begins there
     units: int = 32  # of the hidden layer
 

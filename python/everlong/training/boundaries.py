@@ -126,7 +126,7 @@ def _by_split(books: Sequence[Book], split: Split | None) -> dict[Split, list[Bo
     if split is not None:
         return {split: list(books)}
     authors = sorted({author_of(book) for book in books}, key=_place_of)
-    count = max(2, round(_FIT_SHARE * len(authors)))
+    count = max(2, sum(_split_of(author) == "fit" for author in authors))
     held_out = set(authors[:count]) if len(authors) >= count + 2 else set()
     fit = [book for book in books if author_of(book) in held_out]
     train = [book for book in books if author_of(book) not in held_out]

@@ -23,13 +23,13 @@ from everlong.training.read_states import read_states
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
 from everlong.training.towers import TowerTrainer, TowerTraining
-from everlong.training.trigger import TriggerTraining, figures_of, said_of
+from everlong.training.trigger import TriggerTraining, figures_of
 from everlong.training.trigger import train_trigger as train_on
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
 _DEPTHS = (1 / 3, 0.43, 0.53)
-_TRIGGER_DEPTHS = (0.53,)
+_TRIGGER_DEPTHS = (0.43,)
 
 
 def middle_layers(model: Any, depths: Sequence[float] = _DEPTHS) -> tuple[int, ...]:
@@ -103,12 +103,12 @@ def train_trigger(
     trained = train_on(states, TriggerSettings(layers, hidden_size), training, progress=check)
     # As a pack gives it back: its maps are in 16 bits there.
     trigger = type(trained.trigger).of_part(trained.trigger.part({}, {}))
-    said = said_of(trigger, states)
     boundaries = TextBoundaries(tokenizer)
     kept = []
-    for at in books:
-        ends = [(end, kind) for end, kind in boundaries.find(states.texts[at].ids) if kind in ("sentence", "paragraph")]
-        kept.append(SaidText(said[at], ends))
+    for text in (states.texts[at] for at in books):
+        ends = [(end, kind) for end, kind in boundaries.find(text.ids) if kind in ("sentence", "paragraph")]
+        with torch.no_grad():
+            kept.append(SaidText(trigger.said(states.of(text)).numpy(), ends))
     splits = sorted({text.split for text in texts})
     made = {
         "data": _counted(texts),

@@ -110,12 +110,6 @@ def train_trigger(
     return TrainedTrigger(trigger.eval(), step, (time.monotonic() - started) / 60, tuple(log))
 
 
-@torch.no_grad()
-def said_of(trigger: Trigger, states: ReadStates) -> list[npt.NDArray[np.float32]]:
-    """Probabilities [n] of each text, as `Trigger.said` has them."""
-    return [trigger.said(states.of(text)).numpy() for text in states.texts]
-
-
 def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bool_]) -> float:
     """Mean, over the right ones, of the share of right ones among all that score as high; 0 where none is right."""
     order = np.argsort(-scores, kind="stable")
