@@ -11,10 +11,12 @@ import pytest
 import torch
 
 import everlong
+from everlong.eval import topics
 from everlong.learned.topic_ends import LearnedTopicEnds, SaidText, blocks_of
 from everlong.learned.trigger import PART, Trigger
+from everlong.training.boundaries import dialogues, joined
 from test_exactness import ROOMY, SMALL, random_text
-from test_trigger import LAYERS, drawn_pack
+from test_trigger import LAYERS, drawn_pack, small_books
 from tiny_models import byte_tokenizer, tiny_model
 
 LEARNED = dataclasses.replace(
@@ -108,3 +110,46 @@ def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tm
     assert not (tmp_path / "memory").exists()
     with pytest.raises(ValueError, match="reads none"):
         dataclasses.replace(SMALL, segmenter="learned", least_tokens=8, block_mean_tokens=64).of_text_alone()
+
+
+def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = byte_tokenizer()
+    text = joined(small_books(), 1, seed=0, split="test")[0]
+    text = dataclasses.replace(text, text=text.text[:700], cuts=tuple(cut for cut in text.cuts if cut.at < 700))
+    monkeypatch.setattr(topics, "_CHUNK_TOKENS", 300)
+    read = topics.read_for_eval(model, tokenizer, text, LAYERS)
+    with torch.no_grad():
+        logits = model(read.ids[None]).logits[0]
+    losses = torch.nn.functional.cross_entropy(logits[:-1], read.ids[1:], reduction="none")
+    assert np.abs(read.losses[1:] - losses.double().numpy()).max() < 1e-4
+    assert (read.states - states_of(model, read.ids.tolist())).abs().max() < 1e-4
+    trigger = Trigger.of_part(drawn_pack(model).parts[PART])
+    said = trigger.said(read.states).numpy()
+    scores = topics.trigger_scores(trigger, read)
+    for place, score in zip(read.places, scores, strict=True):
+        if place + trigger.settings.lookahead <= len(read.ids):
+            assert 1 / (1 + np.exp(-score)) == pytest.approx(said[place + trigger.settings.lookahead - 1], abs=1e-5)
+
+
+def test_figures_of_every_method(model: Any, pack: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "dialogues", lambda part: dialogues(part)[:3])
+    monkeypatch.setattr(topics, "shipped_books", list)
+    report = topics.run_topics(
+        (model, byte_tokenizer()),
+        topics.trigger_pack((model, None), pack),
+        books=small_books(),
+        splices=1,
+        means=(200,),
+        memory_config=everlong.MemoryConfig(),
+    )
+    assert set(report.figures) == {"dialogues", "splices"}
+    for figures in report.figures.values():
+        assert set(figures) == {"trigger", "TextTiling", "surprise", "equal lengths", "every paragraph"}
+        assert all(0 <= value <= 1 for found in figures.values() for value in found.values())
+    every = report.figures["splices"]["every paragraph"]["F1"]
+    assert every == pytest.approx(
+        2 * report.sets["splices"]["right"] / sum(report.sets["splices"][n] for n in ("right", "places"))
+    )
+    assert report.lengths["200"]["blocks"] > 0
+    with pytest.raises(everlong.errors.EverlongError, match="no trigger"):
+        topics.trigger_pack((tiny_model("llama", num_hidden_layers=4, seed=5), None), "auto")
