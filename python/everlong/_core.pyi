@@ -514,6 +514,8 @@ class MemoryOs:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
         boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
+        topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
+        topic ended topic_lookahead tokens before.
         """
     def raise_signal(self, signal: str) -> list[Archive | Evict | Recall]:
         """signal: "summarize" or "retrieve", right after the newest token."""

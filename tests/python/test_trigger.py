@@ -177,6 +177,16 @@ def test_blocks_keep_to_the_rules() -> None:
     assert [begin for begin, _ in blocks] == [0, *(end for _, end in blocks[:-1])]
 
 
+def test_the_core_takes_one_probability_a_token_or_none() -> None:
+    os = _core.MemoryOs(_core.MemoryOsConfig())
+    with pytest.raises(ValueError, match="topic_probabilities"):
+        os.observe(3, "read", [], np.zeros(2, dtype=np.float32))
+    assert os.stream_end == 0
+    assert os.observe(3, "read", [], np.zeros(3, dtype=np.float32)) == []
+    with pytest.raises(ValueError, match="topic_threshold"):
+        _core.MemoryOs(_core.MemoryOsConfig(topic_threshold=float("nan")))
+
+
 # --- data
 
 

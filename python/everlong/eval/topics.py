@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.table import Table
+from transformers.cache_utils import DynamicCache
 
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
@@ -29,6 +30,7 @@ from everlong.learned.topic_ends import SaidText, block_lengths, said_texts, thr
 from everlong.learned.towers import side_by_side
 from everlong.learned.trigger import PART, Trigger, calibration_of
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.cache_argument import cache_argument
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
@@ -126,13 +128,12 @@ def read_for_eval(model: Any, tokenizer: Any, text: CutText, layers: Sequence[in
     """One plain reading of a text, in chunks."""
     ids, places = tokens_of(tokenizer, text)
     kinds = [cut.kind for cut in text.cuts]
-    cache: Any = None
+    cache = DynamicCache(config=model.config)
     states, losses = [], [torch.zeros(1)]
     newest: torch.Tensor | None = None  # logits behind the chunk before
     for chunk in torch.split(ids, _CHUNK_TOKENS):
         with HiddenTap(model, layers) as tap:
-            out = model(input_ids=chunk[None].to(model.device), past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
+            out = model(input_ids=chunk[None].to(model.device), **{cache_argument(model): cache}, use_cache=True)
         states.append(side_by_side({layer: tap.hidden(layer) for layer in layers}, layers).float().cpu())
         logits = out.logits[0].float()
         before = logits[:-1] if newest is None else torch.cat([newest, logits[:-1]])
