@@ -1,3 +1,4 @@
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -118,6 +119,9 @@ void BindConfig(py::module_& module) {
   BindField<int32_t>(type, "least_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.least_tokens; });
   BindField<int32_t>(type, "cooldown_tokens",
                      [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.cooldown_tokens; });
+  BindField<float>(type, "topic_threshold", [](MemoryOsConfig& c) -> float& { return c.segmenter.topic_threshold; });
+  BindField<int32_t>(type, "topic_lookahead",
+                     [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.topic_lookahead; });
   BindField<bool>(type, "recall_prompt", [](MemoryOsConfig& c) -> bool& { return c.recall.prompt; });
   BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
   BindField<bool>(type, "recall_periodic", [](MemoryOsConfig& c) -> bool& { return c.recall.periodic; });
@@ -163,7 +167,8 @@ void BindActions(py::module_& module) {
 
 // The core CHECKs what its host must keep to; Python gets an exception instead.
 std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin,
-                                const std::vector<std::pair<int64_t, std::string>>& boundaries) {
+                                const std::vector<std::pair<int64_t, std::string>>& boundaries,
+                                const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities) {
   if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
   if (tokens > self.Room()) {
     Raise(CapacityError("tokens: " + std::to_string(tokens) + ", and the frame has room for " +
@@ -179,7 +184,12 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
     before = offset;
     places.push_back({self.stream_end() + offset, ParseBoundary(kind)});
   }
-  return self.Observe(tokens, ParseOrigin(origin), places);
+  if (probabilities.size() != 0 && (probabilities.ndim() != 1 || probabilities.size() != tokens)) {
+    throw py::value_error("topic_probabilities: expected none, or one for each of " + std::to_string(tokens) +
+                          " tokens");
+  }
+  return self.Observe(tokens, ParseOrigin(origin), places,
+                      {probabilities.data(), static_cast<size_t>(probabilities.size())});
 }
 
 // Plain numbers, as JSON keeps them.
@@ -274,6 +284,8 @@ const char* BlockEndName(os::BlockEnd end) {
       return "answer";
     case os::BlockEnd::kTurn:
       return "turn";
+    case os::BlockEnd::kTopic:
+      return "topic";
     case os::BlockEnd::kSignal:
       return "signal";
     case os::BlockEnd::kQuestion:
@@ -339,7 +351,8 @@ void BindMemoryOs(py::module_& module) {
       .def("room", &MemoryOs::Room)
       .def("next_position", &MemoryOs::NextPosition)
       .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
-           py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{})
+           py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
+           py::arg("topic_probabilities") = py::array_t<float>())
       .def(
           "raise_signal", [](MemoryOs& self, const std::string& signal) { return self.Raise(ParseSignal(signal)); },
           py::arg("signal"))

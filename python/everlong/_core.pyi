@@ -431,6 +431,8 @@ class MemoryOsConfig:
     block_tokens: int
     least_tokens: int
     cooldown_tokens: int
+    topic_threshold: float
+    topic_lookahead: int
     recall_prompt: bool
     recall_recent: bool
     recall_periodic: bool
@@ -515,11 +517,17 @@ class MemoryOs:
     def room(self) -> int: ...
     def next_position(self) -> int: ...
     def observe(
-        self, tokens: int, origin: str, boundaries: Sequence[tuple[int, str]] = ()
+        self,
+        tokens: int,
+        origin: str,
+        boundaries: Sequence[tuple[int, str]] = (),
+        topic_probabilities: npt.NDArray[np.float32] = ...,
     ) -> list[Archive | Evict | Recall]:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
         boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
+        topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
+        topic ended topic_lookahead tokens before.
         """
     def raise_signal(self, signal: str) -> list[Archive | Evict | Recall]:
         """signal: "summarize" or "retrieve", right after the newest token."""

@@ -17,6 +17,7 @@ HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]
+SegmenterKind = Literal["rules", "learned"]
 
 LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
 
@@ -39,6 +40,10 @@ class MemoryConfig:
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
+    # What of a text ends a block before L_max. "rules": turns and signals, and near L_max a paragraph or sentence.
+    # "learned": where the model's own states say that a topic ends (learned/trigger.py), too.
+    segmenter: SegmenterKind = "rules"
+    block_mean_tokens: int = 256  # of "learned": what blocks of books come to, on average
     chunk_tokens: int = 512  # tokens a forward while reading
     # Budget of all that the frame holds on the device, while reading too (frame/budget.py); None: whatever it needs.
     frame_bytes: int | None = None
@@ -116,7 +121,7 @@ class MemoryConfig:
         return frozenset(policy for policy in named if policy != "off")
 
     def __post_init__(self) -> None:
-        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode", "heads_keys"):
+        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode", "heads_keys", "segmenter"):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
             object.__setattr__(self, "index", (self.index,))
@@ -133,6 +138,11 @@ class MemoryConfig:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if self.segmenter == "learned" and not self.least_tokens < self.block_mean_tokens < self.block_tokens:
+            raise ValueError(
+                f"block_mean_tokens is {self.block_mean_tokens}, expected more than least_tokens, {self.least_tokens}, "
+                f"and less than block_tokens, {self.block_tokens}"
+            )
         for name in _TYPES:
             value, most = getattr(self, name), _MOST_BYTES if name.endswith("_bytes") else _MOST_TOKENS
             if isinstance(value, int) and value > most:
@@ -197,7 +207,8 @@ class MemoryConfig:
     def of_text_alone(self) -> MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
 
-        ValueError where nothing is left of the index, and for anchors and tombstones, which are keys and values.
+        ValueError where nothing is left of the index, for anchors and tombstones, which are keys and values, and for
+        the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
         if not parts:
@@ -207,6 +218,8 @@ class MemoryConfig:
             )
         if self.anchor_zone_tokens > 0:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
+        if self.segmenter == "learned":
+            raise ValueError("segmenter='learned' needs the model's states, and a memory of text alone reads none")
         return dataclasses.replace(self, index=parts, recall_mode="text")
 
     def os_config(self) -> _core.MemoryOsConfig:
@@ -257,6 +270,7 @@ SEARCH_SETTINGS = frozenset(
 
 # What the Memory OS does not check.
 _LEAST = {
+    "block_mean_tokens": 1,
     "chunk_tokens": 1,
     "groups": 1,
     "rerank_seconds": 0,

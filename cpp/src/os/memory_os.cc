@@ -79,7 +79,8 @@ MemoryOs::MemoryOs(const MemoryOsConfig& config)
 int64_t MemoryOs::Room() const { return residency_.Room(); }
 int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
-std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries) {
+std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries,
+                                      std::span<const float> topic_probabilities) {
   const int64_t begin = stream_end();
   state_ = State::kGenerating;  // a recall that the host passed over is waited for no longer
   residency_.Append(tokens);
@@ -93,6 +94,9 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
       if (boundary.kind != BoundaryKind::kSignal) continue;
       Record(EventKind::kSummarizeSignal, {boundary.position, boundary.position}, 0);
     }
+    EVERLONG_CHECK(topic_probabilities.empty() || std::ssize(topic_probabilities) == tokens);
+    int64_t end = begin;
+    for (const float probability : topic_probabilities) segmenter_.NoteProbability(++end, probability);
     Archive(segmenter_.Cut(archived_until_, stream_end()), actions);
   }
   if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);

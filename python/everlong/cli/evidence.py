@@ -208,6 +208,41 @@ def eval_meaning(
     print_meaning(reports, Console())
 
 
+@eval_app.command("trigger")
+def eval_trigger(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="Books beside those that are shipped, author--title.txt, whose pieces are joined."),
+    ] = None,
+    splices: Annotated[int, typer.Option(help="Texts of six pieces of books each.")] = 8,
+    means: Annotated[
+        str, typer.Option(help="Mean lengths of blocks that are asked for, of books as they are; or none.")
+    ] = "128,192,256,320",
+    pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    settings: Settings = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """Does the learned trigger see where topics end, and how long do blocks come to be."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.eval.topics import print_topics, run_topics, trigger_pack
+    from everlong.training.boundaries import books_of
+
+    loaded, memory_config = load_configured(model, settings, dtype=dtype or None, device=device)
+    report = run_topics(
+        loaded,
+        trigger_pack(loaded, pack),
+        books=books_of(text or ()),
+        splices=splices,
+        means=() if means == "none" else parse_lengths(means),
+        memory_config=memory_config,
+        log=_line_by_line(Console(stderr=True)),
+    )
+    print_json(report.to_dict()) if as_json else print_topics(report, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

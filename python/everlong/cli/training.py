@@ -94,3 +94,69 @@ def train_towers(
     for split, found in made["figures"].items():
         shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found.items())
         console.print(f"{split} stories, right section of all: {shares}", highlight=False)
+
+
+@train_app.command("trigger")
+def train_trigger(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="Books, author--title.txt, whose pieces are joined; by default those that are shipped."),
+    ] = None,
+    splices: Annotated[int, typer.Option(help="Texts of six pieces of books each.")] = 36,
+    dialogues: Annotated[bool, typer.Option(help="Learn from the shipped dialogues (TIAGE), too.")] = True,
+    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default one in the middle.")] = "",
+    steps: Annotated[int, typer.Option(help="Of training, at most.")] = 600,
+    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
+    work: Annotated[Path, typer.Option(help="Folder of states: a run that was cut short goes on.")] = Path(
+        "runs/trigger"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
+    ] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues.
+
+    What else was trained for the model stays in the pack.
+    """
+    from everlong.learned.pack import pack_folder_of
+    from everlong.models import load
+    from everlong.training.boundaries import books_of, trigger_texts
+    from everlong.training.run import train_trigger as train_it
+    from everlong.training.trigger import TriggerTraining
+
+    console = Console(stderr=True)
+    texts = trigger_texts(books_of(text or ()), splices=splices, with_dialogues=dialogues, seed=seed)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+
+    def said(what: str, done: int, of: int) -> None:
+        if done == of or done % 50 == 0:
+            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        console.print(f"step {step:,}: loss {found['loss']:.3f}; held out {found['held out']:.3f}", highlight=False)
+
+    pack = train_it(
+        network,
+        tokenizer,
+        texts,
+        work=work,
+        layers=[int(layer) for layer in layers.split(",") if layer],
+        training=TriggerTraining(steps=steps, minutes=minutes, seed=seed),
+        progress=said,
+        check=checked,
+    )
+    folder = out or pack_folder_of(pack.model)
+    pack.save(folder)
+    made = pack.parts["trigger"].made
+    if as_json:
+        print_json({"folder": str(folder), **made})
+        return
+    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
+    for split, found in made["figures"].items():
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in found.items())
+        console.print(f"{split}, average precision: {shares}", highlight=False)

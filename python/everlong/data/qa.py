@@ -1,4 +1,4 @@
-"""The shipped sets of questions with the text that answers them (LICENSE-qa.md)."""
+"""The shipped sets of questions with the text that answers them, and of dialogues (LICENSE-qa.md)."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ def qa_lines(name: str) -> Iterator[Mapping[str, Any]]:
     with lzma.open(_SHIPPED / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
+
+
+def qa_dialogues(name: str) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+    """The dialogues of `name`.json.xz by name: each turn's words, and whether the topic shifts with it."""
+    with lzma.open(_SHIPPED / f"{name}.json.xz", "rt", encoding="utf-8") as file:
+        for dialogue, turns in json.load(file).items():
+            yield dialogue, [(words, shifts == "1") for words, shifts in turns]

@@ -9,6 +9,7 @@ MAY_IMPORT: Final = (
     "errors",
     "frame",
     "generation",
+    "learned",
     "memory",
     "models",
     "pictures",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
@@ -27,6 +28,7 @@ from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
+from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes
 from everlong.memory import Memory
 from everlong.models.served import Served
@@ -50,6 +52,8 @@ class Recalled:
 # While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
 # comes after one that died reads at most twice as many again.
 CHECKPOINT_TOKENS = 8192
+
+_NO_TOPICS = np.zeros(0, dtype=np.float32)
 
 # Blocks of a conversation that are looked for: questions and answers.
 _MOST_TURNS = 64
@@ -105,11 +109,18 @@ class Frame(abc.ABC):
 
     served: Served
 
-    def __init__(self, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
-        """A subclass calls `_resume` once it can take what comes back."""
+    def __init__(
+        self, memory: Memory, config: MemoryConfig, tokenizer: Any, topic_ends: TopicEnds | None = None
+    ) -> None:
+        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules."""
         self.memory = memory
         self.config = config
-        self.os = _core.MemoryOs(config.os_config())
+        os_config = config.os_config()
+        if topic_ends is not None:
+            os_config.topic_threshold, os_config.topic_lookahead = topic_ends.threshold, topic_ends.lookahead
+        self.os = _core.MemoryOs(os_config)
+        self._topic_ends = topic_ends
+        self._topics_until: int | None = None  # as far as they were heard of the text that is being read
         if memory.core.read_only:
             self.os.stop_archiving()
         self.source = ""
@@ -306,6 +317,7 @@ class Frame(abc.ABC):
                 "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
+            self._topics_until = None
             self._decide(lambda: self.os.end_of_text(), None)
             _LOGGER.info("read them again in %.1f s", time.monotonic() - started)
         if outdated:
@@ -417,12 +429,15 @@ class Frame(abc.ABC):
                 if not keep_all:
                     rows.clear()  # a text that is read has many chunks
                 with self._step():
-                    hidden = self._listened(chunk, hidden_layers, rows, keep_all=keep_all, needed=needed)
+                    topic_ends = self._topic_ends if origin == "read" and self.os.archiving else None
+                    heard = (*hidden_layers, *(topic_ends.hidden_layers if topic_ends is not None else ()))
+                    hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
                     kept = kept.added(len(chunk), hidden, hidden_layers)
                     self._unarchived_ids.extend(chunk.ids.tolist())
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
                     boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
-                    asked = self._do(self.os.observe(len(chunk), origin, boundaries))
+                    topics = _NO_TOPICS if topic_ends is None else self._topics_of(topic_ends, hidden)
+                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics))
                 begun = True
                 self._bring(asked, recall)
                 self._note_on_the_way()
@@ -476,8 +491,17 @@ class Frame(abc.ABC):
         found = self._boundaries.find(chunk, before)
         return [(0, "turn"), *found] if turn else found
 
+    def _topics_of(self, topic_ends: TopicEnds, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
+        """How probable it is that topics end in a chunk that is read."""
+        if self._topics_until != self.os.stream_end:  # a text begins, or something else stood in between
+            topic_ends.restart()
+        found = topic_ends.probabilities({layer: hidden[layer] for layer in topic_ends.hidden_layers})
+        self._topics_until = self.os.stream_end + len(found)
+        return found
+
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block; then all that was archived is durable."""
+        self._topics_until = None
         self._decide(lambda: self.os.end_of_text(), None)
         if not self.memory.core.read_only:
             self.memory.core.flush()

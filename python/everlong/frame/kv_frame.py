@@ -20,6 +20,7 @@ from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.frame import Frame, Page, identity
 from everlong.frame.phase import PhaseTap
+from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
@@ -60,7 +61,14 @@ class KvFrame(Frame):
     served: ServedModel
 
     @torch.inference_mode(False)  # whose buffers could be written in that mode alone
-    def __init__(self, served: ServedModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
+    def __init__(
+        self,
+        served: ServedModel,
+        memory: Memory,
+        config: MemoryConfig,
+        tokenizer: Any,
+        topic_ends: TopicEnds | None = None,
+    ) -> None:
         require_budget(served, config)
         if served.dtype.itemsize == 2 and config.rolling_tokens > _MOST_TURNS * config.evict_tokens:
             warnings.warn(
@@ -68,7 +76,7 @@ class KvFrame(Frame):
                 f"bits; {config.rolling_tokens // _MOST_TURNS} or more keep that small",
                 stacklevel=2,
             )
-        super().__init__(memory, config, tokenizer)
+        super().__init__(memory, config, tokenizer, topic_ends)
         self.served = served
         self._cache_argument = cache_argument(served.model)
         self.cache = ResidentCache(

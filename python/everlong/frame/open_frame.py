@@ -8,13 +8,23 @@ from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.text_frame import TextFrame
+from everlong.frame.topics import TopicEnds
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
 from everlong.models.text_model import TextModel
 
 
-def open_frame(served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> Frame:
-    """Over the memory's stream, where it ended; `Frame.detach` takes it off the model again."""
+def open_frame(
+    served: ServedModel | TextModel,
+    memory: Memory,
+    config: MemoryConfig,
+    tokenizer: Any,
+    topic_ends: TopicEnds | None = None,
+) -> Frame:
+    """Over the memory's stream, where it ended; `Frame.detach` takes it off the model again.
+
+    A frame of text alone computes no states while it reads: it hears of no `topic_ends`.
+    """
     if isinstance(served, TextModel):
         return TextFrame(served, memory, config, tokenizer)
-    return KvFrame(served, memory, config, tokenizer)
+    return KvFrame(served, memory, config, tokenizer, topic_ends)

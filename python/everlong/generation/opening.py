@@ -16,8 +16,10 @@ from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
 from everlong.learned.meaning import Meaning
-from everlong.learned.pack import open_pack
+from everlong.learned.pack import Pack, open_pack
+from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
+from everlong.learned.trigger import PART as TRIGGER
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
@@ -67,6 +69,7 @@ def open_memory(
     encoder = _encoder_of(config) if "embedding" in config.index else None
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
+    _require_trigger(trained, config)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
@@ -75,11 +78,25 @@ def open_memory(
     _require_same_model(there, prints, model)
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
-    frame = open_frame(served, there, config, tokenizer)
+    frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config))
     undo.callback(frame.detach)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
     return Opened(there, served, frame, config, prints, encoder, meaning)
+
+
+def _require_trigger(pack: Pack | None, config: MemoryConfig) -> None:
+    if config.segmenter == "learned" and (pack is None or TRIGGER not in pack.parts):
+        raise ValueError(
+            "segmenter='learned': there is no trigger for this model; `everlong train trigger` makes one, and "
+            "segmenter='rules' needs none"
+        )
+
+
+def _topic_ends(pack: Pack | None, config: MemoryConfig) -> LearnedTopicEnds | None:
+    if config.segmenter != "learned" or pack is None:
+        return None
+    return LearnedTopicEnds(pack, config.os_config(), config.block_mean_tokens)
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:

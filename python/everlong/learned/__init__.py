@@ -1,4 +1,4 @@
-"""What was trained for a model, and how it is put to use: packs, towers."""
+"""What was trained for a model, and how it is put to use: packs, towers, the trigger."""
 
 from typing import Final
 

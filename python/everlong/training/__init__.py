@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions with the text that answers them, cached states, trainers."""
+"""How the learned parts are trained: questions with what answers them, places where topics end, states, trainers."""
 
 from typing import Final
 

@@ -1,32 +1,41 @@
-"""From a model and questions to a pack: what `everlong train towers` does."""
+"""From a model and its data to a pack: what `everlong train ...` does, part by part."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from everlong.learned.pack import Pack, PackPart
+from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, TowerSettings
+from everlong.learned.trigger import PART as TRIGGER
+from everlong.learned.trigger import TriggerSettings
 from everlong.models.provenance import made_with
+from everlong.text.boundaries import TextBoundaries
 from everlong.text.vectors import Encoder, encoder_name
+from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
+from everlong.training.read_states import read_states
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
 from everlong.training.towers import TowerTrainer, TowerTraining
+from everlong.training.trigger import TriggerTraining, figures_of
+from everlong.training.trigger import train_trigger as train_on
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
 _DEPTHS = (1 / 3, 0.43, 0.53)
+_TRIGGER_DEPTHS = (0.43,)
 
 
-def middle_layers(model: Any) -> tuple[int, ...]:
-    """Which layers' states the towers read where nobody names others."""
+def middle_layers(model: Any, depths: Sequence[float] = _DEPTHS) -> tuple[int, ...]:
+    """Which layers' states a part reads where nobody names others."""
     count = model.config.get_text_config(decoder=True).num_hidden_layers
-    return tuple(sorted({min(max(1, round(depth * count)), max(1, count - 1)) for depth in _DEPTHS}))
+    return tuple(sorted({min(max(1, round(depth * count)), max(1, count - 1)) for depth in depths}))
 
 
 def train_towers(
@@ -68,8 +77,65 @@ def train_towers(
     return pack_of(model, trained.towers.part(made))
 
 
+def train_trigger(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[CutText],
+    *,
+    work: pathlib.Path,
+    layers: Sequence[int] = (),
+    training: TriggerTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Cache states in `work`, train, measure on texts that were held out, keep what thresholds are calibrated by.
+
+    Those are the texts of origin "book". States that were cut short go on where they stopped; training takes minutes
+    and begins anew. ValueError where there are no such texts, or none to train on or to hold out.
+    """
+    training = training or TriggerTraining()
+    layers = tuple(layers) or middle_layers(model, _TRIGGER_DEPTHS)
+    books = [at for at, text in enumerate(texts) if text.origin == "book"]
+    if not books:
+        raise ValueError("thresholds are calibrated on text as it is read; there is none")
+    states = read_states(model, tokenizer, texts, layers, work / "states", progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    trained = train_on(states, TriggerSettings(layers, hidden_size), training, progress=check)
+    # As a pack gives it back: its maps are in 16 bits there.
+    trigger = type(trained.trigger).of_part(trained.trigger.part({}, {}))
+    boundaries = TextBoundaries(tokenizer)
+    kept = []
+    for text in (states.texts[at] for at in books):
+        ends = [(end, kind) for end, kind in boundaries.find(text.ids) if kind in ("sentence", "paragraph")]
+        with torch.no_grad():
+            kept.append(SaidText(trigger.said(states.of(text)).numpy(), ends))
+    splits = sorted({text.split for text in texts})
+    made = {
+        "data": _counted(texts),
+        "books": sorted({name for text in texts for name in text.sources}),
+        "training": dataclasses.asdict(training),
+        "steps": trained.steps,
+        "minutes": round(trained.minutes, 1),
+        "tokens": len(states.states),
+        "figures": {split: figures_of(trigger, states, split) for split in splits},
+        "log": list(trained.log),
+        "with": made_with(model),
+    }
+    return _pack(model, {TRIGGER: trigger.part(kept_texts(kept), made)})
+
+
+def _counted(texts: Sequence[CutText]) -> dict[str, int]:
+    """How many places of each kind are trained on."""
+    kinds = [cut.kind for text in texts if text.split == "train" for cut in text.cuts]
+    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+
+
 def pack_of(model: torch.nn.Module, towers: PackPart) -> Pack:
+    return _pack(model, {PART: towers})
+
+
+def _pack(model: torch.nn.Module, parts: Mapping[str, PackPart]) -> Pack:
     from everlong.models.fingerprint import weights_fingerprint
 
     name = str(getattr(model, "name_or_path", ""))
-    return Pack(weights_fingerprint(model), name, {PART: towers})
+    return Pack(weights_fingerprint(model), name, parts)

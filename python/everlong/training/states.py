@@ -81,7 +81,7 @@ def cached_states(
     runs = list(_runs(tokenizer, pairs))
     ids_of = [[encode(tokenizer, piece + "\n\n") for piece in text.pieces] for text in pairs.texts]
     pieces: list[tuple[Rows, ...]] = [()] * len(pairs.texts)
-    with _Rows(folder / "passages", width) as kept:
+    with KeptRows(folder / "passages", width) as kept:
         for done, run in enumerate(runs):
             if done == len(kept.marks):
                 ids = torch.cat([piece for text in run for piece in ids_of[text]])
@@ -103,7 +103,7 @@ def cached_states(
     random_.shuffle(order)
     forwards = [order[at : at + _QUESTIONS_A_FORWARD] for at in range(0, len(order), _QUESTIONS_A_FORWARD)]
     words: list[Rows] = [(0, 0)] * len(pairs.questions)
-    with _Rows(folder / "questions", width) as kept:
+    with KeptRows(folder / "questions", width) as kept:
         for done, asked in enumerate(forwards):
             before = torch.zeros(0, dtype=torch.int64)
             if random_.random() < _SHARE_BEHIND_TEXT:
@@ -187,7 +187,7 @@ def _require_same(folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[
     file.write_text(json.dumps(said), "utf-8")
 
 
-class _Rows:
+class KeptRows:
     """Rows of bf16 in a file, with a mark for every forward; a forward that was cut short leaves nothing."""
 
     def __init__(self, file: pathlib.Path, width: int) -> None:
@@ -199,7 +199,7 @@ class _Rows:
             lines = self._list.read_text("utf-8").split("\n")[:-1]  # what has no end was being written
             self.marks = [(int(first), int(last)) for first, last in (line.split() for line in lines)]
 
-    def __enter__(self) -> _Rows:
+    def __enter__(self) -> KeptRows:
         self._stack = contextlib.ExitStack()
         self._file.touch()
         self._rows: BinaryIO = self._stack.enter_context(self._file.open("r+b"))

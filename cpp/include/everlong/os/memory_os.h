@@ -167,8 +167,10 @@ class MemoryOs {
   // Archives complete blocks, one that ends where the role changes among them, then evicts, then asks for a recall. The
   // actions are to be executed in order; the state of the OS already reflects them, and spans are of the stream. Only
   // kGenerated counts for the recall policies. `boundaries`, in order, each within the new tokens or at their ends, are
-  // where blocks may end.
-  std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {});
+  // where blocks may end. `topic_probabilities`: what the learned trigger says once it has read each of the new tokens
+  // (Segmenter::NoteProbability), as many as there are or none.
+  std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {},
+                              std::span<const float> topic_probabilities = {});
   // Right after the newest token: kSummarize ends the open block if that is long enough, kRetrieve asks for a recall if
   // the policy heeds signals (later, while what came back is protected).
   std::vector<Action> Raise(Signal signal);

@@ -1,0 +1,190 @@
+"""Texts with the places where a topic ends: what the trigger learns from, and what it is measured on.
+
+Dialogues are those of TIAGE (data/qa): each turn says whether the topic shifts with it. Books give splices: pieces of
+several books joined where a paragraph ends, of other authors or, which is harder to see, of another book by the same
+one. All that a piece's own paragraphs end with is no splice. Books are read as they are, too: chapters begin there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from everlong.data import Book, shipped_books
+from everlong.data.qa import qa_dialogues
+
+# What begins behind a place: weakest first. "splice" and "author" are pieces of another author's book and of another
+# book by the same author.
+CutKind = Literal["paragraph", "turn", "chapter", "shift", "author", "splice"]
+TOPICS: tuple[CutKind, ...] = ("chapter", "shift", "author", "splice")
+Origin = Literal["dialogue", "splice", "book"]
+Split = Literal["train", "fit", "test"]
+
+_FIT_SHARE = 0.12  # of dialogues and of authors: early stopping, and the lengths that thresholds are calibrated to
+_PIECE_CHARACTERS = (1500, 4000)
+_PIECES = 6  # of a splice
+_SAME_AUTHOR = 0.4  # of the joints of a splice, where the author has another book
+_BOOK_CHARACTERS = 14_000  # of a book that is read as it is
+_PLAIN_TEXTS = 8  # that thresholds are calibrated by
+_EDGE = 0.06  # of a book at either end: contents, notes, licences
+
+_HEADING = re.compile(
+    r"\s*(chapter|book|part|canto|act|scene|letter|stave|volume|section)\s+([ivxlcd]+|\d+|the \w+)\b.{0,60}"
+    r"|\s*[IVXLC]+\.?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    at: int  # characters of the text before it
+    kind: CutKind
+
+
+@dataclasses.dataclass(frozen=True)
+class CutText:
+    """What is read as one text, and all places of it where a block might end, in order."""
+
+    name: str
+    text: str
+    cuts: tuple[Cut, ...]
+    origin: Origin
+    split: Split
+    sources: tuple[str, ...]  # names of the books, or of the set, that it is from
+
+
+def trigger_texts(books: Sequence[Book], *, splices: int, with_dialogues: bool = True, seed: int = 0) -> list[CutText]:
+    """All that the trigger is trained, stopped and calibrated by. ValueError for too few books."""
+    own = dialogues("train") if with_dialogues else []
+    return [*own, *joined(books, splices, seed=seed), *plain(books, _PLAIN_TEXTS, seed=seed + 1)]
+
+
+def books_of(files: Sequence[pathlib.Path]) -> list[Book]:
+    """Those in these files, author--title.txt; where none is named those that are shipped."""
+    if not files:
+        return shipped_books()
+    return [Book(file.stem, file.read_text("utf-8", errors="replace")) for file in files]
+
+
+def dialogues(part: Literal["train", "dev"]) -> list[CutText]:
+    """TIAGE's dialogues, a line a turn; of its train part a share is for fitting, its dev part is test."""
+    texts = []
+    for name, turns in qa_dialogues(f"tiage-{part}"):
+        text, cuts = "", []
+        for words, shifts in turns:
+            if text:
+                cuts.append(Cut(len(text), "shift" if shifts else "turn"))
+            text += words + "\n"
+        split: Split = "test" if part == "dev" else _split_of(f"tiage {name}")
+        texts.append(CutText(f"tiage {name}", text, tuple(cuts), "dialogue", split, ("tiage",)))
+    return texts
+
+
+def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
+    """So many texts of pieces of these books, no author's in two splits; `split` puts all of them in one.
+
+    ValueError where there are fewer than two authors to join.
+    """
+    random = np.random.default_rng(seed)
+    groups = _by_split(books, split)
+    if any(len({author_of(book) for book in own}) < 2 for own in groups.values()):
+        raise ValueError("splices need books of two authors or more, in files named author--title.txt")
+    held_out = round(_FIT_SHARE * count) if "fit" in groups else 0
+    texts = []
+    for number in range(count):
+        named: Split = split or ("fit" if number < held_out else "train")
+        texts.append(_splice(groups[named], f"splice {number}", named, random))
+    return texts
+
+
+def plain(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
+    """So many runs of text of single books, as they are: of those held out, or where `split` names one of any."""
+    random = np.random.default_rng(seed)
+    groups = _by_split(books, split)
+    own = groups.get(split or "fit", list(books))
+    order = [own[at] for at in random.permutation(len(own))]
+    texts: list[CutText] = []
+    for number in range(count if own else 0):
+        book = order[number % len(order)]
+        text, cuts = _with_cuts(_run(_paragraphs(book), _BOOK_CHARACTERS, random))
+        texts.append(CutText(f"{book.name} {number}", text, tuple(cuts), "book", split or "fit", (book.name,)))
+    return texts
+
+
+def author_of(book: Book) -> str:
+    return book.name.partition("--")[0]
+
+
+def _by_split(books: Sequence[Book], split: Split | None) -> dict[Split, list[Book]]:
+    """Two authors or more are held out, where as many are left."""
+    if split is not None:
+        return {split: list(books)}
+    authors = sorted({author_of(book) for book in books}, key=_place_of)
+    count = max(2, sum(_split_of(author) == "fit" for author in authors))
+    held_out = set(authors[:count]) if len(authors) >= count + 2 else set()
+    fit = [book for book in books if author_of(book) in held_out]
+    train = [book for book in books if author_of(book) not in held_out]
+    return {"fit": fit, "train": train} if fit else {"train": train}
+
+
+def _split_of(name: str) -> Split:
+    return "fit" if _place_of(name) < _FIT_SHARE else "train"
+
+
+def _place_of(name: str) -> float:
+    """Of a name among all, 0 to 1, as if drawn."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+
+
+def _splice(books: Sequence[Book], name: str, split: Split, random: np.random.Generator) -> CutText:
+    text, cuts, sources = "", list[Cut](), list[str]()
+    before: Book | None = None
+    for _ in range(_PIECES):
+        own = [b for b in books if before and b is not before and author_of(b) == author_of(before)]
+        others = [b for b in books if before is None or author_of(b) != author_of(before)]
+        same = bool(own) and (random.random() < _SAME_AUTHOR or not others)
+        pool = own if same else (others or [b for b in books if b is not before])
+        book = pool[int(random.integers(len(pool)))]
+        most = int(random.integers(*_PIECE_CHARACTERS))
+        piece, inner = _with_cuts(_run(_paragraphs(book), most, random))
+        if text:
+            cuts.append(Cut(len(text), "author" if same else "splice"))
+        cuts.extend(Cut(len(text) + cut.at, cut.kind) for cut in inner)
+        text += piece
+        sources.append(book.name)
+        before = book
+    return CutText(name, text, tuple(cuts), "splice", split, tuple(sources))
+
+
+def _paragraphs(book: Book) -> list[str]:
+    inner = book.text[int(len(book.text) * _EDGE) : int(len(book.text) * (1 - _EDGE))]
+    return [paragraph for paragraph in re.split(r"\n\s*\n", inner) if paragraph.strip()][1:-1]
+
+
+def _run(paragraphs: Sequence[str], characters: int, random: np.random.Generator) -> Sequence[str]:
+    """Paragraphs that follow each other, of about so many characters."""
+    lengths = np.cumsum([len(paragraph) + 2 for paragraph in paragraphs])
+    latest = int(np.searchsorted(lengths, max(0, lengths[-1] - characters)))
+    first = int(random.integers(latest + 1))
+    begin = lengths[first - 1] if first else 0
+    last = int(np.searchsorted(lengths, begin + characters))
+    return paragraphs[first : max(last, first + 1)]
+
+
+def _with_cuts(paragraphs: Sequence[str]) -> tuple[str, list[Cut]]:
+    """The text, and the places between its paragraphs; what stands behind a heading belongs to it."""
+    text, cuts = "", list[Cut]()
+    headed = False
+    for paragraph in paragraphs:
+        heading = len(paragraph) < 80 and _HEADING.fullmatch(paragraph) is not None
+        if text and not headed:
+            cuts.append(Cut(len(text), "chapter" if heading else "paragraph"))
+        text += paragraph.rstrip() + "\n\n"
+        headed = heading
+    return text, cuts
