@@ -37,7 +37,7 @@ _TEACHER_TEMPERATURE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class TowerTraining:
-    """How it is done; the defaults are those of the shipped pack."""
+    """How it is done. A pack says how it was made itself: the shipped one was before some of these defaults."""
 
     steps: int = 2000
     batch: int = 64  # questions
