@@ -141,7 +141,7 @@ class Reranker:
                 count = min(count, _FIRST_CANDIDATES - looked_at)
             else:
                 taken = time.monotonic() - started
-                count = min(count, int((seconds - taken) * looked_at / max(taken, 1e-9)))
+                count = int(min(count, (seconds - taken) * looked_at / max(taken, 1e-9)))
             if count < 1:
                 break
             behind = self._likelihoods_of(asked, places[looked_at : looked_at + count])
