@@ -135,7 +135,7 @@ class Memory {
   // the stored payload; the index that it takes the place of stays until then, on its device too. No heads: none.
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
-  [[nodiscard]] index::DeviceUse device_use() const;  // of the heads' device; zeros without one
+  [[nodiscard]] index::DeviceUse device_use(index::IndexPart part) const;  // of the part's device; zeros without one
 
   // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the
   // same. kInvalidArgument on a dimension < 1.
