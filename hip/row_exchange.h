@@ -24,7 +24,7 @@ struct RowExchange {
 
   // given [Exchanged(kStep)] goes to the other lane; rows keeps as many.
   template <int32_t kStep, class Row>
-  EVERLONG_HD static inline void Give(int32_t lane, Row (&rows)[kRows], Row (&given)[Exchanged(kStep)]) {
+  EVERLONG_HD static void Give(int32_t lane, Row (&rows)[kRows], Row (&given)[Exchanged(kStep)]) {
     constexpr int32_t kGiven = Exchanged(kStep);
     constexpr bool kHalves = kGiven * 2 <= kRows >> kStep;
     const bool upper = (lane & Distance(kStep)) != 0;
@@ -37,7 +37,7 @@ struct RowExchange {
     }
   }
   template <int32_t kStep, class Row>
-  EVERLONG_HD static inline void Take(const Row (&taken)[Exchanged(kStep)], Row (&rows)[kRows]) {
+  EVERLONG_HD static void Take(const Row (&taken)[Exchanged(kStep)], Row (&rows)[kRows]) {
     EVERLONG_UNROLL
     for (int32_t i = 0; i < Exchanged(kStep); ++i) rows[i] = Joining::Join(rows[i], taken[i]);
   }

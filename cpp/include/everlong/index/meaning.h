@@ -17,7 +17,8 @@ struct MeaningOptions {
   int32_t dimension = 0;
   int32_t group_tokens = 0;  // of a vector. A page of n tokens has ceil(n / group_tokens): none is of two pages
   // Where there is one, the vectors are copied to it as they come, into `device_bytes` of its memory at most, and
-  // searches scan there, with the same scores. The host scans once they do not fit, and whenever the device fails.
+  // searches scan there, with the same scores to the bit. The host scans once they do not fit, and whenever the device
+  // fails.
   std::shared_ptr<IndexDevice> device = nullptr;
   int64_t device_bytes = 0;
   bool operator==(const MeaningOptions&) const = default;

@@ -148,7 +148,7 @@ class Memory {
   [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
 
   // Search by the vectors of meaning of that pack from now on (index/meaning.h), of every block that has them among its
-  // tensors, in place of another pack's; none: by no such vectors. kInvalidArgument.
+  // tensors, in place of another pack's or those on another device; none: by no such vectors. kInvalidArgument.
   Status SetMeaning(const std::optional<MeaningOptions>& options);
   [[nodiscard]] std::optional<MeaningOptions> meaning() const;
   // The store's: tensors of a block, each in place of the one of its name, durable on return; and parts of the index
