@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compile every kernel from its one source for AMD gfx908 (hipcc) and NVIDIA sm_86, sm_89 and sm_90 (nvcc), and check that
-# the device code is in the objects and converts FP8 by the hardware where there is such. Needs both compilers and no GPU. Objects: build/kernels, or the folder given as argument.
+# the device code is in the objects, converts FP8 and multiplies bytes by the hardware where there is such. Needs both compilers and no GPU. Objects: build/kernels, or the folder given as argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -48,3 +48,12 @@ for name in archive_kernels heads_kernels; do
   [[ $(fp8_instructions sm_86 $name) -eq 0 ]] || fail "$name uses FP8 instructions that sm_86 has not"
 done
 echo "FP8 is converted by the hardware on sm_89"
+
+# Dot products of four bytes in one instruction, everywhere.
+for architecture in "${cuda_architectures[@]}"; do
+  hip/compile_kernel.sh cuda "$architecture" hip/meaning_kernels.hip "$out/meaning_kernels.$architecture.ptx" -ptx
+  grep -q dp4a "$out/meaning_kernels.$architecture.ptx" || fail "meaning_kernels has no dot products of bytes on $architecture"
+done
+hip/compile_kernel.sh hip gfx908 hip/meaning_kernels.hip "$out/meaning_kernels.gfx908.s" --offload-device-only -S 2>/dev/null
+grep -q v_dot4 "$out/meaning_kernels.gfx908.s" || fail "meaning_kernels has no dot products of bytes on gfx908"
+echo "Bytes are multiplied four at a time"

@@ -16,15 +16,15 @@ constexpr int32_t kScoreBlocks = 3;
 
 template <int32_t kStep>
 __device__ inline void JoinLanes(int32_t lane, index::PageShare (&shares)[index::kBlockRows]) {
-  index::PageShare rows[JoinedRows(kStep)];
-  GiveRows<kStep>(lane, shares, rows);
+  index::PageShare rows[ShareExchange::Exchanged(kStep)];
+  ShareExchange::Give<kStep>(lane, shares, rows);
   EVERLONG_UNROLL
-  for (int32_t i = 0; i < JoinedRows(kStep); ++i) {
-    rows[i] = {FromLane<kPageLanes>(rows[i].largest, JoinDistance(kStep)),
-               FromLane<kPageLanes>(rows[i].sum, JoinDistance(kStep))};
+  for (index::PageShare& row : rows) {
+    row = {FromLane<kPageLanes>(row.largest, ShareExchange::Distance(kStep)),
+           FromLane<kPageLanes>(row.sum, ShareExchange::Distance(kStep))};
   }
-  TakeRows<kStep>(rows, shares);
-  if constexpr (kStep + 1 < kJoinSteps) JoinLanes<kStep + 1>(lane, shares);
+  ShareExchange::Take<kStep>(rows, shares);
+  if constexpr (kStep + 1 < ShareExchange::kSteps) JoinLanes<kStep + 1>(lane, shares);
 }
 
 template <index::KeyStorage kStorage>
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBlockThreads, kScoreBlocks) ScorePages(index:
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % kPageLanes;
   for (int64_t at = blockIdx.x; at < ScoreTasks(job, kBlockThreads); at += gridDim.x) {
-    const ScoreTask task = ScoreTaskAt(job, by_blocks, at, kBlockThreads);
+    const PageTask task = ScoreTaskAt(job, by_blocks, at, kBlockThreads);
     __syncthreads();  // the task before has read what is written now
     StageQueries<kStorage>(job, task.block, thread, kBlockThreads, queries);
     __syncthreads();

@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "divisor.h"
 #include "elements.h"
 #include "everlong/index/heads_job.h"
+#include "page_tasks.h"
+#include "row_exchange.h"
 
 namespace everlong::hip {
 
@@ -36,25 +37,14 @@ EVERLONG_HD inline void AddScore(index::PageShare& share, float score) {
   share.largest = above ? score : share.largest;
 }
 
-// (group of pages, block of rows), the block of rows fastest: blocks that read the same keys run together.
 EVERLONG_HD constexpr int32_t PagesAtOnce(int32_t threads) { return threads / kPageLanes; }
 EVERLONG_HD constexpr int32_t PagesAGroup(int32_t threads) { return PagesAtOnce(threads) * kPagesALane; }
 EVERLONG_HD inline int64_t ScoreTasks(const index::HeadsJob& job, int32_t threads) {
-  return (job.page_count + PagesAGroup(threads) - 1) / PagesAGroup(threads) * job.blocks;
+  return PageTasks(job.page_count, job.blocks, PagesAGroup(threads));
 }
-
-struct ScoreTask {
-  int64_t block;  // of rows
-  int64_t first_page;
-  int64_t end_page;
-};
-// by_blocks divides by job.blocks.
-EVERLONG_HD inline ScoreTask ScoreTaskAt(const index::HeadsJob& job, const Divisor& by_blocks, int64_t task,
-                                         int32_t threads) {
-  const int64_t group = by_blocks.Quotient(task);
-  const int64_t first = group * PagesAGroup(threads);
-  const int64_t end = first + PagesAGroup(threads);
-  return {task - group * job.blocks, first, end < job.page_count ? end : job.page_count};
+EVERLONG_HD inline PageTask ScoreTaskAt(const index::HeadsJob& job, const Divisor& by_blocks, int64_t task,
+                                        int32_t threads) {
+  return PageTaskAt(job.page_count, job.blocks, by_blocks, task, PagesAGroup(threads));
 }
 
 EVERLONG_HD constexpr int32_t CodesAWord(index::KeyStorage storage) {
@@ -159,52 +149,20 @@ EVERLONG_HD inline void ScorePage(const index::HeadsJob& job, int64_t block, int
   }
 }
 
-EVERLONG_HD inline index::PageShare Join(index::PageShare a, index::PageShare b) {
-  const float largest = fmaxf(a.largest, b.largest);
-  return {largest, a.sum * PowerOfTwo(a.largest - largest) + b.sum * PowerOfTwo(b.largest - largest)};
-}
-
-// Third phase: the lanes of a page join their rows. In each step a lane and that with the number lane ^ JoinDistance
-// exchange shares. While a lane has several rows it gives half of them away and keeps the others; then both keep their
-// one. At the end the lane has row RowOfLane of the page.
-inline constexpr int32_t kJoinSteps = 5;
-static_assert(kPageLanes == 1 << kJoinSteps);
-EVERLONG_HD constexpr int32_t JoinDistance(int32_t step) { return kPageLanes >> (step + 1); }
-// Rows that a lane exchanges in a step.
-EVERLONG_HD constexpr int32_t JoinedRows(int32_t step) {
-  const int32_t rows = index::kBlockRows >> (step + 1);
-  return rows > 0 ? rows : 1;
-}
-EVERLONG_HD constexpr int32_t RowOfLane(int32_t lane) { return lane / (kPageLanes / index::kBlockRows); }
-EVERLONG_HD constexpr bool WritesRow(int32_t lane) { return lane % (kPageLanes / index::kBlockRows) == 0; }
-
-// given [JoinedRows] goes to the other lane; shares keeps as many.
-template <int32_t kStep>
-EVERLONG_HD inline void GiveRows(int32_t lane, index::PageShare (&shares)[index::kBlockRows],
-                                 index::PageShare (&given)[JoinedRows(kStep)]) {
-  constexpr int32_t kRows = JoinedRows(kStep);
-  constexpr bool kHalves = kRows * 2 <= index::kBlockRows >> kStep;
-  const bool upper = (lane & JoinDistance(kStep)) != 0;
-  EVERLONG_UNROLL
-  for (int32_t i = 0; i < kRows; ++i) {
-    const index::PageShare low = shares[i];
-    const index::PageShare high = shares[kHalves ? i + kRows : i];
-    given[i] = upper ? low : high;
-    shares[i] = upper ? high : low;
+// Third phase: the lanes of a page join their rows.
+struct JoinShares {
+  EVERLONG_HD static index::PageShare Join(index::PageShare a, index::PageShare b) {
+    const float largest = fmaxf(a.largest, b.largest);
+    return {largest, a.sum * PowerOfTwo(a.largest - largest) + b.sum * PowerOfTwo(b.largest - largest)};
   }
-}
-
-template <int32_t kStep>
-EVERLONG_HD inline void TakeRows(const index::PageShare (&taken)[JoinedRows(kStep)],
-                                 index::PageShare (&shares)[index::kBlockRows]) {
-  EVERLONG_UNROLL
-  for (int32_t i = 0; i < JoinedRows(kStep); ++i) shares[i] = Join(shares[i], taken[i]);
-}
+};
+using ShareExchange = RowExchange<index::kBlockRows, kPageLanes, JoinShares>;
+static_assert(ShareExchange::kKept == 1);
 
 EVERLONG_HD inline void StoreShare(const index::HeadsJob& job, int64_t block, int64_t page, int32_t lane,
                                    index::PageShare share) {
-  if (!WritesRow(lane)) return;
-  job.shares[(block * index::kBlockRows + RowOfLane(lane)) * job.page_count + page] = share;
+  if (!ShareExchange::Writes(lane)) return;
+  job.shares[(block * index::kBlockRows + ShareExchange::FirstRow(lane)) * job.page_count + page] = share;
 }
 
 // What a thread has seen of a row; in fp64, since an archive has many pages.

@@ -28,7 +28,7 @@
 #include "everlong/store/free_ram.h"
 
 #ifdef EVERLONG_GPU
-#include "core_gpu_heads.h"
+#include "core_gpu_index.h"
 #endif
 
 namespace everlong::bindings {
@@ -186,10 +186,10 @@ index::KeyStorage ParseKeyStorage(const std::string& name) {
   throw py::value_error("keys: \"" + name + "\", expected \"bf16\", \"int8\" or \"e4m3\"");
 }
 
-Result<std::shared_ptr<index::HeadsDevice>> MakeHeadsDevice([[maybe_unused]] int32_t device) {
+Result<std::shared_ptr<index::IndexDevice>> MakeIndexDevice([[maybe_unused]] int32_t device) {
 #ifdef EVERLONG_GPU
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::HeadsDevice> made, MakeGpuHeadsDevice(device));
-  return std::shared_ptr<index::HeadsDevice>(std::move(made));
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::IndexDevice> made, MakeGpuIndexDevice(device));
+  return std::shared_ptr<index::IndexDevice>(std::move(made));
 #else
   return NoGpuError(device);
 #endif
@@ -199,7 +199,7 @@ void SetRetrievalHeads(const MemoryHandle& self, const std::vector<HeadTuple>& h
                        const std::string& keys, std::optional<int32_t> device, int64_t device_bytes) {
   index::HeadsOptions options{coarse_from, ParseKeyStorage(keys)};
   if (device.has_value()) {
-    options.device = ValueOrRaise(MakeHeadsDevice(*device));
+    options.device = ValueOrRaise(MakeIndexDevice(*device));
     options.device_bytes = device_bytes;
   }
   std::vector<index::RetrievalHead> retrieval_heads;
@@ -229,9 +229,16 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
 }
 
 // None, or a pack without a name: none.
-void SetMeaning(const MemoryHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens) {
+void SetMeaning(const MemoryHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens,
+                std::optional<int32_t> device, int64_t device_bytes) {
   std::optional<os::MeaningOptions> options;
-  if (pack && !pack->empty()) options = {*std::move(pack), dimension, group_tokens};
+  if (pack && !pack->empty()) {
+    options = {*std::move(pack), dimension, group_tokens};
+    if (device.has_value()) {
+      options->device = ValueOrRaise(MakeIndexDevice(*device));
+      options->device_bytes = device_bytes;
+    }
+  }
   RaiseIfError(self.Call([&](Memory& memory) { return memory.SetMeaning(options); }));
 }
 
@@ -251,15 +258,15 @@ std::string PartNames() {
   return names;
 }
 
+index::IndexPart ParseKind(const char* argument, const std::string& name) {
+  const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
+  if (part.has_value()) return *part;
+  throw py::value_error(std::string(argument) + ": \"" + name + "\", expected " + PartNames());
+}
+
 index::IndexParts ParseKinds(const std::vector<std::string>& names) {
   index::IndexParts kinds;
-  for (const std::string& name : names) {
-    const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
-    if (!part.has_value()) {
-      throw py::value_error("kinds: \"" + name + "\", expected " + PartNames());
-    }
-    kinds |= {*part};
-  }
+  for (const std::string& name : names) kinds |= {ParseKind("kinds", name)};
   if (kinds.empty()) throw py::value_error("kinds: none, expected at least one");
   return kinds;
 }
@@ -425,14 +432,18 @@ void BindMemory(py::module_& module) {
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("retrieval_heads", &RetrievalHeads)
-      .def("device_use",
-           [](const MemoryHandle& self) {
-             const index::DeviceUse use = self.Call([](Memory& memory) { return memory.device_use(); });
-             return std::pair(use.bytes, use.scans);
-           })
+      .def(
+          "device_use",
+          [](const MemoryHandle& self, const std::string& part) {
+            const index::IndexPart kind = ParseKind("part", part);
+            const index::DeviceUse use = self.Call([&](Memory& memory) { return memory.device_use(kind); });
+            return std::pair(use.bytes, use.scans);
+          },
+          py::arg("part"))
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
-      .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0)
+      .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
+           py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"))
       .def("blocks_without_meaning",
            [](const MemoryHandle& self) {

@@ -240,17 +240,25 @@ class Memory:
         scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
         """
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
-    def device_use(self) -> tuple[int, int]:
-        """Bytes of the GPU that the heads' keys take now, and how many searches it scanned for."""
+    def device_use(self, part: str) -> tuple[int, int]:
+        """Bytes of the GPU that the part takes now, and how many searches it scanned for; of "heads" and "meaning"."""
     def set_page_vectors(self, encoder: str, dimension: int, graph: bool = False) -> None:
         """Search by vectors of that encoder from now on; those of another one are dropped."""
     def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
         """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each."""
-    def set_meaning(self, pack: str | None, dimension: int = 0, group_tokens: int = 0) -> None:
+    def set_meaning(
+        self,
+        pack: str | None,
+        dimension: int = 0,
+        group_tokens: int = 0,
+        device: int | None = None,
+        device_bytes: int = 0,
+    ) -> None:
         """Search by the vectors of that pack from now on; None or "": by none (cpp/include/everlong/index/meaning.h).
 
         They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]: one vector for every `group_tokens`
         tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        `device` and `device_bytes` as of set_retrieval_heads; scores are the same.
         """
     def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         """Tensors of an archived block, each in place of the one of its name; durable on return.

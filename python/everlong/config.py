@@ -87,6 +87,8 @@ class MemoryConfig:
     # Of the GPU that the model is on, for these keys and the room to search them there; where they do not fit, and
     # with 0, questions are searched on the host.
     heads_device_bytes: int = 1 << 30
+    # The same for the vectors of meaning, from when the memory is opened on.
+    meaning_device_bytes: int = 1 << 28
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
@@ -278,6 +280,7 @@ _LEAST = {
     "query_distance": 0,
     "retrieval_heads": 1,
     "heads_device_bytes": 0,
+    "meaning_device_bytes": 0,
 }
 _MOST_TOKENS, _MOST_BYTES = (1 << 31) - 1, (1 << 63) - 1  # as the core counts them
 _TYPES = typing.get_type_hints(MemoryConfig)

@@ -1,4 +1,4 @@
-// The heads scan of hip/ as a device in this process: the kernels' threads run one after the other, as their launcher
+// The scans of hip/ as a device in this process: the kernels' threads run one after the other, as their launcher
 // starts them.
 #pragma once
 
@@ -16,48 +16,66 @@
 #include <vector>
 
 #include "../../hip/heads_units.h"
-#include "everlong/index/heads_device.h"
+#include "../../hip/meaning_units.h"
+#include "everlong/index/index_device.h"
 
 namespace everlong::hip::host {
 
-// One exchange of all lanes after the other.
-template <int32_t kStep>
-void JoinLanes(std::vector<std::array<index::PageShare, index::kBlockRows>>& lanes) {
-  std::array<index::PageShare[JoinedRows(kStep)], kPageLanes> given;
-  const auto of = [&](int32_t lane) -> index::PageShare(&)[index::kBlockRows] {
-    return *reinterpret_cast<index::PageShare(*)[index::kBlockRows]>(lanes[static_cast<size_t>(lane)].data());
+// What each of the lanes of a page has of its rows.
+template <class Row, int32_t kRows>
+using LaneRows = std::array<Row, static_cast<size_t>(kRows)>;
+
+// The exchanges of all lanes, one step after the other.
+template <class Exchange, int32_t kStep, class Row, int32_t kRows>
+void JoinLanes(std::vector<LaneRows<Row, kRows>>& lanes) {
+  constexpr auto kGiven = static_cast<size_t>(Exchange::Exchanged(kStep));
+  struct Given {
+    Row rows[kGiven];
   };
-  for (int32_t lane = 0; lane < kPageLanes; ++lane) {
-    GiveRows<kStep>(lane, of(lane), given[static_cast<size_t>(lane)]);
+  std::vector<Given> given(lanes.size());
+  const auto of = [&](size_t lane) -> Row(&)[kRows] { return *reinterpret_cast<Row(*)[kRows]>(lanes[lane].data()); };
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    Exchange::template Give<kStep>(static_cast<int32_t>(lane), of(lane), given[lane].rows);
   }
-  for (int32_t lane = 0; lane < kPageLanes; ++lane) {
-    TakeRows<kStep>(given[static_cast<size_t>(lane ^ JoinDistance(kStep))], of(lane));
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    Exchange::template Take<kStep>(given[lane ^ static_cast<size_t>(Exchange::Distance(kStep))].rows, of(lane));
   }
-  if constexpr (kStep + 1 < kJoinSteps) JoinLanes<kStep + 1>(lanes);
+  if constexpr (kStep + 1 < Exchange::kSteps) JoinLanes<Exchange, kStep + 1, Row, kRows>(lanes);
 }
+
+// The shared memory of a block of threads, for so many numbers of 32 bits; all of them NaN.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t numbers) : numbers_((numbers + 3) / 4) {}
+  template <class Number>
+  Number* at() {
+    return reinterpret_cast<Number*>(numbers_.data());
+  }
+
+ private:
+  struct alignas(16) Four {
+    float numbers[4] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::quiet_NaN(),
+                        std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::quiet_NaN()};
+  };
+  std::vector<Four> numbers_;
+};
 
 template <index::KeyStorage kStorage>
 void ScorePages(const index::HeadsJob& job, int32_t threads) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const Divisor by_blocks(job.blocks);
   for (int64_t at = 0; at < ScoreTasks(job, threads); ++at) {
-    const ScoreTask task = ScoreTaskAt(job, by_blocks, at, threads);
-    // Aligned as the shared memory of a block of threads is.
-    struct alignas(16) Four {
-      float numbers[4];
-    };
-    const auto numbers = static_cast<size_t>(WordDims<kStorage>(job.layout)) * index::kBlockRows;
-    std::vector<Four> staged(numbers / 4, {kNan, kNan, kNan, kNan});
-    auto* const queries = reinterpret_cast<float*>(staged.data());
+    const PageTask task = ScoreTaskAt(job, by_blocks, at, threads);
+    SharedMemory shared(static_cast<size_t>(WordDims<kStorage>(job.layout)) * index::kBlockRows);
+    auto* const queries = shared.at<float>();
     for (int32_t t = 0; t < threads; ++t) StageQueries<kStorage>(job, task.block, t, threads, queries);
     for (int64_t page = task.first_page; page < task.end_page; ++page) {
-      std::vector<std::array<index::PageShare, index::kBlockRows>> lanes(kPageLanes);
+      std::vector<LaneRows<index::PageShare, index::kBlockRows>> lanes(kPageLanes);
       for (int32_t lane = 0; lane < kPageLanes; ++lane) {
         index::PageShare shares[index::kBlockRows];
         ScorePage<kStorage>(job, task.block, page, lane, queries, shares);
         std::ranges::copy(shares, lanes[static_cast<size_t>(lane)].begin());
       }
-      JoinLanes<0>(lanes);
+      JoinLanes<ShareExchange, 0, index::PageShare, index::kBlockRows>(lanes);
       for (int32_t lane = 0; lane < kPageLanes; ++lane) {
         StoreShare(job, task.block, page, lane, lanes[static_cast<size_t>(lane)][0]);
       }
@@ -80,8 +98,29 @@ inline void ScanHeads(const index::HeadsJob& job) {
   for (int64_t page = 0; page < job.page_count; ++page) MassOfPage(job, page);
 }
 
+inline void ScanMeaning(const index::MeaningJob& job) {
+  constexpr int32_t kThreads = 20;  // room for five pages, and no power of two
+  const Divisor by_blocks(job.blocks);
+  for (int64_t at = 0; at < MeaningTasks(job, kThreads); ++at) {
+    const PageTask task = MeaningTaskAt(job, by_blocks, at, kThreads);
+    SharedMemory shared(static_cast<size_t>(job.quads) * index::kMeaningRows);
+    auto* const rows = shared.at<uint32_t>();
+    for (int32_t t = 0; t < kThreads; ++t) StageRows(job, task.block, t, kThreads, rows);
+    for (int64_t page = task.first_page; page < task.end_page; ++page) {
+      std::vector<LaneRows<float, index::kMeaningRows>> lanes(kTileLanes);
+      const auto of = [&](int32_t lane) -> float (&)[index::kMeaningRows] {
+        return *reinterpret_cast<float (*)[index::kMeaningRows]>(lanes[static_cast<size_t>(lane)].data());
+      };
+      for (int32_t lane = 0; lane < kTileLanes; ++lane) MaximaOfLane(job.pages[page], job.quads, lane, rows, of(lane));
+      JoinLanes<MaximaExchange, 0, float, index::kMeaningRows>(lanes);
+      for (int32_t lane = 0; lane < kTileLanes; ++lane) StoreMaxima(job, task.block, page, lane, of(lane));
+    }
+  }
+  for (int64_t page = 0; page < job.page_count; ++page) ScoreOfPage(job, page);
+}
+
 // What is never written to memory there reads as NaN. Counts what is asked of it, and fails on demand.
-class HostDevice : public index::HeadsDevice {
+class HostDevice : public index::IndexDevice {
  public:
   ~HostDevice() override { EXPECT_TRUE(memory_.empty()) << "all of it is given back"; }
 
@@ -114,6 +153,14 @@ class HostDevice : public index::HeadsDevice {
     EXPECT_EQ(std::ssize(mass), job.page_count);
     ScanHeads(job);
     std::copy_n(job.mass, job.page_count, mass.begin());
+    return OkStatus();
+  }
+  Status Scan(const index::MeaningJob& job, std::span<index::MeaningScore> scores) override {
+    if (scans_left-- <= 0) return IoError("no launch");
+    ++scans;
+    EXPECT_EQ(std::ssize(scores), job.page_count);
+    ScanMeaning(job);
+    std::copy_n(job.scores, job.page_count, scores.begin());
     return OkStatus();
   }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "everlong/index/meaning.h"
+#include "index_hip_host.h"
 #include "os_memory_blocks.h"
 
 namespace everlong::os {
@@ -416,6 +417,45 @@ TEST(OsMeaningTest, SearchesRunBesideAllThatChanges) {
   done = true;
   for (std::thread& searcher : searchers) searcher.join();
   ExpectFound(*memory, kept);
+}
+
+TEST(OsMeaningTest, ADeviceFindsTheSame) {
+  Library library = RandomLibrary(88, 40);
+  const auto device = std::make_shared<hip::host::HostDevice>();
+  MeaningOptions there = kOptions;
+  there.device = device;
+  there.device_bytes = int64_t{8} << 20;
+  const auto on_host = Memory::Create(std::nullopt, TestManifest()).value();
+  const auto on_device = Memory::Create(std::nullopt, TestManifest()).value();
+  ASSERT_TRUE(on_host->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(on_device->SetMeaning(there).ok());
+  for (Memory* memory : {on_host.get(), on_device.get()}) {
+    AppendAll(*memory, library);
+    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{3, 8}).ok());
+    ASSERT_TRUE(memory->PutTensors(5, std::vector{library.vectors.at(5).View()}).ok());
+  }
+  Drop(library, {3, 8});
+  ExpectFound(*on_device, library);
+  int64_t asked = on_device->device_use(IndexPart::kMeaning).scans;
+  EXPECT_GT(asked, 0);
+  for (const auto& [block, vectors] : library.vectors) {
+    const auto got = Ask(*on_device, RowsFor(vectors, 0));
+    const auto expected = Ask(*on_host, RowsFor(vectors, 0));
+    ASSERT_TRUE(got.ok() && expected.ok());
+    ASSERT_EQ(got->groups.size(), expected->groups.size());
+    for (size_t i = 0; i < got->groups.size(); ++i) {
+      EXPECT_EQ(got->groups[i].pages, expected->groups[i].pages);
+      EXPECT_EQ(got->groups[i].score, expected->groups[i].score);
+    }
+    ++asked;
+  }
+  EXPECT_EQ(on_device->device_use(IndexPart::kMeaning).scans, asked);
+  EXPECT_EQ(on_device->device_use(IndexPart::kMeaning).bytes, device->held());
+  EXPECT_EQ(on_device->device_use(IndexPart::kHeads).scans, 0);
+  EXPECT_EQ(on_host->device_use(IndexPart::kMeaning).scans, 0);
+  EXPECT_TRUE(on_device->TakeMessages().empty());
+  ASSERT_TRUE(on_device->SetMeaning(std::nullopt).ok());
+  EXPECT_EQ(device->held(), 0);
 }
 
 }  // namespace

@@ -66,11 +66,11 @@ TEST(OsMemoryDeviceTest, FindsTheSameWhateverComesAndGoes) {
   const std::vector<int64_t> forgotten{2, 5, 11};
   for (const Filled* filled : {&two.on_device, &two.on_host}) ASSERT_TRUE(filled->memory->Forget(forgotten).ok());
   asked += two.ExpectTheSame();
-  EXPECT_EQ(two.on_device.memory->device_use().scans, asked);
-  EXPECT_EQ(two.on_device.memory->device_use().bytes, two.device->held());
+  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).scans, asked);
+  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).bytes, two.device->held());
   EXPECT_EQ(two.device->scans, asked);
   EXPECT_TRUE(two.on_device.memory->TakeMessages().empty());
-  EXPECT_EQ(two.on_host.memory->device_use().scans, 0);
+  EXPECT_EQ(two.on_host.memory->device_use(IndexPart::kHeads).scans, 0);
   ASSERT_TRUE(two.on_device.memory->SetRetrievalHeads({}).ok());
   EXPECT_EQ(two.device->held(), 0);
 }
@@ -78,7 +78,7 @@ TEST(OsMemoryDeviceTest, FindsTheSameWhateverComesAndGoes) {
 TEST(OsMemoryDeviceTest, SaysOnceWhyTheHostSearches) {
   TwoMemories two(1000);
   two.ExpectTheSame();
-  EXPECT_EQ(two.on_device.memory->device_use().scans, 0);
+  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).scans, 0);
   const std::vector<std::string> messages = two.on_device.memory->TakeMessages();
   ASSERT_EQ(messages.size(), 1U);
   EXPECT_NE(messages[0].find("the memory in RAM: the retrieval heads are searched on the host ("), std::string::npos);
@@ -102,7 +102,7 @@ TEST(OsMemoryDeviceTest, ARepairHasNoKeysTwice) {
   EXPECT_EQ(report->dropped, std::vector<int64_t>{4});
   EXPECT_EQ(device->held(), held);
   EXPECT_EQ(device->most_held, held);
-  EXPECT_EQ(filled.memory->device_use().bytes, held);
+  EXPECT_EQ(filled.memory->device_use(IndexPart::kHeads).bytes, held);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ def test_settings_written_as_text() -> None:
         "page_tokens=128",
         "heads_keys=int8",
         "heads_device_bytes=0",
+        "meaning_device_bytes=0",
     ]
     expected = dataclasses.replace(
         MemoryConfig(),
@@ -43,6 +44,7 @@ def test_settings_written_as_text() -> None:
         page_tokens=128,
         heads_keys="int8",
         heads_device_bytes=0,
+        meaning_device_bytes=0,
     )
     assert MemoryConfig().with_settings(written) == expected
     assert expected.with_settings(["host_bytes=none"]).host_bytes is None

@@ -700,7 +700,7 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
     ]:
         with pytest.raises(error):
             memory.search(token_ids=ids[:1], head_queries=queries)
-    assert memory.device_use() == (0, 0)
+    assert memory.device_use("heads") == (0, 0)
     with pytest.raises(ValueError, match='keys: "int4", expected "bf16"'):
         memory.set_retrieval_heads(HEADS, keys="int4")
     with pytest.raises(ValueError, match="kinds"):

@@ -39,7 +39,7 @@ def test_the_gpu_finds_what_the_cpu_does(keys: str) -> None:
         assert [group.pages for group in got.groups] == [group.pages for group in want.groups]
         scores = [[group.score for group in result.groups] for result in (got, want)]
         np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4)
-    assert on_gpu.device_use()[1] == 30
+    assert on_gpu.device_use("heads")[1] == 30
     assert on_gpu.take_messages() == []
 
 
@@ -49,7 +49,7 @@ def test_keys_that_do_not_fit_are_searched_on_the_host() -> None:
     memory.set_retrieval_heads(HEADS, device=GPU.index, device_bytes=1000)
     q = np.ones((1, len(HEADS), DIM), dtype=np.float32)
     assert memory.search(token_ids=np.array([1], dtype=np.int32), head_queries=q, kinds=["heads"]).groups
-    assert memory.device_use() == (0, 0)
+    assert memory.device_use("heads") == (0, 0)
     (message,) = memory.take_messages()
     assert "do not fit in the 1000" in message
 
@@ -59,7 +59,7 @@ def test_a_model_on_the_gpu_is_searched_there() -> None:
         text = "".join(random_text(64, seed=i) for i in range(100))
         mm.read(text)
         assert mm.recall(text[1000:1030])
-        held, scans = mm.memory.core.device_use()
+        held, scans = mm.memory.core.device_use("heads")
         assert 0 < held <= mm.config.heads_device_bytes
         assert scans > 0
 

@@ -39,6 +39,8 @@ HIP_BELOW = {
     "everlong/base/dtype.h",
     "everlong/index/heads_job.h",
     "everlong/index/key_layout.h",
+    "everlong/index/meaning_job.h",
+    "everlong/index/meaning_layout.h",
     "everlong/kv/codec.h",
     "everlong/kv/element.h",
     "everlong/kv/frame_kv.h",

@@ -461,6 +461,7 @@ def test_heads_are_searched_where_the_model_computes(
         patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
         patched.setattr(mm, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
         mm.searcher._search_by(profile)
+        assert mm.searcher._gpu(most) == searched_on
     assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
 
 

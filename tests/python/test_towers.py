@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -259,6 +261,10 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert made["data"] == {"own": 7}
     assert made["steps"] == 4
     meaning = Meaning(pack, page_tokens=16)
+    told: list[tuple[object, ...]] = []
+    core: Any = types.SimpleNamespace(set_meaning=lambda *what, **where: told.append((*what, where)))
+    meaning.take_up(core, 3, 1 << 20)
+    assert told == [(meaning.id, 128, 4, {"device": 3, "device_bytes": 1 << 20})]
     ids = torch.arange(40)
     hidden = shallow_states(model, ids, meaning.hidden_layers)
     (tensor,) = meaning.tensors(ids, hidden).values()

@@ -51,7 +51,7 @@ uint32_t PairOf(int8_t low, int8_t high) {
 }  // namespace
 
 MeaningRows::MeaningRows(int32_t dimension)
-    : quads_(static_cast<size_t>(QuadsOf(dimension)) * kMeaningRows), pairs_(2 * quads_.size()) {}
+    : quads_(static_cast<size_t>(MeaningQuadsOf(dimension)) * kMeaningRows), pairs_(2 * quads_.size()) {}
 
 void MeaningRows::Add(std::span<const int8_t> codes) {
   EVERLONG_CHECK(count_ < kMeaningRows);

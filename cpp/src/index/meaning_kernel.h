@@ -8,20 +8,9 @@
 #include <vector>
 
 #include "everlong/base/kernel_table.h"
+#include "everlong/index/meaning_layout.h"
 
 namespace everlong::index {
-
-// Vectors lie in tiles of so many, four of their numbers a word.
-inline constexpr int32_t kTileVectors = 16;
-// Question tokens that a kernel takes at a time.
-inline constexpr int32_t kMeaningRows = 16;
-
-inline int32_t QuadsOf(int32_t dimension) { return (dimension + 3) / 4; }
-// A tile is [quads][kTileVectors] words of four numbers, each with 128 added, and then for every vector fp32 1 over its
-// length, 0 for zeros.
-inline size_t MeaningTileWords(int32_t dimension) {
-  return static_cast<size_t>(QuadsOf(dimension) + 1) * static_cast<size_t>(kTileVectors);
-}
 
 // Vectors [first, last) of a block's tiles; not empty.
 struct MeaningVectorRun {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -9,6 +11,7 @@
 
 #include "built_in_parts.h"
 #include "everlong/index/meaning.h"
+#include "meaning_mirror.h"
 #include "meaning_scan.h"
 #include "meaning_vectors.h"
 #include "ranked.h"
@@ -42,7 +45,11 @@ class MeaningPart final : public Part {
       : context_(context),
         options_(std::move(options)),
         tensor_(MeaningTensor(options_.pack)),
-        vectors_(options_.dimension) {}
+        vectors_(options_.dimension) {
+    if (options_.device != nullptr) {
+      mirror_ = std::make_unique<MeaningMirror>(options_.device, options_.device_bytes);
+    }
+  }
 
   PartNeeds needs() const override {
     PartNeeds needs;
@@ -66,6 +73,7 @@ class MeaningPart final : public Part {
     const BlockTensor* const tensor = Find(block);
     if (tensor != nullptr && Fits(block, *tensor)) {
       vectors_.Add(CountsOf(block), NumbersOf(*tensor));
+      Mirror(block);
     } else {
       vectors_.SkipTo(block.first_page + block.page_count());
     }
@@ -77,11 +85,13 @@ class MeaningPart final : public Part {
     if (tensor == nullptr) return OkStatus();
     EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
     vectors_.Put(block.first_page, CountsOf(block), NumbersOf(*tensor));
+    Mirror(block);
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
-    vectors_.Forget({block.first_page, block.first_page + block.page_count()});
+    vectors_.Forget(PagesOf(block));
+    Mirror(block);
     return OkStatus();
   }
 
@@ -92,25 +102,48 @@ class MeaningPart final : public Part {
     const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / options_.dimension);
     EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, "meaning_query"));
     const MeaningQuery question(rows, options_.dimension);
-    const MeaningScores scores = ScoreMeaning(question, vectors_, context_.table, filter);
+    const MeaningPages pages = PagesOfMeaning(vectors_, context_.table, filter);
+    const std::vector<MeaningScore> scores = Scores(question, pages);
     const auto whole = static_cast<float>(question.whole());
-    const auto hits_of = [&scores](std::span<const float> of_pages) {
+    const auto hits_by = [&](float MeaningScore::* score) {
       std::vector<Hit> hits;
-      hits.reserve(of_pages.size());
-      for (size_t at = 0; at < of_pages.size(); ++at) hits.push_back({scores.pages[at], of_pages[at]});
+      hits.reserve(scores.size());
+      for (size_t at = 0; at < scores.size(); ++at) hits.push_back({pages.ordinals[at], scores[at].*score});
       return hits;
     };
-    return std::vector{Ranked(hits_of(scores.alone), k, whole, Granularity::kPage, kPageVoice),
-                       Ranked(hits_of(scores.with_neighbours), k, whole, Granularity::kGroup, kGroupVoice)};
+    return std::vector{Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kPageVoice),
+                       Ranked(hits_by(&MeaningScore::with_neighbours), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
   int64_t bytes() const override { return vectors_.bytes(); }
   int64_t BytesFor(int32_t pages) const override {
     const int64_t vectors = GroupsOf(context_.table.page_tokens(), options_.group_tokens) * pages;
-    return vectors * static_cast<int64_t>(MeaningTileWords(options_.dimension) * sizeof(uint32_t)) / kTileVectors;
+    const int64_t tile_words = MeaningTileWords(MeaningQuadsOf(options_.dimension));
+    return vectors * tile_words * static_cast<int64_t>(sizeof(uint32_t)) / kTileVectors;
+  }
+
+  DeviceUse device_use() const override {
+    return mirror_ == nullptr ? DeviceUse{} : DeviceUse{mirror_->bytes(), mirror_->scans()};
+  }
+
+  std::vector<std::string> TakeMessages() const override {
+    const Status failure = mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure();
+    if (failure.ok()) return {};
+    std::string message("the vectors of meaning are searched on the host (");
+    return {message.append(failure.message()).append(")")};
   }
 
  private:
+  static PageRun PagesOf(const BlockInput& block) { return {block.first_page, block.first_page + block.page_count()}; }
+  void Mirror(const BlockInput& block) {
+    if (mirror_ != nullptr) mirror_->Follow(vectors_, PagesOf(block));
+  }
+  [[nodiscard]] std::vector<MeaningScore> Scores(const MeaningQuery& question, const MeaningPages& pages) const {
+    if (mirror_ != nullptr) {
+      if (auto on_device = mirror_->Scores(vectors_, question, pages)) return *std::move(on_device);
+    }
+    return ScoreMeaning(question, vectors_, pages);
+  }
   [[nodiscard]] const BlockTensor* Find(const BlockInput& block) const {
     const auto found = std::ranges::find(block.tensors, tensor_, &BlockTensor::name);
     return found == block.tensors.end() ? nullptr : &*found;
@@ -137,6 +170,7 @@ class MeaningPart final : public Part {
   MeaningOptions options_;
   std::string tensor_;
   MeaningVectors vectors_;
+  std::unique_ptr<MeaningMirror> mirror_;  // none without a device
 };
 
 }  // namespace

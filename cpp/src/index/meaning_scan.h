@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "everlong/index/block_table.h"
+#include "everlong/index/meaning_job.h"
 #include "everlong/index/page_filter.h"
 #include "meaning_kernel.h"
 #include "meaning_vectors.h"
@@ -31,13 +32,17 @@ class MeaningQuery {
   double whole_ = 0;
 };
 
-// Of pages of a filter that have vectors, by their position.
-struct MeaningScores {
-  std::vector<int32_t> pages;  // ordinals, ascending
-  std::vector<float> alone;
-  std::vector<float> with_neighbours;
+// Pages of a filter that have vectors, and the positions among them of those beside each; its own for none that is
+// there.
+struct MeaningPages {
+  std::vector<int32_t> ordinals;  // ascending
+  std::vector<int32_t> before;
+  std::vector<int32_t> after;
 };
-MeaningScores ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors, const BlockTable& table,
-                           const PageFilter& filter);
+MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& table, const PageFilter& filter);
+
+// [pages]
+std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors,
+                                       const MeaningPages& pages);
 
 }  // namespace everlong::index

@@ -22,12 +22,12 @@ void MeaningVectors::SkipTo(int32_t page) {
   while (pages() < page) pages_.push_back({});
 }
 
-MeaningVectors::Tiles MeaningVectors::TilesOf(std::span<const int8_t> vectors) const {
+MeaningVectors::Buffer MeaningVectors::TilesOf(std::span<const int8_t> vectors) const {
   const auto dimension = static_cast<size_t>(dimension_);
-  const auto quads = static_cast<size_t>(QuadsOf(dimension_));
+  const auto quads = static_cast<size_t>(MeaningQuadsOf(dimension_));
   const size_t count = vectors.size() / dimension;
-  const size_t tile_words = MeaningTileWords(dimension_);
-  Tiles tiles((count + kVectors - 1) / kVectors * tile_words);
+  const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
+  Buffer tiles((count + kVectors - 1) / kVectors * tile_words);
   for (size_t vector = 0; vector < count; ++vector) {
     const std::span<const int8_t> numbers = vectors.subspan(vector * dimension, dimension);
     uint32_t* const words = tiles.data() + vector / kVectors * tile_words + vector % kVectors;
@@ -48,7 +48,7 @@ MeaningVectors::Tiles MeaningVectors::TilesOf(std::span<const int8_t> vectors) c
 }
 
 void MeaningVectors::Add(std::span<const int32_t> counts, std::span<const int8_t> vectors) {
-  Tiles& tiles = blocks_[pages()];
+  Buffer& tiles = blocks_[pages()];
   tiles = TilesOf(vectors);
   block_bytes_ += BytesOf(tiles);
   int32_t first = 0;
@@ -59,8 +59,8 @@ void MeaningVectors::Add(std::span<const int32_t> counts, std::span<const int8_t
 }
 
 void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors) {
-  Tiles made = TilesOf(vectors);
-  Tiles& tiles = blocks_[first_page];
+  Buffer made = TilesOf(vectors);
+  Buffer& tiles = blocks_[first_page];
   block_bytes_ += BytesOf(made) - BytesOf(tiles);
   std::swap(tiles, made);
   int32_t first = 0;

@@ -34,7 +34,12 @@ class MeaningVectors {
   // Of a page that has some.
   [[nodiscard]] MeaningVectorRun Run(int32_t page) const {
     const Page& at = pages_[page];
-    return {at.tiles, QuadsOf(dimension_), at.first, at.last};
+    return {at.tiles, MeaningQuadsOf(dimension_), at.first, at.last};
+  }
+  // Of the block whose pages begin there (meaning_layout.h), all of them; none without vectors.
+  [[nodiscard]] std::span<const uint32_t> Tiles(int32_t first_page) const {
+    const auto found = blocks_.find(first_page);
+    return found == blocks_.end() ? std::span<const uint32_t>() : found->second;
   }
   [[nodiscard]] int32_t dimension() const { return dimension_; }
   [[nodiscard]] int64_t bytes() const;
@@ -45,14 +50,14 @@ class MeaningVectors {
     int32_t first = 0;                // its vectors among the block's
     int32_t last = 0;
   };
-  using Tiles = CacheLineVector<uint32_t>;
+  using Buffer = CacheLineVector<uint32_t>;
 
   // vectors [n, dimension] as tiles.
-  [[nodiscard]] Tiles TilesOf(std::span<const int8_t> vectors) const;
+  [[nodiscard]] Buffer TilesOf(std::span<const int8_t> vectors) const;
 
   int32_t dimension_;
   StableVector<Page> pages_;
-  std::unordered_map<int32_t, Tiles> blocks_;  // by first page
+  std::unordered_map<int32_t, Buffer> blocks_;  // by first page
   int64_t block_bytes_ = 0;
 };
 

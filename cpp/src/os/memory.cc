@@ -232,10 +232,10 @@ std::vector<index::RetrievalHead> Memory::retrieval_heads() const {
   return state_->heads;
 }
 
-index::DeviceUse Memory::device_use() const {
+index::DeviceUse Memory::device_use(index::IndexPart part) const {
   const auto reading = state_->index.Read();
-  const index::Part* const heads = state_->index.part(index::IndexPart::kHeads);
-  return heads == nullptr ? index::DeviceUse{} : heads->device_use();
+  const index::Part* const there = state_->index.part(part);
+  return there == nullptr ? index::DeviceUse{} : there->device_use();
 }
 
 Status Memory::SetPageVectors(const PageVectorOptions& options) {

@@ -31,9 +31,10 @@ class Meaning:
         self.hidden_layers = self.towers.settings.layers
         self._page_tokens = page_tokens
 
-    def take_up(self, core: _core.Memory) -> None:
-        """Let the memory search by vectors of these towers."""
-        core.set_meaning(self.id, self.towers.settings.dimension, self.towers.settings.group_tokens)
+    def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
+        """Let the memory search by vectors of these towers: on that GPU, in so much of its memory at most."""
+        settings = self.towers.settings
+        core.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
 
     @torch.no_grad()
     def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:

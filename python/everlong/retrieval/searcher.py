@@ -86,7 +86,8 @@ class Searcher:
         self.meaning = meaning
         self._missing_meaning: Background | None = None
         if meaning is not None:
-            meaning.take_up(self._core)
+            most = config.meaning_device_bytes
+            meaning.take_up(self._core, self._gpu(most), most)
             frame.write_with_blocks(meaning)
             self._fill_missing_meaning(meaning)
 
@@ -280,15 +281,18 @@ class Searcher:
 
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, where the model computes."""
-        device = self._frame.served.device
-        on_gpu = device.type != "cpu" and self.config.heads_device_bytes > 0
         self._core.set_retrieval_heads(
             profile.heads,
             keys=self.config.heads_keys,
-            device=device.index if on_gpu else None,
+            device=self._gpu(self.config.heads_device_bytes),
             device_bytes=self.config.heads_device_bytes,
         )
         self._searched_by = self._to_search_by(profile)
+
+    def _gpu(self, most_bytes: int) -> int | None:
+        """Where the model computes, if that is a GPU of which a part of the index may have something."""
+        device = self._frame.served.device
+        return device.index if device.type != "cpu" and most_bytes > 0 else None
 
     def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
         return profile, self.config.heads_keys, self.config.heads_device_bytes

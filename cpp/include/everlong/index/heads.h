@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "everlong/index/heads_device.h"
+#include "everlong/index/index_device.h"
 #include "everlong/index/key_layout.h"
 #include "everlong/index/part.h"
 
@@ -32,7 +32,7 @@ struct HeadsOptions {
   KeyStorage keys = KeyStorage::kBf16;
   // Where there is one, the keys are copied to it as they come, into `device_bytes` of its memory at most, and searches
   // scan there. The host scans once the keys do not fit, and whenever the device fails.
-  std::shared_ptr<HeadsDevice> device = nullptr;
+  std::shared_ptr<IndexDevice> device = nullptr;
   int64_t device_bytes = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "everlong/base/status.h"
+#include "everlong/index/index_device.h"
 #include "everlong/index/part.h"
 
 namespace everlong::index {
@@ -15,6 +16,11 @@ struct MeaningOptions {
   std::string pack;  // id of the trained pack that makes the vectors; those of another one are not seen
   int32_t dimension = 0;
   int32_t group_tokens = 0;  // of a vector. A page of n tokens has ceil(n / group_tokens): none is of two pages
+  // Where there is one, the vectors are copied to it as they come, into `device_bytes` of its memory at most, and
+  // searches scan there, with the same scores to the bit. The host scans once they do not fit, and whenever the device
+  // fails.
+  std::shared_ptr<IndexDevice> device = nullptr;
+  int64_t device_bytes = 0;
   bool operator==(const MeaningOptions&) const = default;
 };
 // The largest that there may be; each is at least 1. Dot products of so many numbers are exact in 32 bits.

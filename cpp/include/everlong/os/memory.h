@@ -135,7 +135,7 @@ class Memory {
   // the stored payload; the index that it takes the place of stays until then, on its device too. No heads: none.
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
-  [[nodiscard]] index::DeviceUse device_use() const;  // of the heads' device; zeros without one
+  [[nodiscard]] index::DeviceUse device_use(index::IndexPart part) const;  // of the part's device; zeros without one
 
   // Search by vectors of pages from now on, none yet. What was there before is dropped, unless the options are the
   // same. kInvalidArgument on a dimension < 1.
@@ -148,7 +148,7 @@ class Memory {
   [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
 
   // Search by the vectors of meaning of that pack from now on (index/meaning.h), of every block that has them among its
-  // tensors, in place of another pack's; none: by no such vectors. kInvalidArgument.
+  // tensors, in place of another pack's or those on another device; none: by no such vectors. kInvalidArgument.
   Status SetMeaning(const std::optional<MeaningOptions>& options);
   [[nodiscard]] std::optional<MeaningOptions> meaning() const;
   // The store's: tensors of a block, each in place of the one of its name, durable on return; and parts of the index

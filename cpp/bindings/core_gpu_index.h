@@ -1,16 +1,16 @@
-// A GPU as the device of the core's heads index. In builds with a GPU only.
+// A GPU as the device of the core's indexes. In builds with a GPU only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "everlong/base/status.h"
-#include "everlong/index/heads_device.h"
+#include "everlong/index/index_device.h"
 
 namespace everlong::bindings {
 
 // Works on a stream of its own, in memory of the host program's allocator where there is one (base/device_memory.h).
 // kIoError with the runtime's reason.
-Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device);
+Result<std::unique_ptr<index::IndexDevice>> MakeGpuIndexDevice(int32_t device);
 
 }  // namespace everlong::bindings

@@ -1,4 +1,4 @@
-// Where searches of HeadsIndex may scan instead of the host: a GPU.
+// Where searches of an index may scan instead of the host: a GPU.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,18 @@
 
 #include "everlong/base/status.h"
 #include "everlong/index/heads_job.h"
+#include "everlong/index/meaning_job.h"
 
 namespace everlong::index {
 
-// Memory of one device, and the scan there. Calls come one at a time, from any thread. What fails leaves the device as
-// it was; HeadsIndex then scans on the host.
-class HeadsDevice {
+// Memory of one device, and the scans there. Calls come one at a time, from any thread. What fails leaves the device as
+// it was; the index then scans on the host.
+class IndexDevice {
  public:
-  HeadsDevice() = default;
-  HeadsDevice(const HeadsDevice&) = delete;
-  HeadsDevice& operator=(const HeadsDevice&) = delete;
-  virtual ~HeadsDevice() = default;
+  IndexDevice() = default;
+  IndexDevice(const IndexDevice&) = delete;
+  IndexDevice& operator=(const IndexDevice&) = delete;
+  virtual ~IndexDevice() = default;
 
   // `bytes` >= 1 of the device, at an address divisible by 256; the caller's until Free. kCapacity when there is none.
   virtual Result<std::byte*> Allocate(int64_t bytes) = 0;
@@ -29,6 +30,8 @@ class HeadsDevice {
   // The job after all uploads before it; waits for it and copies its masses to mass [job.page_count]. kIoError with the
   // device's reason; `mass` is then unspecified.
   virtual Status Scan(const HeadsJob& job, std::span<float> mass) = 0;
+  // The same of its scores, to scores [job.page_count].
+  virtual Status Scan(const MeaningJob& job, std::span<MeaningScore> scores) = 0;
 };
 
 }  // namespace everlong::index

@@ -1,10 +1,11 @@
-#include "core_gpu_heads.h"
+#include "core_gpu_index.h"
 
 #include <map>
 #include <string>
 
 #include "../../hip/copy.h"
 #include "../../hip/heads_kernels.h"
+#include "../../hip/meaning_kernels.h"
 #include "../../hip/on_device.h"
 #include "../../hip/side_stream.h"
 #include "core_gpu_error.h"
@@ -13,10 +14,10 @@
 namespace everlong::bindings {
 namespace {
 
-class GpuHeadsDevice : public index::HeadsDevice {
+class GpuIndexDevice : public index::IndexDevice {
  public:
-  GpuHeadsDevice(int32_t device, void* stream) : device_(device), stream_(stream) {}
-  ~GpuHeadsDevice() override { hip::DestroySideStream(device_, stream_); }
+  GpuIndexDevice(int32_t device, void* stream) : device_(device), stream_(stream) {}
+  ~GpuIndexDevice() override { hip::DestroySideStream(device_, stream_); }
 
   Result<std::byte*> Allocate(int64_t bytes) override {
     if (const DeviceMemoryHook* hook = GetDeviceMemoryHook(); hook != nullptr) {
@@ -53,6 +54,12 @@ class GpuHeadsDevice : public index::HeadsDevice {
     return Done("heads scan", Here([&] { return hip::CopyToHost(mass.data(), job.mass, bytes, stream_); }));
   }
 
+  Status Scan(const index::MeaningJob& job, std::span<index::MeaningScore> scores) override {
+    EVERLONG_RETURN_IF_ERROR(Done("meaning scan", Here([&] { return hip::ScanMeaning(job, stream_); })));
+    const auto bytes = std::ssize(std::as_bytes(scores));
+    return Done("meaning scan", Here([&] { return hip::CopyToHost(scores.data(), job.scores, bytes, stream_); }));
+  }
+
  private:
   // call() with the device current.
   template <class Call>
@@ -76,11 +83,11 @@ class GpuHeadsDevice : public index::HeadsDevice {
 
 }  // namespace
 
-Result<std::unique_ptr<index::HeadsDevice>> MakeGpuHeadsDevice(int32_t device) {
+Result<std::unique_ptr<index::IndexDevice>> MakeGpuIndexDevice(int32_t device) {
   void* stream = nullptr;
   const hip::LaunchStatus status = hip::CreateSideStream(device, &stream);
   if (status != 0) return GpuError(device, "side stream", status);
-  return std::unique_ptr<index::HeadsDevice>(std::make_unique<GpuHeadsDevice>(device, stream));
+  return std::unique_ptr<index::IndexDevice>(std::make_unique<GpuIndexDevice>(device, stream));
 }
 
 }  // namespace everlong::bindings

@@ -1,0 +1,50 @@
+// One scan of the part "meaning" as a device runs it: raw pointers into the device's memory. Compiled by host C++,
+// hipcc and nvcc.
+#pragma once
+
+#include <cstdint>
+
+#include "everlong/index/meaning_layout.h"
+
+namespace everlong::index {
+
+// A page to score: vectors [first, last) of its block; not empty.
+struct MeaningPage {
+  const uint32_t* tiles;  // of its block (meaning_layout.h), at an address divisible by 16
+  int32_t first;
+  int32_t last;
+  // Positions among the job's pages of those beside it; its own where there is none.
+  int32_t before;
+  int32_t after;
+};
+
+// Of a page by itself, and of it with those beside it: the sum over a question's rows of scale * largest product.
+struct MeaningScore {
+  float alone;
+  float with_neighbours;
+};
+
+// What these are rounded of: added up in fp64, row after row, as the host does.
+struct MeaningSum {
+  double alone;
+  double with_neighbours;
+};
+
+// Longer vectors are for the host: those of a block of rows would not fit in the memory that threads share.
+inline constexpr int32_t kMostJobQuads = 512;
+
+// Rows come in blocks of kMeaningRows. Those of a long question come in several jobs, which hand on their sums.
+struct MeaningJob {
+  int32_t quads = 0;                   // 1 to kMostJobQuads
+  const MeaningPage* pages = nullptr;  // [page_count]
+  int64_t page_count = 0;
+  int64_t blocks = 0;
+  const uint32_t* rows = nullptr;  // [blocks][quads][kMeaningRows] words of four int8, at an address divisible by 16
+  const double* scales = nullptr;  // [blocks][kMeaningRows]; 0 for a row that fills its block up
+  bool is_first = true;            // of the question's jobs
+  float* maxima = nullptr;         // workspace [blocks][page_count][kMeaningRows], at an address divisible by 16
+  MeaningSum* sums = nullptr;      // [page_count], of the jobs so far, written
+  MeaningScore* scores = nullptr;  // [page_count], written
+};
+
+}  // namespace everlong::index
