@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger("everlong")
 
 MOST_CANDIDATES = 64
 # What a nat of lift adds to a fused score: found most of benchmarks/rerank_recall.py.
-LIFT_WEIGHT = 0.25
+LIFT_WEIGHT = 0.5
 _FIRST_CANDIDATES = 8  # are re-ranked whatever it takes, and show how many more fit
 _WINDOW_TOKENS = 192  # of a candidate's pages, its own in the middle
 _MOST_ASKED_TOKENS = 256  # of the prompt up to the question's end: what a candidate costs grows by each

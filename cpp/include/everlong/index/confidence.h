@@ -55,8 +55,8 @@ struct Signs {
 Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused, std::span<const PageGroup> groups,
               int32_t pages);
 
-// 0 where nothing came back; none where no part was asked whose scores tell. A set of parts that nothing was fitted to is
-// heard by the largest within it that has weights.
+// 0 where nothing came back; none where no part was asked whose scores tell. A set of parts that nothing was fitted to
+// is heard by the largest within it that has weights.
 std::optional<double> Confidence(const Signs& signs);
 
 // How p of LogitFusion is shared among the groups that came back: sums to 1.
