@@ -107,6 +107,9 @@ def main() -> None:
         print(json.dumps(opened(options.open)))
         return
 
+    if options.blocks < 8 * SAMPLES:  # which are looked up seven blocks apart
+        parser.error(f"--blocks is {options.blocks}, expected at least {8 * SAMPLES}")
+
     random = np.random.default_rng(1)
     root = Path(tempfile.mkdtemp(prefix="everlong-blocks-"))
     folder = str(root / "memory") if options.place == "folder" else None
