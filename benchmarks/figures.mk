@@ -87,7 +87,7 @@ $(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
 	everlong eval meaning --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
 	  --set index=heads,lexical,meaning,embedding
 	everlong eval meaning --dtype bfloat16 --keep $(FIGURES)/meaning --lengths 128K $(BOOKS)
-	python $< $(FIGURES)/fitting/*.json --test $(FIGURES)/meaning/*.json > $@
+	python $< $(FIGURES)/fitting/stories.json --test $(FIGURES)/meaning/*.json > $@
 	everlong plot $(FIGURES)/meaning/stories.json
 
 $(FIGURES)/demo.txt: | setup
