@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.errors import EverlongError
 from everlong.models.shallow import shallow_states
 from everlong.training.boundaries import CutText
-from everlong.training.states import KeptRows, Rows, as_floats
+from everlong.training.states import KeptRows, Rows, as_floats, require_same
 
 _RUN_TOKENS = 4096  # that are read at once; a longer text goes on as a text of its own
 
@@ -97,10 +95,4 @@ def _require_same(folder: pathlib.Path, model: Any, texts: Sequence[CutText], la
     for text in texts:
         digest.update(text.text.encode())
     said = {"weights": weights_fingerprint(model), "layers": list(layers), "texts": digest.hexdigest()}
-    file = folder / "of.json"
-    if file.exists():
-        found = json.loads(file.read_text("utf-8"))
-        differing = [name for name, value in said.items() if found.get(name) != value]
-        if differing:
-            raise EverlongError(f"{folder} holds states of other {', '.join(differing)}: name another folder")
-    file.write_text(json.dumps(said), "utf-8")
+    require_same(folder, said)

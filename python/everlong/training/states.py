@@ -13,7 +13,7 @@ import json
 import logging
 import pathlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -178,6 +178,11 @@ def _require_same(folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[
         "questions": len(pairs.questions),
         "characters": sum(len(piece) for text in pairs.texts for piece in text.pieces),
     }
+    require_same(folder, said)
+
+
+def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:
+    """What the states in a folder are of is kept beside them. EverlongError for a folder of others."""
     file = folder / "of.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
