@@ -125,6 +125,7 @@ class Frame(abc.ABC):
             self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
+        self.archived_at: float | None = None  # of blocks from now on, in seconds since 1970; None: when that is
         self.archived_blocks = 0
         self.observers = Observers()
         self.writers = BlockWriters()
@@ -569,7 +570,8 @@ class Frame(abc.ABC):
             end=action.end,
             sink_tokens=action.sink_tokens,
             source=self.source,
-            created_at=round(time.time(), 6),  # as exactly as a datetime can say it, so that filters may name it
+            # As exactly as a datetime can say it, so that filters may name it.
+            created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
             tags=self.tags,
             token_ids=ids,
             payload=self._payload(action, rolling_begin),
