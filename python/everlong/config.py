@@ -75,6 +75,9 @@ class MemoryConfig:
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
     # its memory is of text alone.
     recall_mode: RecallMode = "auto"
+    # Whether a pack's adapter, where there is one for the model, helps it to answer from what came back
+    # (learned/adapter.py). Nothing that is archived depends on it.
+    answer_adapter: bool = True
     # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
     # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the
     # best one's, the nearer to 1 is its temperature. 1: all come back as they were archived.
@@ -298,6 +301,10 @@ def _parsed(setting: str, value: str, kind: Any) -> Any:
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if kind is str:
         return value
+    if kind is bool:
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{setting!r}: expected true or false")
+        return value.lower() == "true"
     if kind in (int, float):
         try:
             return kind(value)

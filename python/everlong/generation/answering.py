@@ -32,6 +32,7 @@ class Answering:
         # How likely the answer is among what came back for the newest question; None where nothing was searched for it.
         self.confidence: float | None = None
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._asked = 0  # how many of these are the question's
         self._finish_reason: FinishReason | None = None  # of the newest answer
         self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
 
@@ -65,7 +66,7 @@ class Answering:
 
     def whole(self, answer: Generator[int], *, remember: bool) -> Answer:
         """All of it, and what came back for it; without `remember` nothing of it stays in the frame."""
-        with contextlib.nullcontext() if remember else self.without_trace(), contextlib.closing(answer):
+        with self.keeping(remember=remember), contextlib.closing(answer):
             ids = tuple(answer)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
@@ -85,7 +86,7 @@ class Answering:
         self.recalled = ()
         self.confidence = None
 
-        self._said = prompt.ids.tolist()
+        self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
 
         def answer_recall(action: _core.Recall) -> Recalled:
@@ -169,11 +170,37 @@ class Answering:
         return pages
 
     @contextlib.contextmanager
-    def without_trace(self) -> Iterator[None]:
-        """Inside, an answer of which nothing stays, but in `recalled` and the trace of the Memory OS."""
-        said = self._said
+    def keeping(self, *, remember: bool) -> Iterator[None]:
+        """Inside, an answer; without `remember` nothing of it stays, but in `recalled` and the trace of the Memory OS.
+
+        What is remembered was computed by the model alone: an answer that an adaptation had a part in is taken back,
+        and question and answer are read again, with no pages before them.
+        """
+        frame = self._frame
+        adapted = frame.adaptation is not None and self._searcher.anything_outside(EVERYWHERE)
+        if remember and not adapted:
+            yield
+            return
+        before, end = self._said, frame.os.stream_end
+        turn: list[int] = []
         try:
-            with self._frame.branch():
-                yield
+            with frame.branch():
+                try:
+                    yield
+                finally:
+                    turn = self._said[: frame.os.stream_end - end]
         finally:
-            self._said = said
+            if remember:
+                self._read_turn(turn)
+            else:
+                self._said = before
+
+    def _read_turn(self, turn: Sequence[int]) -> None:
+        """Question and answer as far as they were in the frame, the question's ids first."""
+        frame, asked = self._frame, self._asked
+        frame.clear_recalled()
+        for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
+            if ids:
+                frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
+        if frame.os.archiving and not self._core.read_only:
+            frame.checkpoint()

@@ -343,7 +343,7 @@ class MemoryModel:
                 prompt = self._prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
-                    contextlib.nullcontext() if remember else self._answering.without_trace(),
+                    self._answering.keeping(remember=remember),
                     contextlib.closing(answer),
                     contextlib.closing(spoken(self.tokenizer, answer)) as said,
                 ):
