@@ -75,6 +75,9 @@ class MemoryConfig:
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
     # its memory is of text alone.
     recall_mode: RecallMode = "auto"
+    # So many sentences of what came back, the nearest to the question, stand in words right before it
+    # (retrieval/quotes.py). A turn is remembered without them. 0: none.
+    quotes: int = 1
     # Whether a pack's adapter, where there is one for the model, helps it to answer from what came back
     # (learned/adapter.py). Nothing that is archived depends on it.
     answer_adapter: bool = True
@@ -261,6 +264,7 @@ SEARCH_SETTINGS = frozenset(
     {
         "index",
         "groups",
+        "quotes",
         "decisive",
         "rerank_seconds",
         "neighbours",
@@ -278,6 +282,7 @@ _LEAST = {
     "block_mean_tokens": 1,
     "chunk_tokens": 1,
     "groups": 1,
+    "quotes": 0,
     "rerank_seconds": 0,
     "neighbours": 0,
     "query_distance": 0,
