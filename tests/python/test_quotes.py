@@ -16,7 +16,7 @@ import everlong
 from everlong.learned.pack import Pack
 from everlong.learned.towers import LateTowers, TowerSettings
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.retrieval.quotes import WORDS_WEIGHT, Towers, nearest_sentences
+from everlong.retrieval.quotes import WORDS_WEIGHT, Towers, nearest_sentences, quoting
 from everlong.text.boundaries import TextBoundaries
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
@@ -77,7 +77,7 @@ def test_several_stand_the_best_last(mm: everlong.MemoryModel) -> None:
     assert len(answer.quoted) == 3
     assert "house 007" in answer.quoted[0]
     assert len(set(answer.quoted)) == 3
-    prompt = mm._answering._with_quotes(mm._prompt("Where is house 007?", True, None))
+    prompt = quoting(mm.tokenizer, mm._prompt("Where is house 007?", True, None), answer.quoted)
     said = mm.tokenizer.decode(prompt.ids)
     assert said.index(answer.quoted[2]) < said.index(answer.quoted[0]) < said.index("Where is house 007?")
     assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Where is house 007?"

@@ -13,10 +13,10 @@ from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.quotes import Sentence
+from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
-from everlong.text.encoding import decode_text, encode
+from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt
 
 
@@ -108,7 +108,8 @@ class Answering:
             elif not isinstance(recall, bool):
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
                 self._frame.recall(recall)
-            whole = self._with_quotes(prompt)
+            self.quoted = words_of(self._core, self._tokenizer, self._quotes)
+            whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
             logits = self._frame.extend(whole.ids, "prompt", recall=pages)
             for token in self._decoded(prompt, logits, decoding, pages):
@@ -120,16 +121,6 @@ class Answering:
             self._answering = ()
             if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
                 self._frame.checkpoint()
-
-    def _with_quotes(self, prompt: Prompt) -> Prompt:
-        """A question behind the sentences that are quoted for it, the best one last, a paragraph each."""
-        self.quoted = tuple(
-            decode_text(self._tokenizer, self._core.token_ids(one.stream, one.begin, one.end).tolist()).strip()
-            for one in self._quotes
-        )
-        if not self.quoted:
-            return prompt
-        return prompt.behind(encode(self._tokenizer, "".join(f"{words}\n\n" for words in reversed(self.quoted))))
 
     def _decoded(
         self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.text.boundaries import TextBoundaries
+from everlong.text.encoding import decode_text, encode
+from everlong.text.prompt import Prompt
 
 # What the share of words counts beside the mean cosine: of drawn facts of the development set the right sentence is
 # first in 99 %, of paraphrases in 33 (benchmarks/quotes_recall.py); with 0 in 88 and 38, with 0.5 in 100 and 25.
@@ -57,6 +60,8 @@ def nearest_sentences(
     query: Floats | None,
     towers: Towers | None,
     count: int,
+    *,
+    words_weight: float = WORDS_WEIGHT,
 ) -> list[Sentence]:
     """The best `count` sentences of the groups, best first.
 
@@ -77,7 +82,7 @@ def nearest_sentences(
             cosine = 0.0
             if vectors is not None and places is not None and query is not None:
                 cosine = _mean_cosine(query, vectors[(places >= begin + first) & (places < begin + last)])
-            score = cosine + WORDS_WEIGHT * words
+            score = cosine + words_weight * words
             found.append(Sentence(group.stream, begin + first, begin + last, score))
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's
     chosen: list[Sentence] = []
@@ -87,6 +92,19 @@ def nearest_sentences(
         ):
             chosen.append(sentence)
     return chosen[:count]
+
+
+def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
+    """What they say, in their order."""
+    ids = (core.token_ids(one.stream, one.begin, one.end).tolist() for one in sentences)
+    return tuple(decode_text(tokenizer, of_one).strip() for of_one in ids)
+
+
+def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:
+    """A question behind what is quoted for it, best first: a paragraph each, the best one last."""
+    if not words:
+        return prompt
+    return prompt.behind(encode(tokenizer, "".join(f"{one}\n\n" for one in reversed(words))))
 
 
 def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[int, npt.NDArray[np.int32]]:

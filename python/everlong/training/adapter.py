@@ -30,6 +30,7 @@ from everlong.frame.kv_frame import KvFrame
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.cache_argument import cache_argument
+from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt
 from everlong.training.answers import Example, Taught
@@ -170,8 +171,11 @@ class AdapterTrainer:
         prompt = build_prompt(mm.tokenizer, example.words)
         count = drawn.choice(self._training.groups)
 
+        quoted: list[Sentence] = []
+
         def pages(action: _core.Recall) -> Recalled:
             found = mm.searcher.find(prompt, tapped=tapped)
+            quoted.extend(mm.searcher.quotes(found, tapped))
             return self._with_the_right_one(found, example, count, drawn)
 
         with frame.branch(traced=False):
@@ -180,7 +184,9 @@ class AdapterTrainer:
             frame.begin_prompt(pages)
             cache = frame.cache
             k, v = (buffer[:, None, :, cache.begin : cache.end].clone() for buffer in (cache.k, cache.v))
-            return _Asked(k, v, frame.os.next_position() + frame.served.first_position, prompt.ids)
+            position = frame.os.next_position() + frame.served.first_position
+        words = words_of(mm.memory.core, mm.tokenizer, quoted)
+        return _Asked(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
 
     def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Recalled:
         """So many groups, the right one among them: as it was found, or in place of the last and anywhere."""

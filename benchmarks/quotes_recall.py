@@ -1,0 +1,77 @@
+"""Whether the sentence that is quoted before a question is the one that answers it, by the weight of words.
+
+    everlong eval meaning --fitting --keep WORK --lengths 128K
+    python benchmarks/quotes_recall.py WORK planted-131099 [--count 300] [--json]
+
+Asks a memory that `everlong eval meaning` kept: `count` questions of each kind. Printed: of how many the answer is in
+the groups that come back, and for each weight of how many it is in the first sentence, and among two
+(retrieval/quotes.py). Questions to stories say nothing here: what answers them is a whole section.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+from rerank_recall import questions_of
+
+import everlong
+from everlong.eval.meaning import Asked
+from everlong.models import DEFAULT_MODEL, load
+from everlong.retrieval.quotes import Towers, nearest_sentences
+from everlong.text.boundaries import TextBoundaries
+from everlong.text.prompt import build_prompt
+
+WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 1.0)
+
+
+def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
+    """Whether what answers is among the groups, and for each weight in the first sentence, and in the first two."""
+    searcher, core = mm.searcher, mm.memory.core
+    meaning = searcher.meaning
+    assert meaning is not None, "without a pack words alone decide"
+    tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
+    groups = searcher.find(prompt, tapped=tapped).groups
+    towers = Towers(meaning.id, meaning.towers.settings.group_tokens)
+    query = meaning.query(tapped.states.hidden)
+    boundaries = TextBoundaries(mm.tokenizer)
+
+    def answers(begin: int, end: int) -> bool:
+        return any(begin < last and first < end for first, last in question.spans)
+
+    found = {"groups": any(answers(group.begin, group.end) for group in groups)}
+    for weight in WEIGHTS:
+        best = nearest_sentences(core, boundaries, groups, tapped.token_ids, query, towers, 2, words_weight=weight)
+        for count in (1, 2):
+            found[f"{weight:.2f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("reading", help="name of the report, without .json")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--pack", default="auto")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    folder = arguments.work / f"{arguments.reading.split('-')[0]}.everlong"
+    table: dict[str, dict[str, list[bool]]] = {}
+    with everlong.MemoryModel(*load(arguments.model), folder, pack=arguments.pack) as mm:
+        mm.searcher.settle()
+        for question in questions_of(arguments.work / f"{arguments.reading}.json", arguments.count):
+            for name, hit in hits(mm, question).items():
+                table.setdefault(question.kind, {}).setdefault(name, []).append(hit)
+    shares = {kind: {name: float(np.mean(of)) for name, of in found.items()} for kind, found in table.items()}
+    if arguments.json:
+        print(json.dumps(shares))
+        return
+    for kind, found in shares.items():
+        print(f"{len(table[kind]['groups'])} {kind}: " + ", ".join(f"{n} {100 * s:.1f} %" for n, s in found.items()))
+
+
+if __name__ == "__main__":
+    main()
