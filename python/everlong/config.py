@@ -18,6 +18,7 @@ Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto"]
 SegmenterKind = Literal["rules", "learned"]
+TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
 LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
 
@@ -37,6 +38,12 @@ class MemoryConfig:
     anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
     tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
+    # N: slots for chosen tokens of closed blocks, which stay when the others leave; 0: off. The oldest blocks' tokens
+    # are trimmed again, rung by rung to half of what they were (frame/trimming.py; os/kept_zone.h).
+    kept_tokens: int = _OS.kept_tokens
+    kept_share: int = _OS.kept_share  # of so many tokens of a block that was just closed one is kept
+    kept_rungs: int = _OS.kept_rungs  # with 8 and 4: 64, 32, 16, 8 of a block of 512, each rung with as many slots
+    trimmer: TrimmerKind = "newest"  # who chooses: "learned" is the Trimmer of the model's pack
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
@@ -112,7 +119,7 @@ class MemoryConfig:
         """R, or the blocks of the policy "recent" where these are more and there is room for them."""
         if "recent" not in self.policies:
             return self.recalled_tokens
-        others = self.sink_tokens + self.anchor_zone_tokens + self.rolling_tokens + self.evict_tokens
+        others = self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.rolling_tokens + self.evict_tokens
         room = self.frame_tokens - others - self.chunk_tokens
         return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
 
@@ -123,7 +130,16 @@ class MemoryConfig:
         return frozenset(policy for policy in named if policy != "off")
 
     def __post_init__(self) -> None:
-        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode", "heads_keys", "segmenter"):
+        for name in (
+            "page_tokens",
+            "codec",
+            "embedding_index",
+            "order",
+            "recall_mode",
+            "heads_keys",
+            "segmenter",
+            "trimmer",
+        ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
             object.__setattr__(self, "index", (self.index,))
@@ -209,8 +225,8 @@ class MemoryConfig:
     def of_text_alone(self) -> MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
 
-        ValueError where nothing is left of the index, for anchors and tombstones, which are keys and values, and for
-        the learned segmenter, which reads states.
+        ValueError where nothing is left of the index, for anchors, tombstones and kept tokens, which are keys and
+        values, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
         if not parts:
@@ -220,6 +236,8 @@ class MemoryConfig:
             )
         if self.anchor_zone_tokens > 0:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
+        if self.kept_tokens > 0:
+            raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
         if self.segmenter == "learned":
             raise ValueError("segmenter='learned' needs the model's states, and a memory of text alone reads none")
         return dataclasses.replace(self, index=parts, recall_mode="text")
@@ -235,6 +253,9 @@ class MemoryConfig:
             anchor_tokens=self.anchor_tokens,
             anchors=self.anchors,
             tombstones=self.tombstones,
+            kept_tokens=self.kept_tokens,
+            kept_share=self.kept_share,
+            kept_rungs=self.kept_rungs,
             block_tokens=self.block_tokens,
             least_tokens=self.least_tokens,
             cooldown_tokens=self.cooldown_tokens,

@@ -30,6 +30,7 @@ from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes
+from everlong.frame.trimming import TokenScorer
 from everlong.memory import Memory
 from everlong.models.served import Served
 from everlong.models.tokens import Tokens
@@ -68,7 +69,7 @@ class Forward:
 
 
 RecallPages = Callable[[_core.Recall], Recalled]
-Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
+Actions = Sequence[_core.Archive | _core.Trim | _core.Evict | _core.Recall]
 Page = tuple[int, int]  # block, and which of its pages
 
 
@@ -110,9 +111,17 @@ class Frame(abc.ABC):
     served: Served
 
     def __init__(
-        self, memory: Memory, config: MemoryConfig, tokenizer: Any, topic_ends: TopicEnds | None = None
+        self,
+        memory: Memory,
+        config: MemoryConfig,
+        tokenizer: Any,
+        topic_ends: TopicEnds | None = None,
+        token_scorer: TokenScorer | None = None,
     ) -> None:
-        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules."""
+        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules.
+
+        `token_scorer`: who chooses what is kept of a block; there is one where the config keeps tokens.
+        """
         self.memory = memory
         self.config = config
         os_config = config.os_config()
@@ -120,6 +129,7 @@ class Frame(abc.ABC):
             os_config.topic_threshold, os_config.topic_lookahead = topic_ends.threshold, topic_ends.lookahead
         self.os = _core.MemoryOs(os_config)
         self._topic_ends = topic_ends
+        self._token_scorer = token_scorer
         self._topics_until: int | None = None  # as far as they were heard of the text that is being read
         if memory.core.read_only:
             self.os.stop_archiving()
@@ -136,7 +146,7 @@ class Frame(abc.ABC):
         self._noted: _Progress | None = None  # what the memory's checkpoint stands for
         self._due: Checkpoint | None = None  # to be kept once the archive has come as far
         self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
-        self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
+        self._unarchived_ids: list[int] = []  # token ids of [os.open_from, os.stream_end)
         self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that somebody wants
         self._broken = False
         self._in_step = False
@@ -167,6 +177,10 @@ class Frame(abc.ABC):
     @abc.abstractmethod
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
         """Drop rolling's oldest tokens, and keep what is to stay of them."""
+
+    def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
+        """The best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def _place(
@@ -351,13 +365,14 @@ class Frame(abc.ABC):
     def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens."""
         pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
-        zone, counts = last.anchor_zone, last.recall_counts
+        zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts
         return self.os.resume(
             stream_end,
             pages,
             rolling_from=last.rolling_from,
             read_until=last.read_until,
             anchor_zone=None if zone is None else dataclasses.asdict(zone),
+            kept=None if kept is None else dataclasses.asdict(kept),
             recall_counts=None if counts is None else dataclasses.asdict(counts),
             cooldown_until=last.cooldown_until,
             archived_until=archived_until,
@@ -458,7 +473,8 @@ class Frame(abc.ABC):
     @property
     def _observed_layers(self) -> tuple[int, ...]:
         """Whose hidden states are kept until their block is archived; none of what never is."""
-        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers}
+        scored = () if self._token_scorer is None else self._token_scorer.hidden_layers
+        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers, *scored}
         return tuple(sorted(wanted)) if self.os.archiving else ()
 
     def _listened(
@@ -527,11 +543,12 @@ class Frame(abc.ABC):
         self._bring(asked, recall)
 
     def _do(self, actions: Actions) -> _Asked:
-        """Archive and evict, in order; what is asked back comes after that."""
+        """Archive, trim and evict, in order; what is asked back comes after that."""
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         asked: list[_core.Recall] = []
         refusal: BaseException | None = None
+        refused: set[int] = set()  # first tokens of blocks that are in no archive: nothing of them is kept either
         for action in actions:
             if isinstance(action, _core.Archive):
                 try:
@@ -539,12 +556,22 @@ class Frame(abc.ABC):
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
                     refusal = refusal or error
+                    refused.add(action.begin)
+            elif isinstance(action, _core.Trim):
+                chosen: list[int] = []
+                try:
+                    if action.begin not in refused:
+                        chosen = self._chosen(action, rolling_begin)
+                except BaseException as error:
+                    _LOGGER.warning("scoring tokens %d to %d failed: %r", action.begin, action.end, error)
+                    refusal = refusal or error
+                self.os.choose(chosen)
             elif isinstance(action, _core.Evict):
                 self._evict(action, rolling_begin)
                 rolling_begin += action.tokens
             else:
                 asked.append(action)
-        kept = max(0, self.os.stream_end - self.os.archived_until) if self.os.archiving else 0
+        kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
         self._unarchived_hidden = self._unarchived_hidden.newest(kept)
         return _Asked(asked, refusal)
@@ -559,9 +586,8 @@ class Frame(abc.ABC):
                 self.recall(recalled.pages, recalled.temperatures, recalled.best)
 
     def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
-        first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
-        ids = np.asarray(self._unarchived_ids[first_id : first_id + action.end - action.begin], dtype=np.int32)
-        told = torch.from_numpy(ids.astype(np.int64))
+        told = self._ids_of_block(action.begin, action.end)
+        ids = told.numpy().astype(np.int32)
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
         block = self.memory.core.append(
             stream=self.os.stream,
@@ -578,6 +604,11 @@ class Frame(abc.ABC):
         )
         self.archived_blocks += 1
         self.observers.tell(block, (action.begin, action.end), told, hidden)
+
+    def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
+        """int64 [n] on the CPU, of a block that was just closed."""
+        first = len(self._unarchived_ids) - (self.os.stream_end - begin)
+        return torch.tensor(self._unarchived_ids[first : first + end - begin], dtype=torch.int64, device="cpu")
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
         """Have every block that is archived from now on told to `on_block`, until the result is closed.
