@@ -81,6 +81,59 @@ def shift_kv_(
     torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
 
 
+def gather_kv_(
+    from_k: torch.Tensor,
+    from_v: torch.Tensor,
+    from_cos: torch.Tensor,
+    from_sin: torch.Tensor,
+    sources: torch.Tensor,
+    to_k: torch.Tensor,
+    to_v: torch.Tensor,
+    to_cos: torch.Tensor,
+    to_sin: torch.Tensor,
+    targets: torch.Tensor,
+    positions: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> None:
+    """Slot sources[i] of one buffer goes to slot targets[i] of another, its key from its rotation to positions[i].
+
+    k, v [L, Hkv, F, D], cos, sin [F, R/2] of either side as in `shift_kv_`, F each side's own; sources, targets and
+    positions int64 [n], no target twice. cos 1 and sin 0 say that a source carries no rotation; position 0 with
+    attention_scaling 1 leaves a target without one. One turn, one rounding: of un-rotated sources the bits of
+    `rerotate_kv`, to un-rotated targets those of `derotate_kv`.
+    """
+    if not _on_own_kernel(to_k):
+        _gather_by_parts(
+            (from_k, from_v, from_cos, from_sin),
+            sources.to(to_k.device),
+            (to_k, to_v, to_cos, to_sin),
+            targets.to(to_k.device),
+            positions,
+            inv_freq,
+            attention_scaling,
+            interleaved,
+        )
+        return
+    torch.ops.everlong.gather_kv_(
+        from_k,
+        from_v,
+        from_cos,
+        from_sin,
+        sources,
+        to_k,
+        to_v,
+        to_cos,
+        to_sin,
+        targets,
+        positions,
+        inv_freq,
+        attention_scaling,
+        interleaved,
+    )
+
+
 def archive_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -180,6 +233,37 @@ def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, hea
     return layers * kv_heads * codes
 
 
+def _on_own_kernel(k: torch.Tensor) -> bool:
+    return not k.is_cuda or torch._C._dispatch_has_kernel_for_dispatch_key("everlong::gather_kv_", "CUDA")
+
+
+def _gather_by_parts(
+    source: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    sources: torch.Tensor,
+    target: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    targets: torch.Tensor,
+    positions: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float,
+    interleaved: bool,
+) -> None:
+    """`gather_kv_` of a device that has no kernel for it: of copies, one operator after the other, in fp32."""
+    from_k, from_v, *from_phase = source
+    to_k, to_v, *to_phase = target
+    k = from_k[:, :, sources].float()
+    if inv_freq.numel() > 0:
+        full = [
+            x[sources].repeat_interleave(2, -1) if interleaved else torch.cat([x[sources]] * 2, -1) for x in from_phase
+        ]
+        k, _ = derotate_kv(k, k, full[0], full[1], interleaved)
+        k, _ = rerotate_kv(k, k, positions, inv_freq, attention_scaling, interleaved)
+        angles = positions.double().cpu()[:, None] * inv_freq.double().cpu()
+        for phase, turned in zip(to_phase, (angles.cos(), angles.sin()), strict=True):
+            phase[targets] = (turned * attention_scaling).float().to(phase.device)
+    to_k[:, :, targets] = k.to(to_k.dtype)
+    to_v[:, :, targets] = from_v[:, :, sources]
+
+
 # Shapes and types without data, for torch.compile and meta tensors. torch hands over arguments in the schema's order.
 
 
@@ -228,6 +312,7 @@ def _decoded(
 register_fake("everlong::derotate_kv", _rotated)
 register_fake("everlong::rerotate_kv", _rotated)
 register_fake("everlong::shift_kv_", _written_in_place)
+register_fake("everlong::gather_kv_", _written_in_place)
 register_fake("everlong::archive_kv.out", _written_in_place)
 register_fake("everlong::restore_kv", _written_in_place)
 register_fake("everlong::archive_kv", _archived)

@@ -32,10 +32,9 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
     numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
     # Masters are fp32; while the zone changes, the old ones stand beside the new.
     zone = config.anchor_zone_tokens * (slot + 2 * 4 * numbers)
-    kept = config.kept_tokens * (numbers // 2) * (4 + served.dtype.itemsize)  # its keys' masters are fp32
     return FrameBytes(
         slots=config.frame_tokens * slot,
-        long_lived=config.sink_tokens * slot + zone + kept,
+        long_lived=config.sink_tokens * slot + zone + config.kept_tokens * slot,
         own_layers=served.own_state.bytes(config.chunk_tokens),
     )
 

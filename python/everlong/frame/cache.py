@@ -138,9 +138,8 @@ class ResidentCache(Cache):
         self._sinks: SlotSnapshot | None = None
         self._anchor_slots = self.snapshot(0, 0)
         # The kept zone's slots are written from their masters whenever the front is laid.
-        self.kept = KeptMasters(
-            served.layers, served.kv_heads, kept_tokens, served.head_dim, served.dtype, served.device
-        )
+        masters = (served.layers, served.kv_heads, kept_tokens, served.head_dim)
+        self.kept = KeptMasters(masters, served.rope.rotary_dim, served.dtype, served.device)
         self.kept_shown: tuple[int, ...] = ()  # tokens of the stream, in order of time
         self._kept_position = 0  # of the first of them, as the model counts
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
@@ -310,18 +309,25 @@ class ResidentCache(Cache):
         new = self.kept.hold(held)
         if not new:
             return
+        slots_of_new = torch.tensor([slots[token] for token in new], dtype=torch.int64, device="cpu")
         rows = self.kept.rows_of(new)
-        at = torch.tensor([slots[token] for token in new], dtype=torch.int64, device="cpu")
-        before = 0
-        for part in self._parts():
-            own = slice(before, before + part.k.shape[0])
-            k = part.k[:, :, at].float()
-            if part.rope.rotary_dim > 0:
-                cos, sin = (_both_of_a_pair(x[at], part.rope) for x in (part.cos, part.sin))
-                k, _ = ops.derotate_kv(k, k, cos, sin, part.rope.interleaved)
-            self.kept.k[own, :, rows] = k
-            self.kept.v[own, :, rows] = part.v[:, :, at]
-            before = own.stop
+        for part, masters in zip(self._parts(), self._masters(), strict=True):
+            ops.gather_kv_(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                slots_of_new,
+                masters.k,
+                masters.v,
+                masters.cos,
+                masters.sin,
+                rows,
+                torch.zeros_like(rows),
+                part.rope.inv_freq,
+                1.0,
+                part.rope.interleaved,
+            )
 
     def show_kept(self, shown: Sequence[int], first_position: int) -> None:
         """Of the tokens that are held these stand in the zone, from a position as the model counts, once the front is
@@ -333,22 +339,24 @@ class ResidentCache(Cache):
         count = len(self.kept_shown)
         if count == 0:
             return
-        rows = self.kept.rows_of(self.kept_shown)
-        where = torch.arange(self._kept_position, self._kept_position + count, device="cpu")
-        own = slice(first_slot, first_slot + count)
-        before = 0
-        for part in self._parts():
-            layers = slice(before, before + part.k.shape[0])
-            k = self.kept.k[layers, :, rows]
-            if part.rope.rotary_dim > 0:
-                rope = part.rope
-                k, _ = ops.rerotate_kv(k, k, where, rope.inv_freq, rope.attention_scaling, rope.interleaved)
-            part.k[:, :, own] = k.to(part.k.dtype)
-            part.v[:, :, own] = self.kept.v[layers, :, rows]
-            before = layers.stop
-        angles = where.double()[:, None] * self.rope.inv_freq[None, :]
-        for phase, table in ((angles.cos(), self.cos), (angles.sin(), self.sin)):
-            table[own] = (phase * self.rope.attention_scaling).float().to(table.device)
+        places = torch.arange(count, device="cpu")
+        for part, masters in zip(self._parts(), self._masters(), strict=True):
+            ops.gather_kv_(
+                masters.k,
+                masters.v,
+                masters.cos,
+                masters.sin,
+                self.kept.rows_of(self.kept_shown),
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                places + first_slot,
+                places + self._kept_position,
+                part.rope.inv_freq,
+                part.rope.attention_scaling,
+                part.rope.interleaved,
+            )
 
     def lay_front(self) -> int:
         """Sinks, anchor zone and kept tokens right before what is recalled; returns the first recalled slot."""
@@ -411,11 +419,18 @@ class ResidentCache(Cache):
 
     def _parts(self) -> list[_Part]:
         """The layers that rotate their keys and those that do not, where there are any."""
+        return self._by_table(self.k, self.v, self.cos, self.sin)
+
+    def _masters(self) -> list[_Part]:
+        """The same of the kept zone's masters."""
+        return self._by_table(self.kept.k, self.kept.v, self.kept.cos, self.kept.sin)
+
+    def _by_table(self, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> list[_Part]:
         split = self._rotated
-        no_phase = self.cos[:, :0].contiguous()
+        no_phase = cos[:, :0].contiguous()
         parts = (
-            _Part(self.k[:split], self.v[:split], self.cos, self.sin, self.rope),
-            _Part(self.k[split:], self.v[split:], no_phase, no_phase, NO_ROPE),
+            _Part(k[:split], v[:split], cos, sin, self.rope),
+            _Part(k[split:], v[split:], no_phase, no_phase, NO_ROPE),
         )
         return [part for part in parts if part.k.shape[0] > 0]
 

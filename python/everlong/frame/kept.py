@@ -5,6 +5,7 @@ Which tokens they are and where they stand is the Memory OS's business (cpp/incl
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,8 +18,8 @@ _NAMES = ("kept_k", "kept_v")
 class KeptRows:
     """Rows of tokens in order of time, as a file has them."""
 
-    k: torch.Tensor  # fp32 [L, Hkv, n, D], un-rotated
-    v: torch.Tensor  # of the model's dtype
+    k: torch.Tensor  # [L, Hkv, n, D] of the model's dtype, un-rotated
+    v: torch.Tensor
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return dict(zip(_NAMES, (self.k, self.v), strict=True))
@@ -36,22 +37,27 @@ class KeptRows:
 
 
 class KeptMasters:
-    """N rows of k, v [L, Hkv, N, D], each of a token or free. Keys are fp32: whenever a token moves it is rotated from
-    here, so that rounding never adds up; values never turn, and have the model's dtype."""
+    """N rows of k, v [L, Hkv, N, D] in the model's dtype, each of a token or free.
+
+    Whenever a token moves it is rotated from here, so that it was rounded once to be taken and once to be put back,
+    however often that is. cos, sin [N, rotary_dim / 2] are those of no rotation, for `ops.gather_kv_`.
+    """
 
     def __init__(
-        self, layers: int, kv_heads: int, rows: int, head_dim: int, dtype: torch.dtype, device: torch.device
+        self, shape: tuple[int, int, int, int], rotary_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        shape = (layers, kv_heads, rows, head_dim)
-        self.k = torch.zeros(shape, dtype=torch.float32, device=device)
+        """shape: [L, Hkv, N, D]."""
+        rows = shape[2]
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.cos = torch.ones(rows, rotary_dim // 2, dtype=torch.float32, device=device)
+        self.sin = torch.zeros(rows, rotary_dim // 2, dtype=torch.float32, device=device)
         self._row: dict[int, int] = {}
         self._free = list(range(rows))
 
     def copy(self) -> KeptMasters:
         """One that changes by itself."""
-        layers, kv_heads, _, head_dim = self.k.shape
-        other = KeptMasters(layers, kv_heads, 0, head_dim, self.v.dtype, self.v.device)
+        other = copy.copy(self)
         other.k, other.v = self.k.clone(), self.v.clone()
         other._row, other._free = dict(self._row), list(self._free)
         return other

@@ -24,7 +24,7 @@ struct ResidencyConfig {
   int32_t anchor_tokens = 0;  // K
   int32_t anchors = 8;        // topics
   int32_t tombstones = 0;
-  KeptConfig kept;  // behind the anchor zone, off by default; N slots
+  KeptConfig kept = {};  // behind the anchor zone, off by default; N slots
 
   // A: slots of the anchor zone, K * anchors + tombstones.
   [[nodiscard]] int64_t anchor_zone() const { return int64_t{anchor_tokens} * anchors + tombstones; }
