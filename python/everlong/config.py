@@ -124,6 +124,11 @@ class MemoryConfig:
         return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
 
     @property
+    def front_tokens(self) -> int:
+        """P: slots before the rolling zone, when all zones are full."""
+        return self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.recalled_zone_tokens
+
+    @property
     def policies(self) -> frozenset[Policy]:
         """`policy` as a set; "off" and an empty tuple are the empty one."""
         named = (self.policy,) if isinstance(self.policy, str) else self.policy

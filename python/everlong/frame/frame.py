@@ -324,7 +324,7 @@ class Frame(abc.ABC):
         if stood > 0:
             self._come_back(stood, last.still_true(stood), archived_until)
         else:
-            self.os.resume(0, [], archived_until=archived_until)
+            self.os.resume(0, self._own_pages(), archived_until=archived_until)
         if len(behind) > 0:
             started = time.monotonic()
             _LOGGER.warning(
@@ -364,11 +364,10 @@ class Frame(abc.ABC):
 
     def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens."""
-        pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
         zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts
         return self.os.resume(
             stream_end,
-            pages,
+            self._own_pages(),
             rolling_from=last.rolling_from,
             read_until=last.read_until,
             anchor_zone=None if zone is None else dataclasses.asdict(zone),
@@ -377,6 +376,10 @@ class Frame(abc.ABC):
             cooldown_until=last.cooldown_until,
             archived_until=archived_until,
         )
+
+    def _own_pages(self) -> list[_core.PageRef]:
+        """Of the stream, in order of time."""
+        return [page for page in self.memory.core.pages() if page.stream == self.os.stream]
 
     # --- computing
 
@@ -608,6 +611,8 @@ class Frame(abc.ABC):
     def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
         """int64 [n] on the CPU, of a block that was just closed."""
         first = len(self._unarchived_ids) - (self.os.stream_end - begin)
+        if first < 0:  # it began before the process that reads it again
+            return torch.from_numpy(self.memory.core.token_ids(self.os.stream, begin, end).astype(np.int64))
         return torch.tensor(self._unarchived_ids[first : first + end - begin], dtype=torch.int64, device="cpu")
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:

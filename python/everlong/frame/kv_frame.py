@@ -22,7 +22,7 @@ from everlong.frame.frame import Frame, Page, identity
 from everlong.frame.phase import PhaseTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
-from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens
+from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
 from everlong.models.cache_argument import cache_argument
@@ -87,10 +87,7 @@ class KvFrame(Frame):
             served,
             frame_tokens=config.frame_tokens,
             sink_tokens=config.sink_tokens,
-            front_tokens=config.sink_tokens
-            + config.anchor_zone_tokens
-            + config.kept_tokens
-            + config.recalled_zone_tokens,
+            front_tokens=config.front_tokens,
             kept_tokens=config.kept_tokens,
         )
         largest_page = memory.core.page_bytes(config.page_tokens)
@@ -203,7 +200,8 @@ class KvFrame(Frame):
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
 
     def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
-        assert self._token_scorer is not None
+        scorer = self._token_scorer
+        assert scorer is not None
         tokens = action.end - action.begin
         # Sinks, with which a first block begins, are not in rolling's slots.
         in_rolling = max(action.begin, rolling_begin)
@@ -213,7 +211,9 @@ class KvFrame(Frame):
             hidden=self._unarchived_hidden.span(self.os.stream_end - action.begin, tokens),
             keys=lambda: self._keys_of_block(action.begin, in_rolling, action.end, rolling_begin),
         )
-        return best_tokens(self._token_scorer.score(block), action.begin, action.runs, action.tokens)
+        if not block.hidden.keys() >= set(scorer.hidden_layers):
+            scorer = untrained_scorer("newest")
+        return best_tokens(scorer.score(block), action.begin, action.runs, action.tokens)
 
     def _keys_of_block(self, begin: int, in_rolling: int, end: int, rolling_begin: int) -> torch.Tensor:
         """[L, Hkv, end - begin, D] fp32, un-rotated."""

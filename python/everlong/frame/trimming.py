@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 
 # In the order of how little they ask for: the newest tokens of a block; any, drawn anew for each block; those with the
-# smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430).
+# smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430). A model that normalises
+# its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
 UNTRAINED = ("newest", "random", "key_norm")
 
 
@@ -19,8 +20,9 @@ class BlockTokens:
 
     begin: int  # its first token of the stream
     ids: torch.Tensor  # int64 [T] on the CPU
-    # By layer as `HiddenTap` counts them, [T, hidden size]: of the layers that the scorer named, those of which the
-    # frame has every token's. It lacks some of a block that began before the scorer listened.
+    # By layer as `HiddenTap` counts them, [T, hidden size]; of the layers that the scorer named, all. Of a block that
+    # began in an earlier process and was closed in this one there are none: its newest tokens are kept instead, where
+    # the scorer needs any.
     hidden: Mapping[int, torch.Tensor]
     keys: Callable[[], torch.Tensor]  # makes [L, Hkv, T, D] fp32, un-rotated, of the archived layers
 
