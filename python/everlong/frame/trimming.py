@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 
 # In the order of how little they ask for: the newest tokens of a block; any, drawn anew for each block; those with the
-# smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430). A model that normalises
-# its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
+# smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430). A model that
+# normalises its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
 UNTRAINED = ("newest", "random", "key_norm")
 
 
