@@ -26,8 +26,6 @@ from everlong.bench.grown_memory import book_ids
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
-_BLOCK_SHARE = 4  # blocks' worth of a rung: the first pages of a text are no measure
-
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -42,7 +40,6 @@ class Row:
 
 def configs(model: Any, kept: list[int], trimmer: str) -> dict[str, everlong.MemoryConfig]:
     base = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    base = dataclasses.replace(base, frame_tokens=base.frame_tokens + max(kept))
     frames = {"without": base}
     for tokens in kept:
         zone = {"kept_tokens": tokens, "trimmer": trimmer}
@@ -117,8 +114,8 @@ def main() -> None:
             for name, config in configs(model, options.kept, options.trimmer).items()
         }
         config = next(iter(memories.values())).config
-        full = max(options.kept) * config.kept_share * (2**config.kept_rungs - 1) // config.kept_rungs
-        warm_up = options.warm_up or full + _BLOCK_SHARE * config.block_tokens + config.rolling_tokens
+        full = max(options.kept) * config.kept_share + 2 * config.block_tokens  # none is trimmed again before
+        warm_up = options.warm_up or full + config.rolling_tokens + config.evict_tokens
         count = warm_up + options.rounds * options.round_tokens + options.tokens
         ids = book_ids(next(iter(memories.values())), count)
         rows = measure(memories, ids, warm_up, options.rounds, options.round_tokens, options.tokens)

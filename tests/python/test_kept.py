@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.frame.frame
-from everlong.frame.trimming import BlockTokens, best_tokens, untrained_scorer
+from everlong.frame.trimming import BlockTokens, ByStates, best_tokens, untrained_scorer
 from everlong.models.cache_argument import cache_argument
 from test_anchors import Array
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
@@ -425,6 +425,14 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
         # Where all score alike, and be it nothing, the newest stay.
         (_, _, _, chosen), (_, _, _, newest) = mm.frame.os.kept["blocks"]
         assert (chosen, newest) == (list(range(127, 111, -1)), list(range(249, 233, -1)))
+
+
+def test_a_head_on_states_scores_them_side_by_side() -> None:
+    hidden = {1: torch.rand(5, 4).bfloat16(), 3: torch.rand(5, 4).bfloat16()}
+    block = BlockTokens(begin=0, ids=torch.zeros(5, dtype=torch.int64), hidden=hidden, keys=lambda: torch.zeros(0))
+    weight = torch.rand(8)
+    got = ByStates((3, 1), lambda states: states @ weight).score(block)
+    torch.testing.assert_close(got, hidden[3].float() @ weight[:4] + hidden[1].float() @ weight[4:])
 
 
 def test_the_untrained_scorers_by_their_definitions() -> None:

@@ -38,6 +38,18 @@ class TokenScorer(Protocol):
         """[T] on any device, the larger the better; of tokens that score alike the newer one is kept."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ByStates:
+    """What a pack's head says of the states that a block was read with."""
+
+    hidden_layers: Sequence[int]
+    scores: Callable[[torch.Tensor], torch.Tensor]  # [T] of states [T, layers * hidden size], side by side
+
+    @torch.no_grad()
+    def score(self, block: BlockTokens) -> torch.Tensor:
+        return self.scores(torch.cat([block.hidden[layer].float().cpu() for layer in self.hidden_layers], dim=-1))
+
+
 def untrained_scorer(name: str) -> TokenScorer:
     """One of UNTRAINED, by its name."""
     scorers: dict[str, TokenScorer] = {"newest": _Newest(), "random": _Random(), "key_norm": _SmallKeys()}
