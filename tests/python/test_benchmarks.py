@@ -151,7 +151,7 @@ def test_what_a_kept_zone_costs_is_measured_once_it_is_full(monkeypatch: pytest.
     for mm in memories.values():
         mm.close()
     assert [row.reading_ratio for row in rows] == [row.decoding_ratio for row in rows] == [1.0] * 3
-    assert rows[1].resident_tokens - rows[0].resident_tokens == 96
+    assert 90 < rows[1].resident_tokens - rows[0].resident_tokens <= 96
     assert (rows[0].spans_tokens, rows[2].spans_tokens) == (0, 0)
     assert rows[1].spans_tokens > 96 * 8 // 2
 
