@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -424,10 +425,17 @@ void BindMemoryOs(py::module_& module) {
       .def("begin_prompt", [](MemoryOs& self) { return Decided(self).BeginPrompt(); })
       .def(
           "recall",
-          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation) {
-            return Decided(self).Recall(pages, conversation);
+          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation,
+             const std::map<int64_t, std::vector<int64_t>>& kept) {
+            std::vector<os::KeptPayload> payloads;
+            for (const auto& [block, tokens] : kept) {
+              payloads.push_back({block, tokens});
+              std::ranges::sort(payloads.back().tokens);
+            }
+            return Decided(self).Recall(pages, conversation, payloads);
           },
-          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>())
+          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
+          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>())
       .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),

@@ -564,7 +564,13 @@ class MemoryOs:
         the answer is none.
         """
     def begin_prompt(self) -> list[Archive | Trim | Evict | Recall]: ...
-    def recall(self, pages: Sequence[PageRef], conversation: Sequence[PageRef] = ()) -> list[Placement]: ...
+    def recall(
+        self,
+        pages: Sequence[PageRef],
+        conversation: Sequence[PageRef] = (),
+        kept: Mapping[int, Sequence[int]] = ...,
+    ) -> list[Placement]:
+        """kept: by block, the tokens of its stream that shall come back of it, and no others."""
     def clear_recalled(self) -> None: ...
     def resume(
         self,

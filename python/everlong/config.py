@@ -16,7 +16,7 @@ IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embeddi
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
-RecallMode = Literal["kv", "text", "auto"]
+RecallMode = Literal["kv", "text", "auto", "kept"]
 SegmenterKind = Literal["rules", "learned"]
 TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
@@ -80,7 +80,8 @@ class MemoryConfig:
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
     # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
-    # its memory is of text alone.
+    # its memory is of text alone. "kept": blocks carry the keys and values of their chosen tokens (kept_tokens) once
+    # more, on their own, and those come back, of the whole block, in place of its pages; pages of other blocks as "kv".
     recall_mode: RecallMode = "auto"
     # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
     # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the

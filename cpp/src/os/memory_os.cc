@@ -168,7 +168,8 @@ std::vector<Action> MemoryOs::BeginPrompt() {
   return actions;
 }
 
-std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation) {
+std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation,
+                                        std::span<const KeptPayload> kept_payloads) {
   EVERLONG_CHECK(due_.empty());
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
   // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
@@ -201,7 +202,10 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   std::set<std::pair<int64_t, int32_t>> placed;
   for (const PageRef& page : pages | std::views::reverse) {
     if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
-    for (TokenSpan span : Recallable(page) | std::views::reverse) {
+    std::vector<TokenSpan> runs = Recallable(page);
+    const auto payload = std::ranges::find(kept_payloads, page.block, &KeptPayload::block);
+    if (payload != kept_payloads.end()) runs = ChosenOf(runs, page, *payload);
+    for (TokenSpan span : runs | std::views::reverse) {
       left_out += std::max<int64_t>(span.size() - free, 0);
       span.begin = std::max(span.begin, span.end - free);
       if (!span.empty()) place(page, span);
@@ -237,6 +241,23 @@ std::vector<TokenSpan> MemoryOs::Recallable(const PageRef& page) const {
   if (page.stream == config_.stream) return residency_.Outside(no_sinks);
   if (no_sinks.empty()) return {};
   return {no_sinks};
+}
+
+std::vector<TokenSpan> MemoryOs::ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
+                                          const KeptPayload& kept) const {
+  const std::vector<int64_t> held = page.stream == config_.stream ? residency_.kept().Held() : std::vector<int64_t>{};
+  std::vector<TokenSpan> chosen;
+  for (const TokenSpan& run : runs) {
+    for (auto at = std::ranges::lower_bound(kept.tokens, run.begin); at != kept.tokens.end() && *at < run.end; ++at) {
+      if (std::ranges::binary_search(held, *at)) continue;
+      if (!chosen.empty() && chosen.back().end == *at) {
+        ++chosen.back().end;
+      } else {
+        chosen.push_back({*at, *at + 1});
+      }
+    }
+  }
+  return chosen;
 }
 
 int64_t MemoryOs::RecallableTokens(const PageRef& page) const {

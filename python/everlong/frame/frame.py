@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.frame.interrupts import interrupts_between_steps
+from everlong.frame.kept_payload import KeptPayload, chosen_in
 from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
@@ -182,11 +184,25 @@ class Frame(abc.ABC):
         """The best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
         raise NotImplementedError
 
+    def _chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """What is stored with a block of the tokens that were chosen of it."""
+        return {}
+
+    def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
+        """By block of these pages, of which no more than the chosen tokens shall come back."""
+        return {}
+
     @abc.abstractmethod
     def _place(
-        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+        self,
+        placements: Sequence[_core.Placement],
+        temperature: Mapping[Page, float],
+        best: Sequence[_core.PageRef],
+        kept: Mapping[int, KeptPayload],
     ) -> None:
-        """Fill the recalled zone, and with nothing where there are no placements."""
+        """Fill the recalled zone, and with nothing where there are no placements; `kept` as `_kept_payloads` has it."""
 
     @abc.abstractmethod
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
@@ -550,25 +566,31 @@ class Frame(abc.ABC):
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         asked: list[_core.Recall] = []
-        refusal: BaseException | None = None
-        refused: set[int] = set()  # first tokens of blocks that are in no archive: nothing of them is kept either
-        for action in actions:
+        refusals: list[BaseException] = []
+
+        def choose(trim: _core.Trim) -> list[int]:
+            try:
+                return self._chosen(trim, rolling_begin)
+            except BaseException as error:
+                _LOGGER.warning("scoring tokens %d to %d failed: %r", trim.begin, trim.end, error)
+                refusals.append(error)
+                return []
+
+        chosen: list[int] | None = None  # of the block that was just archived: they are stored with it
+        for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
+                trim = follows if isinstance(follows, _core.Trim) else None
                 try:
-                    self._archive(action, rolling_begin)
+                    chosen = self._archive(action, rolling_begin, trim, choose)
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
-                    refusal = refusal or error
-                    refused.add(action.begin)
+                    refusals.append(error)
+                    chosen = []  # of what is in no archive nothing is kept
             elif isinstance(action, _core.Trim):
-                chosen: list[int] = []
-                try:
-                    if action.begin not in refused:
-                        chosen = self._chosen(action, rolling_begin)
-                except BaseException as error:
-                    _LOGGER.warning("scoring tokens %d to %d failed: %r", action.begin, action.end, error)
-                    refusal = refusal or error
+                if chosen is None:
+                    chosen = self._chosen_before(action) or choose(action)
                 self.os.choose(chosen)
+                chosen = None
             elif isinstance(action, _core.Evict):
                 self._evict(action, rolling_begin)
                 rolling_begin += action.tokens
@@ -577,7 +599,7 @@ class Frame(abc.ABC):
         kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
         self._unarchived_hidden = self._unarchived_hidden.newest(kept)
-        return _Asked(asked, refusal)
+        return _Asked(asked, refusals[0] if refusals else None)
 
     def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
         """Answer RecallActions, or say why the step before them failed."""
@@ -588,10 +610,30 @@ class Frame(abc.ABC):
                 recalled = recall(action)
                 self.recall(recalled.pages, recalled.temperatures, recalled.best)
 
-    def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
+    def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
+        """What the process that archived a block chose of it; None where that is not known."""
+        core = self.memory.core
+        (page, *_) = core.pages_of(self.os.stream, trim.begin, trim.begin + 1)
+        chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
+        free = {token for run in trim.runs for token in range(*run)}
+        return chosen if 0 < len(chosen) <= trim.tokens and free.issuperset(chosen) else None
+
+    def _archive(
+        self,
+        action: _core.Archive,
+        rolling_begin: int,
+        trim: _core.Trim | None,
+        choose: Callable[[_core.Trim], list[int]],
+    ) -> list[int] | None:
+        """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it."""
         told = self._ids_of_block(action.begin, action.end)
         ids = told.numpy().astype(np.int32)
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
+        payload = self._payload(action, rolling_begin)
+        chosen = None if trim is None else choose(trim)
+        tensors = self.writers.tensors(told, hidden)
+        if chosen:
+            tensors |= self._chosen_tensors(action, chosen, rolling_begin)
         block = self.memory.core.append(
             stream=self.os.stream,
             begin=action.begin,
@@ -601,12 +643,13 @@ class Frame(abc.ABC):
             created_at=round(time.time(), 6),  # as exactly as a datetime can say it, so that filters may name it
             tags=self.tags,
             token_ids=ids,
-            payload=self._payload(action, rolling_begin),
-            tensors=self.writers.tensors(told, hidden),
+            payload=payload,
+            tensors=tensors,
             role=action.role,
         )
         self.archived_blocks += 1
         self.observers.tell(block, (action.begin, action.end), told, hidden)
+        return chosen
 
     def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
         """int64 [n] on the CPU, of a block that was just closed."""
@@ -644,17 +687,43 @@ class Frame(abc.ABC):
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
         one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
-        temperature = dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+        temperature: Mapping[Page, float] = (
+            dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+        )
         with self._step():
-            placements = self.os.recall(pages, self._conversation())
+            kept = self._kept_payloads(pages)
+            pages, temperature = self._of_whole_blocks(pages, temperature, kept)
+            tokens = {block: payload.tokens for block, payload in kept.items()}
+            placements = self.os.recall(pages, self._conversation(), tokens)
             if not self.os.evicted:
                 return
             try:
-                self._place(placements, temperature, best)
+                self._place(placements, temperature, best, kept)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
                 raise
+
+    def _of_whole_blocks(
+        self, pages: Sequence[_core.PageRef], temperature: Mapping[Page, float], kept: Mapping[int, KeptPayload]
+    ) -> tuple[Sequence[_core.PageRef], Mapping[Page, float]]:
+        """With all pages of a block of `kept` where the last of them is named: its chosen tokens stand in them all."""
+        if not kept:
+            return pages, temperature
+        core = self.memory.core
+        out: list[_core.PageRef] = []
+        by_page = dict(temperature)
+        named: set[int] = set()
+        for page in reversed(pages):
+            if page.block not in kept:
+                out.append(page)
+            elif page.block not in named:
+                named.add(page.block)
+                block = core.block(page.block)
+                whole = core.pages_of(block.stream, block.begin, block.end)
+                out += reversed(whole)
+                by_page |= {identity(one): temperature.get(identity(page), 1.0) for one in whole}
+        return out[::-1], by_page
 
     def _conversation(self) -> Sequence[_core.PageRef]:
         """Its pages, in order of time; those that were forgotten are none."""
@@ -671,7 +740,7 @@ class Frame(abc.ABC):
     def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
-            self._place([], {}, [])
+            self._place([], {}, [], {})
 
     def newest_tokens(self, count: int) -> torch.Tensor:
         """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""

@@ -7,18 +7,22 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+import everlong.ops as ops
 from everlong.config import MemoryConfig
 from everlong.frame.anchors import AnchorMasters
 from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
 from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.frame import Frame, Page, identity
+from everlong.frame.kept_payload import KeptPayload, payload_in, tensors_of
 from everlong.frame.phase import PhaseTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
@@ -244,8 +248,34 @@ class KvFrame(Frame):
 
     # --- recalling
 
+    def _chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        if self.config.recall_mode != "kept":
+            return tensors_of(action.begin, chosen)
+        first = max(action.begin, rolling_begin)  # before it are sinks, which nobody chooses
+        k, v = self.cache.unrotated(self.cache.slot_of(first, rolling_begin), action.end - first)
+        rows = torch.tensor(sorted(chosen), dtype=torch.int64, device=k.device) - first
+        payload = ops.encode_kv(k[:, :, rows], v[:, :, rows], self.config.page_tokens, self.config.codec)
+        return tensors_of(action.begin, chosen, payload.cpu().numpy())
+
+    def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
+        if self.config.recall_mode != "kept" or not self.os.evicted:
+            return {}
+        core, found = self.memory.core, {}
+        for number in {page.block for page in pages}:
+            block = core.block(number)
+            payload = payload_in(core.block_tensors(number), block.begin, block.end, self._block_bytes)
+            if payload is not None:
+                found[number] = payload
+        return found
+
     def _place(
-        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+        self,
+        placements: Sequence[_core.Placement],
+        temperature: Mapping[Page, float],
+        best: Sequence[_core.PageRef],
+        kept: Mapping[int, KeptPayload],
     ) -> None:
         self._keep_before_change("front")
         self._show_kept()
@@ -256,7 +286,7 @@ class KvFrame(Frame):
         first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
         behind = first_anew + sum(p.tokens for p in placements[anew])
         for restored, slot in ((placements[: anew.start], first_slot), (placements[anew.stop :], behind)):
-            self._restore(restored, slot)
+            self._restore(restored, slot, kept)
             self._cool(restored, slot, temperature)
         self._read_again(placements[anew], first_anew)
         self._cool(placements[anew], first_anew, temperature)
@@ -302,13 +332,40 @@ class KvFrame(Frame):
             cache.end = end
             cache.own.restore(own)
 
-    def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Read the placed pages from the memory and write them to consecutive slots."""
-        runs, slot = [], first_slot
+    def _restore(
+        self,
+        placements: Sequence[_core.Placement],
+        first_slot: int,
+        kept: Mapping[int, KeptPayload] = MappingProxyType({}),
+    ) -> None:
+        """Read what is placed and write it to consecutive slots: of a block of `kept` its payload, else the pages."""
+        runs: list[Run] = []
+        slot = first_slot
+        of_kept: dict[int, list[Run]] = {}
         for placement in placements:
-            runs.append(Run(placement.page, placement.first_token, placement.tokens, slot, placement.position))
+            run = Run(placement.page, placement.first_token, placement.tokens, slot, placement.position)
+            (of_kept.setdefault(run.page.block, []) if run.page.block in kept else runs).append(run)
             slot += placement.tokens
         self.restore_runs(runs, self.cache)
+        for block, chosen in of_kept.items():
+            self._restore_kept(kept[block], chosen)
+
+    def _restore_kept(self, kept: KeptPayload, runs: Sequence[Run]) -> None:
+        page_tokens, count = self.config.page_tokens, len(kept.tokens)
+        page_bytes = self.memory.core.page_bytes(page_tokens)
+        rows = []
+        for run in runs:
+            done = 0
+            while done < run.tokens:
+                page, first = divmod(kept.place_of(run.page.begin + run.first_token + done), page_tokens)
+                length = min(page_tokens, count - page * page_tokens)
+                tokens = min(run.tokens - done, length - first)
+                position = run.position + done + self.served.first_position
+                rows.append([page * page_bytes, length, first, tokens, run.slot + done, position])
+                done += tokens
+        table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+        payload = torch.from_numpy(kept.payload).to(self.served.device)
+        self.cache.write_pages(payload, table, page_tokens=page_tokens, codec=self.config.codec)
 
     def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
         """Read runs from the memory and write them to their slots of a cache: a batch while the next is read.

@@ -85,6 +85,12 @@ struct Placement {
   int64_t position = 0;  // frame position of the first
 };
 
+// Of this block nothing but these tokens shall come back: those that its payload `kept` holds.
+struct KeptPayload {
+  int64_t block = 0;
+  std::vector<int64_t> tokens;  // of the block's stream, ascending
+};
+
 // How tokens came into the frame.
 enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
 Role RoleOf(Origin origin);  // what was read, asked, said
@@ -216,7 +222,10 @@ class MemoryOs {
   // `conversation`: pages of conversation(), in order of time. The newest of them stand before `pages`, whole, and not
   // there too where `pages` name them: at most conversation_tokens and half of the zone, and where nothing is placed of
   // `pages` as many as the zone takes.
-  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {});
+  // `kept`: of the pages of such a block its chosen tokens come, each in a placement with those it stands beside; what
+  // of them the zone "kept" holds stays there.
+  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {},
+                                std::span<const KeptPayload> kept = {});
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
@@ -275,6 +284,9 @@ class MemoryOs {
   // The runs of `page` that a recall may bring, in order: neither resident (as sinks, anchors or rolling) nor sinks of
   // their stream, whichever that is.
   [[nodiscard]] std::vector<TokenSpan> Recallable(const PageRef& page) const;
+  // What of `runs` is among a block's chosen tokens and not in the zone "kept".
+  [[nodiscard]] std::vector<TokenSpan> ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
+                                                const KeptPayload& kept) const;
   [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
   // Whether every token of these spans is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const;
