@@ -57,6 +57,7 @@ namespace gpu {
 DerotateKvFunction DerotateKv;
 RerotateKvFunction RerotateKv;
 ShiftKvFunction ShiftKv;
+GatherKvFunction GatherKv;
 ArchiveKvFunction ArchiveKv;
 ArchiveKvOutFunction ArchiveKvOut;
 RestoreKvFunction RestoreKv;

@@ -104,18 +104,6 @@ def gather_kv_(
     attention_scaling 1 leaves a target without one. One turn, one rounding: of un-rotated sources the bits of
     `rerotate_kv`, to un-rotated targets those of `derotate_kv`.
     """
-    if not _on_own_kernel(to_k):
-        _gather_by_parts(
-            (from_k, from_v, from_cos, from_sin),
-            sources.to(to_k.device),
-            (to_k, to_v, to_cos, to_sin),
-            targets.to(to_k.device),
-            positions,
-            inv_freq,
-            attention_scaling,
-            interleaved,
-        )
-        return
     torch.ops.everlong.gather_kv_(
         from_k,
         from_v,
@@ -231,37 +219,6 @@ def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, hea
         pages = (tokens + page_tokens - 1) // page_tokens
         codes += 4 * (pages * head_dim + tokens)
     return layers * kv_heads * codes
-
-
-def _on_own_kernel(k: torch.Tensor) -> bool:
-    return not k.is_cuda or torch._C._dispatch_has_kernel_for_dispatch_key("everlong::gather_kv_", "CUDA")
-
-
-def _gather_by_parts(
-    source: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
-    sources: torch.Tensor,
-    target: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
-    targets: torch.Tensor,
-    positions: torch.Tensor,
-    inv_freq: torch.Tensor,
-    attention_scaling: float,
-    interleaved: bool,
-) -> None:
-    """`gather_kv_` of a device that has no kernel for it: of copies, one operator after the other, in fp32."""
-    from_k, from_v, *from_phase = source
-    to_k, to_v, *to_phase = target
-    k = from_k[:, :, sources].float()
-    if inv_freq.numel() > 0:
-        full = [
-            x[sources].repeat_interleave(2, -1) if interleaved else torch.cat([x[sources]] * 2, -1) for x in from_phase
-        ]
-        k, _ = derotate_kv(k, k, full[0], full[1], interleaved)
-        k, _ = rerotate_kv(k, k, positions, inv_freq, attention_scaling, interleaved)
-        angles = positions.double().cpu()[:, None] * inv_freq.double().cpu()
-        for phase, turned in zip(to_phase, (angles.cos(), angles.sin()), strict=True):
-            phase[targets] = (turned * attention_scaling).float().to(phase.device)
-    to_k[:, :, targets] = k.to(to_k.dtype)
-    to_v[:, :, targets] = from_v[:, :, sources]
 
 
 # Shapes and types without data, for torch.compile and meta tensors. torch hands over arguments in the schema's order.

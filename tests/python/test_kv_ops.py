@@ -401,23 +401,6 @@ def test_gather_is_copies_that_were_turned_one_by_one(
 
 
 @given(ropes, seeds, st.integers(0, 30))
-def test_gather_without_a_kernel_of_its_own_is_the_same_to_rounding(rope: Rope, seed: int, count: int) -> None:
-    """What a GPU does."""
-    source = make_frame(rope, seed, slots=60, dim=rope.rotary_dim + 2, first=4000, dtype=torch.bfloat16)
-    targets = [make_frame(rope, seed + 1, slots=60, dim=rope.rotary_dim + 2, dtype=torch.bfloat16) for _ in range(2)]
-    slots, rows = torch.randperm(60)[:count], torch.randperm(60)[:count]
-    positions, scaling = torch.randint(0, 5000, (count,)), rope.attention_scaling
-    with_kernel, without = (target.buffers for target in targets)
-    ops.gather_kv_(*source.buffers, slots, *with_kernel, rows, positions, rope.inv_freq, scaling, rope.interleaved)
-    ops._gather_by_parts(source.buffers, slots, without, rows, positions, rope.inv_freq, scaling, rope.interleaved)
-    want = targets[0].k.double()
-    assert_within(targets[1].k, want, row_norm(want) * (ULP[torch.bfloat16] + 2e-6))
-    assert torch.equal(targets[1].v, targets[0].v)
-    for got, phases in zip(without[2:], with_kernel[2:], strict=True):
-        assert_within(got, phases.double(), 2e-7)
-
-
-@given(ropes, seeds, st.integers(0, 30))
 def test_gather_from_one_rotation_to_another_turns_once(rope: Rope, seed: int, count: int) -> None:
     source = make_frame(rope, seed, slots=60, dim=rope.rotary_dim, first=4000, dtype=torch.float32)
     target = make_frame(rope, seed + 1, slots=60, dim=rope.rotary_dim, dtype=torch.float32)
