@@ -5,7 +5,8 @@
 All memories are in RAM and read the same text, until the largest zone is full. Then they take turns: a round is
 --round-tokens of reading in each, or --tokens of decoding. The ratio is the median speed with the zone over the median
 without it. A zone of N slots is N more that every token attends to: "more slots" is what a frame without the zone,
-but with as many slots more in rolling, reads at, so that both costs can be told apart.
+but with as many slots more in rolling, reads at, so that both costs can be told apart. --clock cpu counts the time that
+this process computes, for a machine that others use meanwhile; with one thread that is what it would take alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,20 +50,29 @@ def configs(model: Any, kept: list[int], trimmer: str) -> dict[str, everlong.Mem
     return frames
 
 
-def timed(mm: everlong.MemoryModel, ids: torch.Tensor, origin: str, chunk: int) -> float:
-    started = time.perf_counter()
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def timed(mm: everlong.MemoryModel, ids: torch.Tensor, origin: str, chunk: int, clock: Callable[[], float]) -> float:
+    started = clock()
     for first in range(0, len(ids), chunk):
         mm.frame.extend(ids[first : first + chunk], origin)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def measure(
-    memories: dict[str, everlong.MemoryModel], ids: torch.Tensor, warm_up: int, rounds: int, read: int, decoded: int
+    memories: dict[str, everlong.MemoryModel],
+    ids: torch.Tensor,
+    warm_up: int,
+    rounds: int,
+    read: int,
+    decoded: int,
+    clock: Callable[[], float],
 ) -> list[Row]:
     """`ids` [warm_up + rounds * read + decoded at least]."""
     chunk = next(iter(memories.values())).config.chunk_tokens
     for name, mm in memories.items():
-        seconds = timed(mm, ids[:warm_up], "read", chunk)
+        seconds = timed(mm, ids[:warm_up], "read", chunk, clock)
         print(f"{name}: {warm_up:,} tokens in {seconds:.0f} s", file=sys.stderr, flush=True)
     reading: dict[str, list[float]] = {name: [] for name in memories}
     decoding: dict[str, list[float]] = {name: [] for name in memories}
@@ -69,14 +80,14 @@ def measure(
         own = ids[warm_up + at * read : warm_up + (at + 1) * read]
         names = list(memories) if at % 2 == 0 else list(reversed(memories))
         for name in names:
-            reading[name].append(len(own) / timed(memories[name], own, "read", chunk))
+            reading[name].append(len(own) / timed(memories[name], own, "read", chunk, clock))
     for at in range(rounds):
         own = ids[-decoded:]
         for name in list(memories) if at % 2 == 0 else list(reversed(memories)):
             mm = memories[name]
             with mm.frame.branch(traced=False):
-                timed(mm, own[:2], "generated", 1)
-                decoding[name].append((decoded - 2) / timed(mm, own[2:], "generated", 1))
+                timed(mm, own[:2], "generated", 1, clock)
+                decoding[name].append((decoded - 2) / timed(mm, own[2:], "generated", 1, clock))
     rows = []
     first = next(iter(memories))
     for name, mm in memories.items():
@@ -105,6 +116,7 @@ def main() -> None:
     parser.add_argument("--round-tokens", type=int, default=2048)
     parser.add_argument("--tokens", type=int, default=34, help="decoded a round, the first two untimed")
     parser.add_argument("--warm-up", type=int, help="tokens read before; by default until the largest zone is full")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     model, tokenizer = load(options.model)
@@ -118,12 +130,15 @@ def main() -> None:
         warm_up = options.warm_up or full + config.rolling_tokens + config.evict_tokens
         count = warm_up + options.rounds * options.round_tokens + options.tokens
         ids = book_ids(next(iter(memories.values())), count)
-        rows = measure(memories, ids, warm_up, options.rounds, options.round_tokens, options.tokens)
+        rows = measure(
+            memories, ids, warm_up, options.rounds, options.round_tokens, options.tokens, CLOCKS[options.clock]
+        )
     if options.json:
-        about = {"cpu": processor(), "torch": torch.__version__}
+        about = {"cpu": processor(), "torch": torch.__version__, "clock": options.clock}
         print(json.dumps({**about, "rows": [dataclasses.asdict(row) for row in rows]}, indent=2))
         return
-    print(f"{processor()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}")
+    threads = f"{torch.get_num_threads()} threads, {options.clock} time"
+    print(f"{processor()}, {threads}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}")
     print(f"{'frame':>18} {'resident':>9} {'spans':>8} {'reading':>14} {'ratio':>6} {'decoding':>14} {'ratio':>6}")
     for row in rows:
         print(

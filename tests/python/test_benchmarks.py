@@ -138,16 +138,16 @@ def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) 
     assert scored[0].perplexity != scored[1].perplexity
 
 
-def test_what_a_kept_zone_costs_is_measured_once_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_kept_zone_costs_is_measured_once_it_is_full() -> None:
     import kept
 
     model = tiny_model()
     frames = kept.configs(model, [96], "newest")
     assert list(frames) == ["without", "96 kept", "96 more slots"]
-    monkeypatch.setattr(kept.time, "perf_counter", itertools.count().__next__)
+    ticks = itertools.count()
     memories = {name: everlong.MemoryModel(model, byte_tokenizer(), config=config) for name, config in frames.items()}
     ids = torch.arange(4000) % 250
-    rows = kept.measure(memories, ids, 3000, 2, 256, 6)
+    rows = kept.measure(memories, ids, 3000, 2, 256, 6, lambda: float(next(ticks)))
     for mm in memories.values():
         mm.close()
     assert [row.reading_ratio for row in rows] == [row.decoding_ratio for row in rows] == [1.0] * 3

@@ -16,27 +16,51 @@
 namespace everlong::kv {
 namespace {
 
-// Rows that a thread takes at a time.
-constexpr int64_t kChunkRows = 256;
+// Rows that are turned at a time: rows that are no neighbours are brought together in so much of the L1 cache.
+constexpr int64_t kChunkRows = 64;
 
-// Rows that are neighbours on both sides.
-struct Run {
-  int64_t row = 0;
-  int64_t count = 0;
+bool AreNeighbours(std::span<const int64_t> slots) {
+  for (size_t i = 1; i < slots.size(); ++i) {
+    if (slots[i] != slots[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+// Rows of one head of k or v on one side of a gather: where they are neighbours the buffer itself, else copies of them.
+class Rows {
+ public:
+  Rows(std::byte* head, std::span<const int64_t> slots, int64_t row_bytes, std::byte* scratch)
+      : head_(head), slots_(slots), row_bytes_(row_bytes), direct_(AreNeighbours(slots)), scratch_(scratch) {}
+
+  [[nodiscard]] std::byte* data() const { return direct_ ? At(0) : scratch_; }
+  [[nodiscard]] bool direct() const { return direct_; }
+  [[nodiscard]] std::byte* At(size_t i) const { return head_ + slots_[i] * row_bytes_; }
+  void Load() const {
+    if (direct_) return;
+    for (size_t i = 0; i < slots_.size(); ++i) Copy(scratch_ + static_cast<int64_t>(i) * row_bytes_, At(i));
+  }
+  void Store() const {
+    if (direct_) return;
+    for (size_t i = 0; i < slots_.size(); ++i) Copy(At(i), scratch_ + static_cast<int64_t>(i) * row_bytes_);
+  }
+
+ private:
+  void Copy(std::byte* to, const std::byte* from) const { std::memcpy(to, from, static_cast<size_t>(row_bytes_)); }
+
+  std::byte* head_;
+  std::span<const int64_t> slots_;
+  int64_t row_bytes_;
+  bool direct_;
+  std::byte* scratch_;
 };
 
-std::vector<Run> RunsOf(std::span<const int64_t> sources, std::span<const int64_t> targets) {
-  std::vector<Run> runs;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const bool goes_on =
-        i > 0 && sources[i] == sources[i - 1] + 1 && targets[i] == targets[i - 1] + 1 && runs.back().count < kChunkRows;
-    if (goes_on) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({static_cast<int64_t>(i), 1});
-    }
+void Move(const Rows& source, const Rows& target, size_t count, int64_t row_bytes) {
+  const auto bytes = static_cast<size_t>(row_bytes);
+  if (source.direct() && target.direct()) {
+    std::memcpy(target.data(), source.data(), count * bytes);
+    return;
   }
-  return runs;
+  for (size_t i = 0; i < count; ++i) std::memcpy(target.At(i), source.At(i), bytes);
 }
 
 int64_t BytesOf(const FrameKv& frame) {
@@ -121,35 +145,40 @@ Status GatherSlots(const FrameKv& from, const SlotPhase& from_phase, std::span<c
     }
   }
 
-  const std::vector<Run> runs = RunsOf(sources, targets);
-  const auto run_count = static_cast<int64_t>(runs.size());
+  const auto count = static_cast<int64_t>(sources.size());
+  const int64_t chunks = (count + kChunkRows - 1) / kChunkRows;
   const Format format = FormatOf(from.dtype);
   const int64_t row_bytes = from.head_dim * FormatBytes(format);
   const int64_t heads = static_cast<int64_t>(from.layers) * from.kv_heads;
   ParallelFor(0, heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t head = begin; head < end; ++head) {
-      const int64_t in = RowIndex(from, head / from.kv_heads, head % from.kv_heads, 0);
-      const int64_t out = RowIndex(to, head / to.kv_heads, head % to.kv_heads, 0);
-      const std::byte* const from_k = ElementAt(static_cast<const void*>(from.k), from.dtype, in);
-      const std::byte* const from_v = ElementAt(static_cast<const void*>(from.v), from.dtype, in);
-      std::byte* const to_k = ElementAt(to.k, to.dtype, out);
-      std::byte* const to_v = ElementAt(to.v, to.dtype, out);
-      for (int64_t at = 0; at < run_count; ++at) {
-        const Run& run = runs[static_cast<size_t>(at)];
-        const int64_t source = sources[static_cast<size_t>(run.row)] * row_bytes;
-        const int64_t target = targets[static_cast<size_t>(run.row)] * row_bytes;
-        std::memcpy(to_v + target, from_v + source, static_cast<size_t>(run.count * row_bytes));
-        if (half == 0) {
-          std::memcpy(to_k + target, from_k + source, static_cast<size_t>(run.count * row_bytes));
+    std::vector<std::byte> in(static_cast<size_t>(kChunkRows * row_bytes));
+    std::vector<std::byte> out(in.size());
+    for (int64_t task = begin * chunks; task < end * chunks; ++task) {
+      const int64_t head = task / chunks;
+      const int64_t first = task % chunks * kChunkRows;
+      const auto length = static_cast<size_t>(std::min(kChunkRows, count - first));
+      const auto own_sources = sources.subspan(static_cast<size_t>(first), length);
+      const auto own_targets = targets.subspan(static_cast<size_t>(first), length);
+      const int64_t from_head = RowIndex(from, head / from.kv_heads, head % from.kv_heads, 0);
+      const int64_t to_head = RowIndex(to, head / to.kv_heads, head % to.kv_heads, 0);
+      for (const bool keys : {true, false}) {
+        void* const from_base = keys ? from.k : from.v;
+        void* const to_base = keys ? to.k : to.v;
+        const Rows source(ElementAt(from_base, from.dtype, from_head), own_sources, row_bytes, in.data());
+        const Rows target(ElementAt(to_base, to.dtype, to_head), own_targets, row_bytes, out.data());
+        if (!keys || half == 0) {
+          Move(source, target, length, row_bytes);
           continue;
         }
+        source.Load();
         const SlabTask slab{
-            {from_k + source, row_bytes, format},
-            {to_k + target, row_bytes, format},
-            run.count,
+            {source.data(), row_bytes, format},
+            {target.data(), row_bytes, format},
+            static_cast<int64_t>(length),
             from.head_dim,
-            {cos.data() + run.row * half, sin.data() + run.row * half, half, static_cast<int32_t>(half), rope.pairing}};
+            {cos.data() + first * half, sin.data() + first * half, half, static_cast<int32_t>(half), rope.pairing}};
         BestSlabKernels().turn(slab);
+        target.Store();
       }
     }
   });
