@@ -83,6 +83,12 @@ class MemoryConfig:
     # its memory is of text alone. "kept": blocks carry the keys and values of their chosen tokens (kept_tokens) once
     # more, on their own, and those come back, of the whole block, in place of its pages; pages of other blocks as "kv".
     recall_mode: RecallMode = "auto"
+    # So many sentences of what came back, the nearest to the question, stand in words right before it
+    # (retrieval/quotes.py). A turn is remembered without them. 0: none.
+    quotes: int = 1
+    # Whether a pack's adapter, where there is one for the model, helps it to answer from what came back
+    # (learned/adapter.py). Nothing that is archived depends on it.
+    answer_adapter: bool = True
     # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
     # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the
     # best one's, the nearer to 1 is its temperature. 1: all come back as they were archived.
@@ -285,6 +291,7 @@ SEARCH_SETTINGS = frozenset(
     {
         "index",
         "groups",
+        "quotes",
         "decisive",
         "rerank_seconds",
         "neighbours",
@@ -302,6 +309,7 @@ _LEAST = {
     "block_mean_tokens": 1,
     "chunk_tokens": 1,
     "groups": 1,
+    "quotes": 0,
     "rerank_seconds": 0,
     "neighbours": 0,
     "query_distance": 0,
@@ -325,6 +333,10 @@ def _parsed(setting: str, value: str, kind: Any) -> Any:
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if kind is str:
         return value
+    if kind is bool:
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{setting!r}: expected true or false")
+        return value.lower() == "true"
     if kind in (int, float):
         try:
             return kind(value)

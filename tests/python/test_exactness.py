@@ -31,6 +31,7 @@ SMALL = everlong.MemoryConfig(
     block_tokens=128,
     chunk_tokens=64,
     codec="fp32",
+    quotes=0,
 )
 # Holds 600 tokens before anything leaves; a longrope model uses its long factors in it.
 ROOMY = dataclasses.replace(SMALL, rolling_tokens=640)

@@ -84,6 +84,14 @@ def test_what_is_there_already_is_said_and_not_stored_twice(tmp_path: Path) -> N
         assert (mm.read(file).tokens, text_of(mm, source="notes")) == (700, ONE)
 
 
+def test_what_a_stream_begins_with_is_no_part_of_its_first_text() -> None:
+    """Where the tokenizer puts a token before every text."""
+    with everlong.MemoryModel(tiny_model(vocab_size=258), byte_tokenizer(begins=True), None, TINY_MEMORY) as mm:
+        assert mm.read(ONE, source="one").tokens == 700
+        assert (mm.read(ONE, source="one").tokens, mm.read(OTHER, source="two").already) == (0, 0)
+        assert mm.read(OTHER, source="two").already == len(OTHER)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"source": "other"}, {"origin": "elsewhere"}, {"tags": "new"}, {"text": ONE + "!"}, {"text": ONE[:-1]}],

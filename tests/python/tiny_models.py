@@ -23,6 +23,7 @@ TINY_MEMORY = MemoryConfig(
     chunk_tokens=128,
     codec="fp32",
     index=("lexical",),
+    quotes=0,  # answers are those behind what came back, and behind nothing else
 )
 
 

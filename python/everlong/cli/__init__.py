@@ -1,7 +1,7 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | ask | chat | inspect | doctor | bench | demo | eval SUITE | train PART | plot`. Exit code 0; 1 with
-one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
+`everlong read | rebuild | ask | chat | inspect | doctor | bench | demo | eval SUITE | train PART | plot`. Exit code 0;
+1 with one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final

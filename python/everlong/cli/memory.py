@@ -92,6 +92,31 @@ def read(
 
 
 @app.command()
+def rebuild(
+    old: Annotated[Path, typer.Argument(help="Folder of the memory to make anew.", exists=True, file_okay=False)],
+    memory: MemoryFolder,
+    model: KeptModel = "",
+    settings: Settings = None,
+    device: Device = "",
+    dtype: Dtype = "",
+    as_json: Json = False,
+) -> None:
+    """Make a memory anew for another model of the same tokenizer, from what another one read.
+
+    Every block is read again, and keeps its name, tags, role and time. A rebuilding that was interrupted goes on where
+    it stopped when the same command is given again.
+    """
+    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
+        report = mm.rebuild(old, progress=not as_json and sys.stderr.isatty())
+    if as_json:
+        print_json(dataclasses.asdict(report))
+        return
+    known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
+    rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
+    print(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+
+
+@app.command()
 def ask(
     memory: MemoryFolder,
     question: Annotated[str | None, typer.Argument(help="In quotes, as you would ask it.")] = None,

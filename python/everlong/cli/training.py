@@ -160,3 +160,69 @@ def train_trigger(
     for split, found in made["figures"].items():
         shares = ", ".join(f"{name} {share:.3f}" for name, share in found.items())
         console.print(f"{split}, average precision: {shares}", highlight=False)
+
+
+@train_app.command("adapter")
+def train_adapter(
+    model: Model = DEFAULT_MODEL,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help='Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.'),
+    ] = None,
+    sets: Annotated[
+        str, typer.Option(help="Shipped sets, by commas; fairytale is the text that others are planted in.")
+    ] = "fairytale,squad,natural",
+    tokens: Annotated[int, typer.Option(help="Of the memory that questions are asked to.")] = 160_000,
+    steps: Annotated[int, typer.Option(help="Of training, of eight questions each.")] = 150,
+    minutes: Annotated[float | None, typer.Option(help="Of training, at most; the memory is read before.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
+    work: Annotated[
+        Path, typer.Option(help="Folder of the memory, answers and checkpoints: a run that was cut short goes on.")
+    ] = Path("runs/adapter"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
+    ] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The adapter, which helps a model to answer from what came back as it does on the right passage alone.
+
+    What else was trained for the model stays in the pack.
+    """
+    from everlong.learned.pack import pack_folder_of
+    from everlong.models import load
+    from everlong.training.adapter import AdapterTraining
+    from everlong.training.data import load_pairs
+    from everlong.training.run import train_adapter as train_it
+
+    console = Console(stderr=True)
+    pairs = load_pairs([name for name in sets.split(",") if name], data or ())
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+
+    def said(what: str, done: int, of: int) -> None:
+        console.print(f"{what}: {done:,} of {of:,}", highlight=False)
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        console.print(f"step {step:,}: held out {found['held out']:.3f} nats a token", highlight=False)
+
+    pack = train_it(
+        network,
+        tokenizer,
+        pairs,
+        work=work,
+        tokens=tokens,
+        training=AdapterTraining(steps=steps, minutes=minutes, seed=seed),
+        progress=said,
+        check=checked,
+    )
+    folder = out or pack_folder_of(pack.model)
+    pack.save(folder)
+    made = pack.parts["adapter"].made
+    if as_json:
+        print_json({"folder": str(folder), **made})
+        return
+    console.print(f"trained on {made['questions']:,} questions in {made['minutes']} minutes; the pack: {folder}")
+    for name, found in made["figures"].items():
+        shares = ", ".join(f"{when} {value:.3f}" for when, value in found.items())
+        console.print(f"{name}: {shares}", highlight=False)

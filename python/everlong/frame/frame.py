@@ -23,6 +23,7 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import BrokenFrameError, CapacityError, MemoryBusyError, MemoryNotFoundError
+from everlong.frame.adaptation import Adaptation
 from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
@@ -137,7 +138,10 @@ class Frame(abc.ABC):
             self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
+        self.archived_at: float | None = None  # of blocks from now on, in seconds since 1970; None: when that is
         self.archived_blocks = 0
+        # At work on what is asked and said behind recalled pages; what it computed is to be in a branch.
+        self.adaptation: Adaptation | None = None
         self.observers = Observers()
         self.writers = BlockWriters()
         self._boundaries = TextBoundaries(tokenizer)
@@ -465,7 +469,8 @@ class Frame(abc.ABC):
                 with self._step():
                     topic_ends = self._topic_ends if origin == "read" and self.os.archiving else None
                     heard = (*hidden_layers, *(topic_ends.hidden_layers if topic_ends is not None else ()))
-                    hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
+                    with self._adapted(origin):
+                        hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
                     kept = kept.added(len(chunk), hidden, hidden_layers)
                     self._unarchived_ids.extend(chunk.ids.tolist())
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
@@ -481,6 +486,12 @@ class Frame(abc.ABC):
                     progress(len(chunk))
         logits = torch.cat(rows)[len(start) :] if keep_all else rows[-1]
         return Forward(logits, kept.span(len(given), len(given)))
+
+    def _adapted(self, origin: str) -> contextlib.AbstractContextManager[None]:
+        """Around a forward of tokens that came so: with the adaptation, where it has something to help with."""
+        if self.adaptation is None or origin == "read" or self.os.recalled_tokens == 0:
+            return contextlib.nullcontext()
+        return self.adaptation.at_work()
 
     def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
         if ids is None:
@@ -640,7 +651,8 @@ class Frame(abc.ABC):
             end=action.end,
             sink_tokens=action.sink_tokens,
             source=self.source,
-            created_at=round(time.time(), 6),  # as exactly as a datetime can say it, so that filters may name it
+            # As exactly as a datetime can say it, so that filters may name it.
+            created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
             tags=self.tags,
             token_ids=ids,
             payload=payload,

@@ -30,6 +30,8 @@ class Answer:
     # memory answers and on as many that it does not. None where nothing was searched for the question: all of the text
     # is in the frame, or the caller named pages; or where no part of the index was asked that can tell.
     confidence: float | None = None
+    # Sentences of what came back that stood in words before the question, best first (`MemoryConfig.quotes`).
+    quoted: tuple[str, ...] = ()
 
     @property
     def unsure(self) -> bool:

@@ -13,9 +13,10 @@ from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
-from everlong.text.encoding import decode_text
+from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt
 
 
@@ -31,7 +32,12 @@ class Answering:
         self.recalled: tuple[Recall, ...] = ()
         # How likely the answer is among what came back for the newest question; None where nothing was searched for it.
         self.confidence: float | None = None
+        # What stands before the newest question in words, of what came back for it: best first.
+        self.quoted: tuple[str, ...] = ()
+        self._quotes: tuple[Sentence, ...] = ()
+        self._put = 0  # tokens of the newest question in the frame, with what is quoted before it
         self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._asked = 0  # how many of these are the question's
         self._finish_reason: FinishReason | None = None  # of the newest answer
         self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
 
@@ -65,11 +71,11 @@ class Answering:
 
     def whole(self, answer: Generator[int], *, remember: bool) -> Answer:
         """All of it, and what came back for it; without `remember` nothing of it stays in the frame."""
-        with contextlib.nullcontext() if remember else self.without_trace(), contextlib.closing(answer):
+        with self.keeping(remember=remember), contextlib.closing(answer):
             ids = tuple(answer)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
-        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence)
+        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted)
 
     def respond(
         self,
@@ -82,10 +88,10 @@ class Answering:
         """The same by what was prepared; the streamer gets the answer alone."""
         if not isinstance(recall, bool):
             recall = self._named_pages(recall)
-        self.recalled = ()
+        self.recalled, self.quoted, self._quotes = (), (), ()
         self.confidence = None
 
-        self._said = prompt.ids.tolist()
+        self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
 
         def answer_recall(action: _core.Recall) -> Recalled:
@@ -102,7 +108,9 @@ class Answering:
             elif not isinstance(recall, bool):
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
                 self._frame.recall(recall)
-            logits = self._frame.extend(prompt.ids, "prompt", recall=pages)
+            whole = self._with_quotes(prompt)
+            self._put = len(whole.ids)
+            logits = self._frame.extend(whole.ids, "prompt", recall=pages)
             for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
                 if streamer is not None:
@@ -112,6 +120,16 @@ class Answering:
             self._answering = ()
             if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
                 self._frame.checkpoint()
+
+    def _with_quotes(self, prompt: Prompt) -> Prompt:
+        """A question behind the sentences that are quoted for it, the best one last, a paragraph each."""
+        self.quoted = tuple(
+            decode_text(self._tokenizer, self._core.token_ids(one.stream, one.begin, one.end).tolist()).strip()
+            for one in self._quotes
+        )
+        if not self.quoted:
+            return prompt
+        return prompt.behind(encode(self._tokenizer, "".join(f"{words}\n\n" for words in reversed(self.quoted))))
 
     def _decoded(
         self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None
@@ -134,8 +152,10 @@ class Answering:
         if not self._searcher.anything_outside(where):
             return Recalled()
         if action.trigger == "prompt" and prompt is not None:
+            tapped = self._searcher.tap(prompt) if tapped is None else tapped
             found = self._found(prompt, where, tapped)
             self.confidence = found.confidence
+            self._quotes = tuple(self._searcher.quotes(found, tapped))
         else:
             count = self._searcher.config.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
@@ -169,11 +189,38 @@ class Answering:
         return pages
 
     @contextlib.contextmanager
-    def without_trace(self) -> Iterator[None]:
-        """Inside, an answer of which nothing stays, but in `recalled` and the trace of the Memory OS."""
-        said = self._said
+    def keeping(self, *, remember: bool) -> Iterator[None]:
+        """Inside, an answer; without `remember` nothing of it stays, but in `recalled` and the trace of the Memory OS.
+
+        What is remembered was computed by the model alone, of question and answer: where sentences are quoted or an
+        adaptation helps, the answer is taken back and the turn read again, with no pages before it.
+        """
+        frame = self._frame
+        helped = frame.adaptation is not None or self._searcher.config.quotes > 0
+        if remember and not (helped and self._searcher.anything_outside(EVERYWHERE)):
+            yield
+            return
+        before, end = self._said, frame.os.stream_end
+        turn: list[int] = []
         try:
-            with self._frame.branch():
-                yield
+            with frame.branch():
+                try:
+                    yield
+                finally:
+                    there = frame.os.stream_end - end
+                    turn = self._said[: min(there, self._asked) + max(0, there - self._put)]
         finally:
-            self._said = said
+            if remember:
+                self._read_turn(turn)
+            else:
+                self._said = before
+
+    def _read_turn(self, turn: Sequence[int]) -> None:
+        """Question and answer as far as they were in the frame, the question's ids first."""
+        frame, asked = self._frame, self._asked
+        frame.clear_recalled()
+        for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
+            if ids:
+                frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
+        if frame.os.archiving and not self._core.read_only:
+            frame.checkpoint()

@@ -31,6 +31,7 @@ from everlong.generation.opening import open_memory
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
+from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
 from everlong.memory.origins import origin_of, origin_tag, require_users, text_tag
 from everlong.memory.readings import Readings, pieces_of
@@ -41,7 +42,7 @@ from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import decode_text, encode, spoken
 from everlong.text.messages import Message, asked_of
-from everlong.text.prompt import Prompt, build_prompt, require_unicode
+from everlong.text.prompt import Prompt, build_prompt, require_unicode, start_ids
 
 Signal = Literal["summarize", "retrieve"]
 
@@ -109,7 +110,7 @@ class MemoryModel:
             self._weights = WeightsAtWork(self.model)
             self.tokenizer = tokenizer
             self.frame = opened.frame
-            self._readings = Readings(self.memory.core, self.frame.os.stream)
+            self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(
                 self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning
             )
@@ -230,6 +231,29 @@ class MemoryModel:
         archived = self.frame.archived_blocks - blocks
         return ReadReport(tokens, archived, seconds, self._readings.resumed, self._readings.already)
 
+    @_one_at_a_time
+    def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress = False) -> ReadReport:
+        """Make this memory from the token ids of another: one that another model read, or this one under an adapter.
+
+        Every block of `old`, a folder or an open `Memory`, which stays as it is, is read again, and keeps its source,
+        tags, role and time; forgotten ones are left out, and streams follow each other. The tokenizer has to be the
+        same. This memory is a new one, or one whose rebuilding was cut short: that is gone on with, and
+        `resumed_tokens` says what was there. `progress` is as for `read`.
+
+        Raises ModelMismatchError for ids of another tokenizer, ValueError where this memory holds anything else than
+        the beginning of `old`, and what `read` does.
+        """
+        if self.memory.core.read_only:
+            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+        started, archived = time.monotonic(), self.frame.archived_blocks
+        self._answering.text_was_read()
+        with contextlib.ExitStack() as opened:
+            if not isinstance(old, Memory):
+                old = opened.enter_context(Memory.open(old, read_only=True))
+            tokens, there = rebuild(self.frame, old, start_ids(self.tokenizer), progress=progress)
+        blocks = self.frame.archived_blocks - archived
+        return ReadReport(tokens, blocks, time.monotonic() - started, there)
+
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
         return encode(self.tokenizer, text)
@@ -319,7 +343,7 @@ class MemoryModel:
                 prompt = self._prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
-                    contextlib.nullcontext() if remember else self._answering.without_trace(),
+                    self._answering.keeping(remember=remember),
                     contextlib.closing(answer),
                     contextlib.closing(spoken(self.tokenizer, answer)) as said,
                 ):

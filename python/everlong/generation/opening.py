@@ -16,6 +16,8 @@ from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
 from everlong.frame.trimming import UNTRAINED, TokenScorer, untrained_scorer
+from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
 from everlong.learned.topic_ends import LearnedTopicEnds
@@ -82,6 +84,8 @@ def open_memory(
     config = config.written_as(there.core.manifest())
     frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config), scorer)
     undo.callback(frame.detach)
+    if trained is not None and config.answer_adapter and ADAPTER in trained.parts:
+        frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
     return Opened(there, served, frame, config, prints, encoder, meaning)

@@ -32,9 +32,11 @@ class Readings:
     Of a job only the spans are kept: which tokens they hold under which source is what the memory's blocks say.
     """
 
-    def __init__(self, core: _core.Memory, stream: int) -> None:
+    def __init__(self, core: _core.Memory, stream: int, start: int = 0) -> None:
+        """`start`: so many ids stand before every text of that tokenizer, and begin the stream."""
         self._core = core
         self._stream = stream
+        self._start = start
         attributes = core.manifest().attributes
         self._jobs: list[_Job] = json.loads(attributes.get(_ATTRIBUTE) or "{}").get(str(stream), [])
         earlier = json.loads(attributes.get(_EARLIER) or "{}")
@@ -149,7 +151,7 @@ class Readings:
         if not self._core.recent_pages(self._stream, self._core.stream_end(self._stream), 1, tags=[text]):
             return _NOTHING
         blocks = [block for block in self._core.blocks(tag=text) if block.stream == self._stream]
-        ids = [self._core.token_ids(self._stream, block.begin, block.end) for block in blocks]
+        ids = [self._core.token_ids(self._stream, max(block.begin, self._start), block.end) for block in blocks]
         return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
 
     def _keep(self) -> None:

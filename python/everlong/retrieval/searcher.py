@@ -30,6 +30,7 @@ from everlong.retrieval.profile import (
     load_profile,
     save_model_profile,
 )
+from everlong.retrieval.quotes import Sentence, Towers, nearest_sentences
 from everlong.retrieval.recall import (
     Found,
     QuestionStates,
@@ -42,6 +43,7 @@ from everlong.retrieval.recall import (
     tap_question,
 )
 from everlong.retrieval.rerank import Reranker, candidates
+from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, quoting_prompt, start_ids
 from everlong.text.vectors import Encoder
@@ -67,6 +69,7 @@ class Searcher:
         self._frame = frame
         self._core = frame.memory.core
         self._tokenizer = tokenizer
+        self._boundaries = TextBoundaries(tokenizer)
         self.config = config  # another one holds from the next question on
         self.prints = prints
         self._profile = self._fitting(load_profile(self._core))
@@ -146,6 +149,18 @@ class Searcher:
         reranker = Reranker(frame, start_ids(self._tokenizer))
         beside, page_tokens = self.config.neighbours, self.config.page_tokens
         return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
+
+    def quotes(self, found: Found, tapped: Tapped) -> list[Sentence]:
+        """Of what was found the sentences nearest to its question, `MemoryConfig.quotes` of them, best first."""
+        if self.config.quotes == 0:
+            return []
+        meaning, query, towers = self.meaning, None, None
+        if meaning is not None and "meaning" in self.config.index:
+            query = meaning.query(tapped.states.hidden)
+            towers = Towers(meaning.id, meaning.towers.settings.group_tokens)
+        return nearest_sentences(
+            self._core, self._boundaries, found.groups, tapped.token_ids, query, towers, self.config.quotes
+        )
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""

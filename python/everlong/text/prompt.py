@@ -27,6 +27,11 @@ class Prompt:
         """Without its first token, which is none of the question's."""
         return Prompt(self.ids[1:], slice(self.question.start - 1, self.question.stop - 1))
 
+    def behind(self, ids: torch.Tensor) -> Prompt:
+        """With ids [m] right before the question."""
+        first, last = self.question.start, self.question.stop
+        return Prompt(torch.cat([self.ids[:first], ids, self.ids[first:]]), slice(first + len(ids), last + len(ids)))
+
 
 def start_ids(tokenizer: Any) -> list[int]:
     """What the tokenizer puts before every text, its BOS as a rule, often nothing: what a stream begins with."""

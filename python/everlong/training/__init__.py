@@ -1,5 +1,5 @@
-"""How the learned parts are trained: questions with what answers them, places where topics end, states, trainers."""
+"""How the learned parts are trained: questions and what answers them, ends of topics, states, answers, trainers."""
 
 from typing import Final
 
-MAY_IMPORT: Final = ("data", "errors", "learned", "models", "text")
+MAY_IMPORT: Final = ("_core", "data", "errors", "frame", "generation", "learned", "models", "retrieval", "text")

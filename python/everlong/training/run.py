@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from everlong.frame.serve import default_config
+from everlong.generation.memory_model import MemoryModel
+from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, TowerSettings
@@ -17,6 +20,8 @@ from everlong.learned.trigger import TriggerSettings
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.vectors import Encoder, encoder_name
+from everlong.training.adapter import AdapterTrainer, AdapterTraining
+from everlong.training.answers import read_examples, taught_answers
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
 from everlong.training.read_states import read_states
@@ -122,6 +127,52 @@ def train_trigger(
         "with": made_with(model),
     }
     return _pack(model, {TRIGGER: trigger.part(kept_texts(kept), made)})
+
+
+def train_adapter(
+    model: Any,
+    tokenizer: Any,
+    pairs: Pairs,
+    *,
+    work: pathlib.Path,
+    tokens: int,
+    training: AdapterTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Read `tokens` of stories with planted passages, keep the model's answers on right passages, train; the pack.
+
+    Memory, answers and checkpoints lie in `work`: what was cut short goes on where it stopped when it is called again
+    with the same arguments. Questions are searched for as the model's pack has it by now.
+    """
+    training = training or AdapterTraining()
+    config = dataclasses.replace(default_config(model), recall_mode="kv", answer_adapter=False)
+    with MemoryModel(model, tokenizer, work / "memory", config) as mm:
+        examples = read_examples(mm, pairs, tokens=tokens, seed=training.seed, progress=progress)
+        taught = taught_answers(model, tokenizer, examples, work / "answers", progress=progress)
+        checkpoints = work / "checkpoint"
+        trainer = AdapterTrainer(mm, examples, taught, training, checkpoints=checkpoints, progress=check)
+        trained = trainer.train()
+        made = {
+            "data": _sets_of(pairs),
+            "questions": len(examples),
+            "tokens": mm.stream_tokens,
+            "training": dataclasses.asdict(training),
+            "steps": trained.steps,
+            "minutes": round(trained.minutes, 1),
+            "figures": {"held out, nats a token": {"before": trained.log[0]["held out"], "after": _least(trained.log)}},
+            "log": list(trained.log),
+            "with": made_with(model),
+        }
+    return _pack(model, {ADAPTER: trained.adapter.part(made)})
+
+
+def _least(log: Sequence[Mapping[str, float]]) -> float:
+    return min(entry["held out"] for entry in log)
+
+
+def _sets_of(pairs: Pairs) -> list[str]:
+    return sorted({text.origin for text in pairs.texts if text.split == "train"})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

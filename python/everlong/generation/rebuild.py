@@ -1,0 +1,105 @@
+"""A memory made anew from the token ids of another: for another model, or for one with other adapters at work.
+
+Keys and values are a model's own; the ids are the tokenizer's. What the other memory holds is read again block by
+block: each keeps its span, source, tags, role and time, and what was forgotten is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.errors import MemoryNotFoundError, ModelMismatchError
+from everlong.frame.frame import Frame
+from everlong.frame.interrupts import interrupts_between_steps
+from everlong.generation.progress import Progress, track_tokens
+from everlong.memory import Memory
+
+_ORIGINS = {"read": "read", "asked": "prompt", "said": "generated"}  # of a role: how its tokens came into a frame
+
+
+def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progress) -> tuple[int, int]:
+    """Read all of `old` behind what the frame's memory has of it; how many tokens were read, and were there already.
+
+    `start` are the ids that an empty stream of the frame begins with by itself. A rebuilding that was cut short is
+    gone on with. ValueError where the memory holds anything but the beginning of `old`, ModelMismatchError where `old`
+    has another tokenizer's ids.
+    """
+    if old.core.manifest().tokenizer != frame.memory.core.manifest().tokenizer:
+        raise ModelMismatchError(
+            "the memory was made with another tokenizer: its ids say something else to this model; read its text"
+        )
+    frame.end_of_text()  # what an earlier process had read, and not archived
+    there = _tokens_there(frame, old)
+    blocks = list(_in_order(old))
+    total = sum(block.end - block.begin for block in blocks) - there
+    told = progress if callable(progress) else None
+    done, passed = 0, 0
+    with (
+        interrupts_between_steps() as step,
+        track_tokens("rebuilding", enabled=progress is True) as advance,
+    ):
+
+        def after_chunk(count: int) -> None:
+            nonlocal done
+            done += count
+            if advance is not None:
+                advance(count, total)
+            if told is not None:
+                told(done, total)
+            step()
+
+        try:
+            for block in blocks:
+                tokens = block.end - block.begin
+                skipped = min(max(there - passed, 0), tokens)
+                passed += tokens
+                if skipped == tokens:
+                    continue
+                ids = torch.from_numpy(_ids_of(old, block)[skipped:].astype(np.int64))
+                if frame.os.stream_end == 0 and ids[: len(start)].tolist() == list(start):
+                    ids = ids[len(start) :]  # the frame puts them there
+                frame.source, frame.tags, frame.archived_at = block.source, tuple(block.tags), block.created_at
+                if len(ids) > 0:
+                    frame.extend(ids, _ORIGINS[block.role], progress=after_chunk)
+                frame.end_of_text()
+        finally:
+            frame.source, frame.tags, frame.archived_at = "", (), None
+    frame.checkpoint()
+    return done, there
+
+
+def _in_order(old: Memory) -> Iterator[_core.BlockInfo]:
+    """Its blocks, stream after stream, each in order of time."""
+    yield from sorted(old.core.blocks(), key=lambda block: (block.stream, block.begin))
+
+
+def _ids_of(old: Memory, block: _core.BlockInfo) -> npt.NDArray[Any]:
+    return old.core.token_ids(block.stream, block.begin, block.end)
+
+
+def _tokens_there(frame: Frame, old: Memory) -> int:
+    """How many of the tokens of `old` the frame's memory has; ValueError where it has others."""
+    core, stream = frame.memory.core, frame.os.stream
+    end = core.stream_end(stream)
+    other = ValueError("the memory holds something else than the beginning of what is to be rebuilt: name a new one")
+    compared = 0
+    for block in _in_order(old):
+        if compared == end:
+            break
+        ids = _ids_of(old, block)[: end - compared]
+        try:
+            same = np.array_equal(core.token_ids(stream, compared, compared + len(ids)), ids)
+        except MemoryNotFoundError:  # forgotten in the new one
+            raise other from None
+        if not same:
+            raise other
+        compared += len(ids)
+    if compared < end:
+        raise other
+    return compared
