@@ -140,6 +140,30 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
         k[:, :, :moved_slots] = rotate(k[:, :, by:], c, s).bfloat16()
         v[:, :, :moved_slots] = v[:, :, by:].clone()
 
+    # Every eighth slot, taken out of the frame un-rotated, and put back without gaps.
+    few = tokens // 8
+    sources, rows = at[::8][:few], torch.arange(few, device=device)
+    masters_k, masters_v = torch.zeros_like(k[:, :, :few]), torch.zeros_like(v[:, :, :few])
+    no_cos, no_sin = torch.ones_like(cos[:few]), torch.zeros_like(sin[:few])
+    nowhere = torch.zeros_like(rows)
+
+    def take() -> None:
+        masters = (masters_k, masters_v, no_cos, no_sin)
+        ops.gather_kv_(k, v, cos, sin, sources, *masters, rows, nowhere, inv_freq)
+
+    def put() -> None:
+        masters = (masters_k, masters_v, no_cos, no_sin)
+        ops.gather_kv_(*masters, rows, k, v, cos, sin, rows, rows, inv_freq)
+
+    def eager_take() -> None:
+        masters_k.copy_(unrotate(k[:, :, sources], cos[sources], sin[sources]))
+        masters_v.copy_(v[:, :, sources])
+
+    def eager_put() -> None:
+        angles = rows.double()[:, None] * inv_freq
+        k[:, :, :few] = rotate(masters_k[:, :, rows], angles.cos().float(), angles.sin().float()).bfloat16()
+        v[:, :, :few] = masters_v[:, :, rows]
+
     staging = _core.TransferEngine(device=None, pool_bytes=8 * kv_bytes)
 
     found = [
@@ -160,6 +184,8 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
             lambda: ops.shift_kv_(k, v, cos.clone(), sin.clone(), by, 0, moved_slots, -by, inv_freq),
             eager_shift,
         ),
+        Case("gather_kv_, take 1 of 8", "", 2 * kv_bytes // 8, False, take, eager_take),
+        Case("gather_kv_, put back", "", 2 * kv_bytes // 8, False, put, eager_put),
     ]
     for codec in ("bf16", "e4m3", "e5m2"):
         payload = ops.archive_kv(k, v, cos, sin, 0, tokens, PAGE, codec)

@@ -60,12 +60,9 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
           b * phase.stride_b + t * phase.stride_t + unit.pair, unit.second};
 }
 
-// All of unit `index`: the body of the kernel. kInterleaved is phase.interleaved, fixed so that every element keeps its
-// register.
+// All of the unit at a place. kInterleaved is phase.interleaved, fixed so that every element keeps its register.
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
-EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const PairPhase& phase,
-                                    const RowDivisors& by) {
-  const UnitPlace place = PlaceOf(index, rows, phase, by, kWidth);
+EVERLONG_HD inline void MoveUnit(const UnitPlace& place, const HeadRows& rows, const PairPhase& phase) {
   const auto first = LoadVector<Element, kWidth>(rows.in, place.in);
   if (place.second == 0) {
     StoreVector<Element, kWidth>(first, rows.out, place.out);
@@ -82,6 +79,13 @@ EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const P
   });
   StoreVector(NarrowVector<Element, kWidth>(values.first()), rows.out, place.out);
   StoreVector(NarrowVector<Element, kWidth>(values.second()), rows.out, place.out + place.second);
+}
+
+// All of unit `index`: the body of the kernel.
+template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
+EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const PairPhase& phase,
+                                    const RowDivisors& by) {
+  MoveUnit<Element, kWidth, kTurn, kInterleaved>(PlaceOf(index, rows, phase, by, kWidth), rows, phase);
 }
 
 }  // namespace everlong::hip

@@ -2,9 +2,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -28,6 +31,7 @@ using os::MemoryOsConfig;
 using os::Origin;
 using os::Placement;
 using os::RecallAction;
+using os::TrimAction;
 
 const char* StateName(os::State state) {
   switch (state) {
@@ -115,6 +119,9 @@ void BindConfig(py::module_& module) {
   BindField<int32_t>(type, "anchor_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchor_tokens; });
   BindField<int32_t>(type, "anchors", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchors; });
   BindField<int32_t>(type, "tombstones", [](MemoryOsConfig& c) -> int32_t& { return c.residency.tombstones; });
+  BindField<int32_t>(type, "kept_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.tokens; });
+  BindField<int32_t>(type, "kept_share", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.share; });
+  BindField<int32_t>(type, "kept_rungs", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.rungs; });
   BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
   BindField<int32_t>(type, "least_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.least_tokens; });
   BindField<int32_t>(type, "cooldown_tokens",
@@ -142,6 +149,15 @@ void BindActions(py::module_& module) {
       .def_property_readonly("end", [](const ArchiveAction& self) { return self.span.end; })
       .def_readonly("sink_tokens", &ArchiveAction::sink_tokens)
       .def_property_readonly("role", [](const ArchiveAction& self) { return NameOf(self.role); });
+  py::class_<TrimAction>(module, "Trim")
+      .def_property_readonly("begin", [](const TrimAction& self) { return self.block.begin; })
+      .def_property_readonly("end", [](const TrimAction& self) { return self.block.end; })
+      .def_readonly("tokens", &TrimAction::tokens)
+      .def_property_readonly("runs", [](const TrimAction& self) {
+        std::vector<std::pair<int64_t, int64_t>> runs;
+        for (const TokenSpan& run : self.from) runs.emplace_back(run.begin, run.end);
+        return runs;
+      });
   py::class_<os::Keep>(module, "Keep")
       .def_readonly("tombstone", &os::Keep::tombstone)
       .def_property_readonly("begin", [](const os::Keep& self) { return self.span.begin; })
@@ -166,9 +182,35 @@ void BindActions(py::module_& module) {
 }
 
 // The core CHECKs what its host must keep to; Python gets an exception instead.
+MemoryOs& Decided(MemoryOs& self) {
+  const TrimAction* due = self.choice_due();
+  if (due == nullptr) return self;
+  throw py::value_error("the Trim of block " + NameOf(due->block) + " is not answered: choose() first");
+}
+
+void Choose(MemoryOs& self, const std::vector<int64_t>& tokens) {
+  const TrimAction* due = self.choice_due();
+  if (due == nullptr) throw py::value_error("choose: no Trim waits for an answer");
+  if (static_cast<int64_t>(tokens.size()) > due->tokens) {
+    throw py::value_error("tokens: " + std::to_string(tokens.size()) + " of them, expected at most " +
+                          std::to_string(due->tokens));
+  }
+  std::set<int64_t> named;
+  for (const int64_t token : tokens) {
+    const bool fits =
+        std::ranges::any_of(due->from, [&](const TokenSpan& run) { return token >= run.begin && token < run.end; });
+    if (!fits || !named.insert(token).second) {
+      throw py::value_error("tokens: " + std::to_string(token) +
+                            (fits ? " is named twice" : " is in none of the action's runs"));
+    }
+  }
+  self.Choose(tokens);
+}
+
 std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin,
                                 const std::vector<std::pair<int64_t, std::string>>& boundaries,
                                 const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities) {
+  Decided(self);
   if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
   if (tokens > self.Room()) {
     Raise(CapacityError("tokens: " + std::to_string(tokens) + ", and the frame has room for " +
@@ -217,6 +259,24 @@ os::AnchorZone ParseAnchorZone(const py::dict& zone) {
   return out;
 }
 
+py::dict KeptDict(const os::KeptState& state) {
+  std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>> blocks;
+  for (const auto& [span, rung, tokens] : state.blocks) blocks.emplace_back(span.begin, span.end, rung, tokens);
+  py::dict out;
+  out["until"] = state.until;
+  out["blocks"] = blocks;
+  return out;
+}
+
+os::KeptState ParseKept(const py::dict& zone) {
+  os::KeptState out{.until = zone["until"].cast<int64_t>(), .blocks = {}};
+  using Blocks = std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>>;
+  for (auto& [begin, end, rung, tokens] : zone["blocks"].cast<Blocks>()) {
+    out.blocks.push_back({{begin, end}, rung, std::move(tokens)});
+  }
+  return out;
+}
+
 py::dict RecallCountsDict(const os::RecallCounts& counts) {
   py::dict out;
   out["since_recent"] = counts.since_recent;
@@ -243,8 +303,10 @@ std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
 
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<PageRef> pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                              const std::optional<py::dict>& anchor_zone, const py::object& recall_counts,
-                              const py::object& cooldown_until, std::optional<int64_t> archived_until) {
+                              const std::optional<py::dict>& anchor_zone, const std::optional<py::dict>& kept,
+                              const py::object& recall_counts, const py::object& cooldown_until,
+                              std::optional<int64_t> archived_until) {
+  Decided(self);
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   if (archived_until && *archived_until < stream_end) {
     throw py::value_error("archived_until: " + std::to_string(*archived_until) + ", expected at least stream_end, " +
@@ -265,6 +327,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<Pa
                        .recall_counts = ParseRecallCounts(recall_counts),
                        .archived_until = archived_until};
   if (anchor_zone) from.anchor_zone = ParseAnchorZone(*anchor_zone);
+  if (kept) from.kept = ParseKept(*kept);
   try {
     from.cooldown_until = cooldown_until.cast<int64_t>();
   } catch (const py::cast_error&) {  // none that a frame could have had
@@ -340,7 +403,7 @@ void BindMemoryOs(py::module_& module) {
              return MemoryOs(config);
            }),
            py::arg("config"))
-      .def("branch", &MemoryOs::Branch)
+      .def("branch", [](MemoryOs& self) { return Decided(self).Branch(); })
       .def(
           "take_trace",
           [](MemoryOs& self, const MemoryOs& branch) {
@@ -354,21 +417,30 @@ void BindMemoryOs(py::module_& module) {
            py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
            py::arg("topic_probabilities") = py::array_t<float>())
       .def(
-          "raise_signal", [](MemoryOs& self, const std::string& signal) { return self.Raise(ParseSignal(signal)); },
+          "raise_signal",
+          [](MemoryOs& self, const std::string& signal) { return Decided(self).Raise(ParseSignal(signal)); },
           py::arg("signal"))
-      .def("end_of_text", &MemoryOs::EndOfText)
-      .def("begin_prompt", &MemoryOs::BeginPrompt)
+      .def("end_of_text", [](MemoryOs& self) { return Decided(self).EndOfText(); })
+      .def("choose", &Choose, py::arg("tokens"))
+      .def("begin_prompt", [](MemoryOs& self) { return Decided(self).BeginPrompt(); })
       .def(
           "recall",
-          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation) {
-            return self.Recall(pages, conversation);
+          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation,
+             const std::map<int64_t, std::vector<int64_t>>& kept) {
+            std::vector<os::KeptPayload> payloads;
+            for (const auto& [block, tokens] : kept) {
+              payloads.push_back({block, tokens});
+              std::ranges::sort(payloads.back().tokens);
+            }
+            return Decided(self).Recall(pages, conversation, payloads);
           },
-          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>())
-      .def("clear_recalled", &MemoryOs::ClearRecalled)
+          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
+          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>())
+      .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
-           py::arg("anchor_zone") = py::none(), py::arg("recall_counts") = py::none(), py::arg("cooldown_until") = 0,
-           py::arg("archived_until") = py::none())
+           py::arg("anchor_zone") = py::none(), py::arg("kept") = py::none(), py::arg("recall_counts") = py::none(),
+           py::arg("cooldown_until") = 0, py::arg("archived_until") = py::none())
       .def("stop_archiving", &MemoryOs::StopArchiving)
       .def_property_readonly("archiving", &MemoryOs::archiving)
       .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
@@ -383,6 +455,11 @@ void BindMemoryOs(py::module_& module) {
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)
       .def_property_readonly("anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); })
+      .def_property_readonly("kept", [](const MemoryOs& self) { return KeptDict(self.kept().state()); })
+      .def_property_readonly("kept_held", [](const MemoryOs& self) { return self.kept().Held(); })
+      .def_property_readonly("kept_shown", [](const MemoryOs& self) { return self.kept().Shown(); })
+      .def_property_readonly("kept_position", &MemoryOs::kept_position)
+      .def_property_readonly("open_from", &MemoryOs::open_from)
       .def_property_readonly("recall_counts",
                              [](const MemoryOs& self) { return RecallCountsDict(self.recall_counts()); })
       .def_property_readonly("cooldown_until", &MemoryOs::cooldown_until)

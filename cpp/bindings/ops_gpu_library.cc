@@ -9,6 +9,7 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CUDA, m) {
   m.impl("derotate_kv", TORCH_BOX(&everlong::ops::gpu::DerotateKv));
   m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::gpu::RerotateKv));
   m.impl("shift_kv_", TORCH_BOX(&everlong::ops::gpu::ShiftKv));
+  m.impl("gather_kv_", TORCH_BOX(&everlong::ops::gpu::GatherKv));
   m.impl("archive_kv", TORCH_BOX(&everlong::ops::gpu::ArchiveKv));
   m.impl("archive_kv.out", TORCH_BOX(&everlong::ops::gpu::ArchiveKvOut));
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::gpu::RestoreKv));

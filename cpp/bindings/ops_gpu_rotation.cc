@@ -8,8 +8,10 @@
 #include <tuple>
 #include <vector>
 
+#include "../../hip/gather_kernels.h"
 #include "../../hip/rotation_kernels.h"
 #include "../../hip/shift_kernels.h"
+#include "everlong/kv/gather.h"
 #include "everlong/kv/rotation.h"
 #include "ops_arguments.h"
 #include "ops_gpu_device.h"
@@ -111,6 +113,42 @@ void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& 
   const hip::SlotShift shift{source, target, count};
   const Tensor workspace = device.Allocate(hip::ShiftWorkspaceBytes(frame, phase, shift));
   device.Check(hip::ShiftKv(frame, phase, shift, turn, workspace.mutable_data_ptr(), device.stream()));
+}
+
+void GatherKv(const Tensor& from_k, const Tensor& from_v, const Tensor& from_cos, const Tensor& from_sin,
+              const Tensor& sources, const Tensor& to_k, const Tensor& to_v, const Tensor& to_cos, const Tensor& to_sin,
+              const Tensor& targets, const Tensor& positions, const Tensor& inv_freq, double attention_scaling,
+              bool interleaved) {
+  constexpr std::string_view kOp = "gather_kv_";
+  const OnDeviceOf device(kOp, "to_k", to_k);
+  RequireDeviceOf(kOp, to_k, "from_k", from_k);
+  const kv::FrameKv from = FrameOf(kOp, from_k, from_v);
+  const kv::SlotPhase from_phase = PhaseOf(kOp, from_k, from_cos, from_sin, from);
+  const kv::FrameKv to = FrameOf(kOp, to_k, to_v);
+  const kv::SlotPhase to_phase = PhaseOf(kOp, to_k, to_cos, to_sin, to);
+  const kv::RopeTable rope = RopeOf(kOp, to_k, inv_freq, attention_scaling, interleaved);
+  const int64_t rows = sources.numel();
+  const std::vector<int64_t> source_slots = PositionsOf(kOp, from_k, "sources", sources, rows);
+  const std::vector<int64_t> target_slots = PositionsOf(kOp, to_k, "targets", targets, rows);
+  const std::vector<int64_t> places = PositionsOf(kOp, to_k, "positions", positions, rows);
+  ThrowIfError(kOp, kv::ValidateGather(from, from_phase, source_slots, to, to_phase, target_slots, places, rope));
+  if (rows == 0) return;
+
+  const size_t half = rope.inv_freq.size();
+  std::vector<float> taken_cos(places.size() * half);
+  std::vector<float> taken_sin(taken_cos.size());
+  for (size_t row = 0; row < places.size(); ++row) {
+    rope.CosSin(places[row], std::span(taken_cos).subspan(row * half, half),
+                std::span(taken_sin).subspan(row * half, half));
+  }
+  const Tensor device_sources = device.Upload(std::span(source_slots));
+  const Tensor device_targets = device.Upload(std::span(target_slots));
+  const Tensor device_cos = device.Upload(std::span<const float>(taken_cos));
+  const Tensor device_sin = device.Upload(std::span<const float>(taken_sin));
+  const hip::SlotGather gather{DataOf<int64_t>(device_sources), DataOf<int64_t>(device_targets), rows};
+  const hip::TakenPhase taken{DataOf<float>(device_cos), DataOf<float>(device_sin), interleaved};
+  const Tensor workspace = device.Allocate(2 * rows * static_cast<int64_t>(half * sizeof(float)));
+  device.Check(hip::GatherKv(from, from_phase, to, to_phase, gather, taken, DataOf<float>(workspace), device.stream()));
 }
 
 }  // namespace everlong::ops::gpu

@@ -20,6 +20,11 @@ using RerotateKvFunction = std::tuple<Tensor, Tensor>(const Tensor& k, const Ten
                                                       bool interleaved);
 using ShiftKvFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t source,
                              int64_t target, int64_t count, int64_t delta, const Tensor& inv_freq, bool interleaved);
+using GatherKvFunction = void(const Tensor& from_k, const Tensor& from_v, const Tensor& from_cos,
+                              const Tensor& from_sin, const Tensor& sources, const Tensor& to_k, const Tensor& to_v,
+                              const Tensor& to_cos, const Tensor& to_sin, const Tensor& targets,
+                              const Tensor& positions, const Tensor& inv_freq, double attention_scaling,
+                              bool interleaved);
 using ArchiveKvFunction = Tensor(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
                                  int64_t first_slot, int64_t tokens, int64_t page_tokens, const std::string& codec,
                                  bool interleaved);
@@ -37,6 +42,7 @@ using DecodeKvFunction = std::tuple<Tensor, Tensor>(const Tensor& payload, int64
 DerotateKvFunction DerotateKv;
 RerotateKvFunction RerotateKv;
 ShiftKvFunction ShiftKv;
+GatherKvFunction GatherKv;
 ArchiveKvFunction ArchiveKv;
 ArchiveKvOutFunction ArchiveKvOut;
 RestoreKvFunction RestoreKv;
@@ -51,6 +57,7 @@ namespace gpu {
 DerotateKvFunction DerotateKv;
 RerotateKvFunction RerotateKv;
 ShiftKvFunction ShiftKv;
+GatherKvFunction GatherKv;
 ArchiveKvFunction ArchiveKv;
 ArchiveKvOutFunction ArchiveKvOut;
 RestoreKvFunction RestoreKv;

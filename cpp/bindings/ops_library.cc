@@ -26,6 +26,10 @@ STABLE_TORCH_LIBRARY(everlong, m) {
       "shift_kv_(Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, int source, int target, int count, "
       "int delta, Tensor inv_freq, bool interleaved=False) -> ()");
   m.def(
+      "gather_kv_(Tensor from_k, Tensor from_v, Tensor from_cos, Tensor from_sin, Tensor sources, Tensor(a!) to_k, "
+      "Tensor(b!) to_v, Tensor(c!) to_cos, Tensor(d!) to_sin, Tensor targets, Tensor positions, Tensor inv_freq, "
+      "float attention_scaling=1.0, bool interleaved=False) -> ()");
+  m.def(
       "archive_kv(Tensor k, Tensor v, Tensor cos, Tensor sin, int first_slot, int tokens, int page_tokens, str codec, "
       "bool interleaved=False) -> Tensor");
   // Returns nothing: an operator that torch.compile can trace must not return an argument.
@@ -45,6 +49,7 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
   m.impl("derotate_kv", TORCH_BOX(&everlong::ops::DerotateKv));
   m.impl("rerotate_kv", TORCH_BOX(&everlong::ops::RerotateKv));
   m.impl("shift_kv_", TORCH_BOX(&everlong::ops::ShiftKv));
+  m.impl("gather_kv_", TORCH_BOX(&everlong::ops::GatherKv));
   m.impl("archive_kv", TORCH_BOX(&everlong::ops::ArchiveKv));
   m.impl("archive_kv.out", TORCH_BOX(&everlong::ops::ArchiveKvOut));
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::RestoreKv));

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "everlong/kv/gather.h"
 #include "everlong/kv/rotation.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
@@ -73,6 +74,23 @@ void ShiftKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& 
   const kv::SlotPhase phase = PhaseOf(kOp, k, cos, sin, frame);
   const kv::RopeTable rope = RopeOf(kOp, k, inv_freq, 1.0, interleaved);
   ThrowIfError(kOp, kv::ShiftSlots(frame, phase, source, target, count, delta, rope));
+}
+
+void GatherKv(const Tensor& from_k, const Tensor& from_v, const Tensor& from_cos, const Tensor& from_sin,
+              const Tensor& sources, const Tensor& to_k, const Tensor& to_v, const Tensor& to_cos, const Tensor& to_sin,
+              const Tensor& targets, const Tensor& positions, const Tensor& inv_freq, double attention_scaling,
+              bool interleaved) {
+  constexpr std::string_view kOp = "gather_kv_";
+  const kv::FrameKv from = FrameOf(kOp, from_k, from_v);
+  const kv::SlotPhase from_phase = PhaseOf(kOp, from_k, from_cos, from_sin, from);
+  const kv::FrameKv to = FrameOf(kOp, to_k, to_v);
+  const kv::SlotPhase to_phase = PhaseOf(kOp, to_k, to_cos, to_sin, to);
+  const kv::RopeTable rope = RopeOf(kOp, to_k, inv_freq, attention_scaling, interleaved);
+  const int64_t rows = sources.numel();
+  const std::vector<int64_t> source_slots = PositionsOf(kOp, from_k, "sources", sources, rows);
+  const std::vector<int64_t> target_slots = PositionsOf(kOp, to_k, "targets", targets, rows);
+  const std::vector<int64_t> places = PositionsOf(kOp, to_k, "positions", positions, rows);
+  ThrowIfError(kOp, kv::GatherSlots(from, from_phase, source_slots, to, to_phase, target_slots, places, rope));
 }
 
 }  // namespace everlong::ops

@@ -436,6 +436,9 @@ class MemoryOsConfig:
     anchor_tokens: int
     anchors: int
     tombstones: int
+    kept_tokens: int
+    kept_share: int
+    kept_rungs: int
     block_tokens: int
     least_tokens: int
     cooldown_tokens: int
@@ -464,6 +467,20 @@ class Archive:
     @property
     def role(self) -> str:
         """Of all its tokens: "read", "asked" or "said"."""
+
+class Trim:
+    """Which of a closed block's tokens are the best? To be answered by choose(), before an Evict is executed."""
+
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def tokens(self) -> int:
+        """So many are wanted, at least 1."""
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Spans of the stream that may be chosen from, ascending."""
 
 class Keep:
     """What stays of tokens that leave the frame: each of them as an anchor, or their mean as one tombstone."""
@@ -530,18 +547,30 @@ class MemoryOs:
         origin: str,
         boundaries: Sequence[tuple[int, str]] = (),
         topic_probabilities: npt.NDArray[np.float32] = ...,
-    ) -> list[Archive | Evict | Recall]:
+    ) -> list[Archive | Trim | Evict | Recall]:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
         boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
         topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
         topic ended topic_lookahead tokens before.
         """
-    def raise_signal(self, signal: str) -> list[Archive | Evict | Recall]:
+    def raise_signal(self, signal: str) -> list[Archive | Trim | Evict | Recall]:
         """signal: "summarize" or "retrieve", right after the newest token."""
-    def end_of_text(self) -> list[Archive | Evict | Recall]: ...
-    def begin_prompt(self) -> list[Archive | Evict | Recall]: ...
-    def recall(self, pages: Sequence[PageRef], conversation: Sequence[PageRef] = ()) -> list[Placement]: ...
+    def end_of_text(self) -> list[Archive | Trim | Evict | Recall]: ...
+    def choose(self, tokens: Sequence[int]) -> None:
+        """The answer to the oldest Trim that has none: tokens of the stream, the best first.
+
+        Until all are answered every call that decides something raises ValueError, as this does where nothing is due or
+        the answer is none.
+        """
+    def begin_prompt(self) -> list[Archive | Trim | Evict | Recall]: ...
+    def recall(
+        self,
+        pages: Sequence[PageRef],
+        conversation: Sequence[PageRef] = (),
+        kept: Mapping[int, Sequence[int]] = ...,
+    ) -> list[Placement]:
+        """kept: by block, the tokens of its stream that shall come back of it, and no others."""
     def clear_recalled(self) -> None: ...
     def resume(
         self,
@@ -551,6 +580,7 @@ class MemoryOs:
         rolling_from: int | None = None,
         read_until: int | None = None,
         anchor_zone: dict[str, list[Any]] | None = None,
+        kept: dict[str, Any] | None = None,
         recall_counts: dict[str, Any] | None = None,
         cooldown_until: int = 0,
         archived_until: int | None = None,
@@ -584,6 +614,21 @@ class MemoryOs:
     @property
     def anchor_zone(self) -> dict[str, list[Any]]:
         """tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet."""
+    @property
+    def kept(self) -> dict[str, Any]:
+        """until: chosen tokens before it stand in the zone; blocks: (begin, end, rung, tokens, the best first)."""
+    @property
+    def kept_held(self) -> list[int]:
+        """Tokens of the stream that the kept zone holds, ascending."""
+    @property
+    def kept_shown(self) -> list[int]:
+        """Those of them that are not hidden by a recall of their page."""
+    @property
+    def kept_position(self) -> int:
+        """Frame position of the first that is shown; the others follow."""
+    @property
+    def open_from(self) -> int:
+        """The first token of the block that is open."""
     @property
     def cooldown_until(self) -> int:
         """Signals before this token of the stream are passed over."""

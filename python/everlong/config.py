@@ -16,8 +16,9 @@ IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embeddi
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
-RecallMode = Literal["kv", "text", "auto"]
+RecallMode = Literal["kv", "text", "auto", "kept"]
 SegmenterKind = Literal["rules", "learned"]
+TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
 LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
 
@@ -37,6 +38,12 @@ class MemoryConfig:
     anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
     tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
+    # N: slots for chosen tokens of closed blocks, which stay when the others leave; 0: off. The oldest blocks' tokens
+    # are trimmed again, rung by rung to half of what they were (frame/trimming.py; os/kept_zone.h).
+    kept_tokens: int = _OS.kept_tokens
+    kept_share: int = _OS.kept_share  # of so many tokens of a block that was just closed one is kept
+    kept_rungs: int = _OS.kept_rungs  # with 8 and 4: 64, 32, 16, 8 of a block of 512, each rung with as many slots
+    trimmer: TrimmerKind = "newest"  # who chooses: "learned" is the Trimmer of the model's pack
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
@@ -73,7 +80,8 @@ class MemoryConfig:
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
     # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
-    # its memory is of text alone.
+    # its memory is of text alone. "kept": blocks carry the keys and values of their chosen tokens (kept_tokens) once
+    # more, on their own, and those come back, of the whole block, in place of its pages; pages of other blocks as "kv".
     recall_mode: RecallMode = "auto"
     # So many sentences of what came back, the nearest to the question, stand in words right before it
     # (retrieval/quotes.py). A turn is remembered without them. 0: none.
@@ -118,9 +126,14 @@ class MemoryConfig:
         """R, or the blocks of the policy "recent" where these are more and there is room for them."""
         if "recent" not in self.policies:
             return self.recalled_tokens
-        others = self.sink_tokens + self.anchor_zone_tokens + self.rolling_tokens + self.evict_tokens
+        others = self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.rolling_tokens + self.evict_tokens
         room = self.frame_tokens - others - self.chunk_tokens
         return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
+
+    @property
+    def front_tokens(self) -> int:
+        """P: slots before the rolling zone, when all zones are full."""
+        return self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.recalled_zone_tokens
 
     @property
     def policies(self) -> frozenset[Policy]:
@@ -129,7 +142,16 @@ class MemoryConfig:
         return frozenset(policy for policy in named if policy != "off")
 
     def __post_init__(self) -> None:
-        for name in ("page_tokens", "codec", "embedding_index", "order", "recall_mode", "heads_keys", "segmenter"):
+        for name in (
+            "page_tokens",
+            "codec",
+            "embedding_index",
+            "order",
+            "recall_mode",
+            "heads_keys",
+            "segmenter",
+            "trimmer",
+        ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
             object.__setattr__(self, "index", (self.index,))
@@ -215,8 +237,8 @@ class MemoryConfig:
     def of_text_alone(self) -> MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
 
-        ValueError where nothing is left of the index, for anchors and tombstones, which are keys and values, and for
-        the learned segmenter, which reads states.
+        ValueError where nothing is left of the index, for anchors, tombstones and kept tokens, which are keys and
+        values, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
         if not parts:
@@ -226,6 +248,8 @@ class MemoryConfig:
             )
         if self.anchor_zone_tokens > 0:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
+        if self.kept_tokens > 0:
+            raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
         if self.segmenter == "learned":
             raise ValueError("segmenter='learned' needs the model's states, and a memory of text alone reads none")
         return dataclasses.replace(self, index=parts, recall_mode="text")
@@ -241,6 +265,9 @@ class MemoryConfig:
             anchor_tokens=self.anchor_tokens,
             anchors=self.anchors,
             tombstones=self.tombstones,
+            kept_tokens=self.kept_tokens,
+            kept_share=self.kept_share,
+            kept_rungs=self.kept_rungs,
             block_tokens=self.block_tokens,
             least_tokens=self.least_tokens,
             cooldown_tokens=self.cooldown_tokens,

@@ -81,6 +81,47 @@ def shift_kv_(
     torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
 
 
+def gather_kv_(
+    from_k: torch.Tensor,
+    from_v: torch.Tensor,
+    from_cos: torch.Tensor,
+    from_sin: torch.Tensor,
+    sources: torch.Tensor,
+    to_k: torch.Tensor,
+    to_v: torch.Tensor,
+    to_cos: torch.Tensor,
+    to_sin: torch.Tensor,
+    targets: torch.Tensor,
+    positions: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float = 1.0,
+    interleaved: bool = False,
+) -> None:
+    """Slot sources[i] of one buffer goes to slot targets[i] of another, its key from its rotation to positions[i].
+
+    k, v [L, Hkv, F, D], cos, sin [F, R/2] of either side as in `shift_kv_`, F each side's own; sources, targets and
+    positions int64 [n], no target twice. cos 1 and sin 0 say that a source carries no rotation; position 0 with
+    attention_scaling 1 leaves a target without one. One turn, one rounding: of un-rotated sources the bits of
+    `rerotate_kv`, to un-rotated targets those of `derotate_kv`.
+    """
+    torch.ops.everlong.gather_kv_(
+        from_k,
+        from_v,
+        from_cos,
+        from_sin,
+        sources,
+        to_k,
+        to_v,
+        to_cos,
+        to_sin,
+        targets,
+        positions,
+        inv_freq,
+        attention_scaling,
+        interleaved,
+    )
+
+
 def archive_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -228,6 +269,7 @@ def _decoded(
 register_fake("everlong::derotate_kv", _rotated)
 register_fake("everlong::rerotate_kv", _rotated)
 register_fake("everlong::shift_kv_", _written_in_place)
+register_fake("everlong::gather_kv_", _written_in_place)
 register_fake("everlong::archive_kv.out", _written_in_place)
 register_fake("everlong::restore_kv", _written_in_place)
 register_fake("everlong::archive_kv", _archived)

@@ -785,6 +785,9 @@ TEST(MemoryOsTest, TraceNamesItsKindsAsPicturesAndDocumentsDo) {
                                                     {EventKind::kSignalPassedOver, "signal passed over"},
                                                     {EventKind::kAnchor, "anchor"},
                                                     {EventKind::kAnchorDropped, "anchor dropped"},
+                                                    {EventKind::kTrim, "trim"},
+                                                    {EventKind::kTrimAgain, "trim again"},
+                                                    {EventKind::kKeptDropped, "kept dropped"},
                                                     {EventKind::kTombstone, "tombstone"},
                                                     {EventKind::kTombstonesMerged, "tombstones merged"}};
   for (const auto& [kind, name] : names) EXPECT_EQ(NameOf(kind), name);
@@ -969,6 +972,8 @@ struct ModelHost {
   std::map<int64_t, int64_t> at_position;                   // own stream, not recalled: position -> token
   std::map<int64_t, std::pair<int64_t, int64_t>> recalled;  // position -> (stream, token)
   std::vector<int64_t> anchors;                             // tokens of the own stream, slot by slot
+  std::set<int64_t> chosen;                                 // tokens of closed blocks that may be kept
+  std::set<int64_t> kept;                                   // those that are
   std::vector<TokenSpan> archived;
   std::vector<PageRef> pages;                   // what was archived, in pages of 8
   std::set<std::pair<int64_t, int64_t>> sinks;  // (stream, token), as the pages say; more than what is resident
@@ -980,12 +985,16 @@ struct ModelHost {
     }
   }
 
-  void Execute(const MemoryOs& os, const std::vector<Action>& actions) {
+  void Execute(MemoryOs& os, const std::vector<Action>& actions) {
     int last_kind = 0;
     for (const Action& action : actions) {
-      ASSERT_GE(static_cast<int>(action.index()), last_kind) << "archive, evict, recall";
-      last_kind = static_cast<int>(action.index());
-      if (const auto* archive = std::get_if<ArchiveAction>(&action)) {
+      const auto* trim = std::get_if<TrimAction>(&action);
+      const int kind = trim != nullptr ? 0 : static_cast<int>(action.index());
+      ASSERT_GE(kind, last_kind) << "archive and trim, evict, recall";
+      last_kind = kind;
+      if (trim != nullptr) {
+        Trim(os, *trim);
+      } else if (const auto* archive = std::get_if<ArchiveAction>(&action)) {
         ASSERT_TRUE(os.archiving());
         std::set<int64_t> resident;
         for (const auto& [position, token] : at_position) resident.insert(token);
@@ -995,6 +1004,7 @@ struct ModelHost {
         AddPages(os.stream(), *archive);
       } else if (const auto* evict = std::get_if<EvictAction>(&action)) {
         KeepAnchors(*evict);
+        KeepChosen(os, evict->tokens);
         Evict(*evict, os.sinks(), os.archiving());
         ASSERT_EQ(evict->anchor_positions, os.AnchorPositions());
         ASSERT_EQ(anchors.size() + os.anchor_zone().tombstones.size(), evict->anchor_positions.size());
@@ -1031,6 +1041,34 @@ struct ModelHost {
       for (int64_t t = keep.dropped.begin; t < keep.dropped.end; ++t) ASSERT_EQ(std::erase(anchors, t), 1) << t;
       for (int64_t t = keep.span.begin; t < keep.span.end; ++t) anchors.push_back(t);
     }
+  }
+
+  // Some of what may be chosen, by no order that is known before.
+  void Trim(MemoryOs& os, const TrimAction& trim) {
+    ASSERT_TRUE(archived.empty() || archived.back() == trim.block) << "once the archive has it";
+    std::vector<int64_t> tokens;
+    for (const TokenSpan& run : trim.from) {
+      for (int64_t t = run.begin; t < run.end; ++t) {
+        ASSERT_TRUE(Resident(t) && std::ranges::find(anchors, t) == anchors.end()) << t;
+        tokens.push_back(t);
+      }
+    }
+    ASSERT_GE(std::ssize(tokens), trim.tokens);
+    std::shuffle(tokens.begin(), tokens.end(), std::mt19937_64(static_cast<uint64_t>(trim.block.begin)));
+    tokens.resize(static_cast<size_t>(trim.tokens));
+    os.Choose(tokens);
+    chosen.insert(tokens.begin(), tokens.end());
+  }
+
+  // What is held was chosen, was held or leaves just now, and is no anchor.
+  void KeepChosen(const MemoryOs& os, int64_t leaving) {
+    const std::vector<int64_t> held = os.kept().Held();
+    for (const int64_t token : held) {
+      const bool leaves = token < os.rolling().begin && token >= os.rolling().begin - leaving;
+      ASSERT_TRUE(kept.contains(token) || (leaves && chosen.contains(token))) << token;
+    }
+    kept = {held.begin(), held.end()};
+    ASSERT_EQ(kept.size(), held.size());
   }
 
   [[nodiscard]] bool Resident(int64_t token) const {
@@ -1126,9 +1164,22 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
   std::set<int64_t> once;
   for (const auto& [position, token] : host.at_position) ASSERT_TRUE(once.insert(token).second) << token;
   for (const int64_t token : host.anchors) ASSERT_TRUE(once.insert(token).second) << token << " is an anchor, too";
+  const std::vector<int64_t> shown = os.kept().Shown();
+  ASSERT_EQ(std::set<int64_t>(host.kept), ([&] {
+              const std::vector<int64_t> held = os.kept().Held();
+              return std::set<int64_t>(held.begin(), held.end());
+            }()));
+  ASSERT_LE(std::ssize(host.kept), config.kept.tokens);
+  ASSERT_EQ(os.kept_position(), config.sink_tokens + config.anchor_zone());
+  for (const int64_t token : shown) ASSERT_TRUE(once.insert(token).second) << token << " is kept, too";
+  for (const int64_t token : host.kept) {
+    const bool back =
+        std::ranges::any_of(host.recalled, [&](const auto& at) { return at.second == std::pair(os.stream(), token); });
+    ASSERT_EQ(back, !std::ranges::binary_search(shown, token)) << token << ": shown, or recalled";
+  }
   std::set<std::pair<int64_t, int64_t>> came_back;
   for (const auto& [position, what] : host.recalled) {
-    ASSERT_GE(position, config.sink_tokens + config.anchor_zone());
+    ASSERT_GE(position, config.sink_tokens + config.anchor_zone() + config.kept.tokens);
     ASSERT_FALSE(what.first == os.stream() && what.second >= os.rolling().begin && what.second < os.rolling().end);
     ASSERT_TRUE(came_back.insert(what).second) << what.second << " came back twice";
     ASSERT_FALSE(what.first == os.stream() && once.contains(what.second)) << what.second << " is resident twice";
@@ -1172,9 +1223,15 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   config.residency.evict_tokens = static_cast<int32_t>(1 + below(10));
   if (below(2) == 0) config.residency.anchor_tokens = static_cast<int32_t>(below(4));
   if (below(2) == 0) config.residency.tombstones = static_cast<int32_t>(below(5));
-  config.residency.frame_tokens = static_cast<int32_t>(
-      config.residency.sink_tokens + config.residency.anchor_zone() + config.residency.recalled_tokens +
-      config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
+  if (below(2) == 0) {
+    config.residency.kept = {.tokens = static_cast<int32_t>(config.segmenter.block_tokens + below(30)),
+                             .share = static_cast<int32_t>(1 + below(4)),
+                             .rungs = static_cast<int32_t>(1 + below(4))};
+  }
+  config.residency.frame_tokens =
+      static_cast<int32_t>(config.residency.sink_tokens + config.residency.anchor_zone() +
+                           config.residency.kept.tokens + config.residency.recalled_tokens +
+                           config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
   config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2, .protect_tokens = 0};
   ASSERT_TRUE(Validate(config).ok());
 
@@ -1277,11 +1334,14 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   reopened.Resume({.stream_end = os.stream_end(),
                    .pages = PagesOf(config.stream, os.stream_end()),
                    .rolling_from = os.rolling().begin,
-                   .anchor_zone = os.anchor_zone()});
+                   .anchor_zone = os.anchor_zone(),
+                   .kept = os.kept().state()});
   if (os.sinks() == reopened.sinks()) {
     ASSERT_EQ(reopened.rolling(), os.rolling());
     if (reopened.evicted()) {
       ASSERT_EQ(reopened.anchor_zone(), os.anchor_zone());
+      ASSERT_EQ(reopened.kept().state().blocks, os.kept().state().blocks);
+      ASSERT_EQ(reopened.kept().Held(), os.kept().Held());
     }
     ASSERT_EQ(reopened.Room(), os.Room());
   }
@@ -1308,11 +1368,14 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
                       .evict_tokens = static_cast<int32_t>(1 + below(10)),
                       .anchor_tokens = static_cast<int32_t>(below(12)),
                       .anchors = static_cast<int32_t>(below(5)),
-                      .tombstones = static_cast<int32_t>(below(3))};
+                      .tombstones = static_cast<int32_t>(below(3)),
+                      .kept = {.tokens = below(3) == 0 ? 0 : static_cast<int32_t>(30 + below(30)),
+                               .share = static_cast<int32_t>(1 + below(4)),
+                               .rungs = static_cast<int32_t>(1 + below(4))}};
   config.recall = {.recent = true, .signal = true, .prompt_rolling_tokens = 5, .recent_every = 9, .protect_tokens = 3};
   const auto fit_frame = [](ResidencyConfig& zones) {
-    zones.frame_tokens = static_cast<int32_t>(zones.sink_tokens + zones.anchor_zone() + zones.recalled_tokens +
-                                              zones.rolling_tokens + zones.evict_tokens + 20);
+    zones.frame_tokens = static_cast<int32_t>(zones.sink_tokens + zones.anchor_zone() + zones.kept.tokens +
+                                              zones.recalled_tokens + zones.rolling_tokens + zones.evict_tokens + 20);
   };
   fit_frame(config.residency);
   const std::vector<PageRef> other = PagesOf(9, 60, 1'000'000, 1 + below(20));
@@ -1326,6 +1389,7 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
     for (const PageRef& page : its_host.pages) {
       bool near = page.span.end + 16 > on.rolling().begin || page.span.begin < 16;
       for (const TokenSpan& anchor : on.anchor_zone().anchors) near = near || anchor.Overlaps(page.span);
+      for (const int64_t t : on.kept().Held()) near = near || page.span.Overlaps({t, t + 1});
       if (below(near ? 2 : 12) == 0) pages.push_back(page);
     }
     for (const PageRef& page : other) {
@@ -1385,6 +1449,7 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
                                                     .rolling_from = os.rolling().begin,
                                                     .read_until = os.read_until(),
                                                     .anchor_zone = os.anchor_zone(),
+                                                    .kept = os.kept().state(),
                                                     .recall_counts = os.recall_counts(),
                                                     .cooldown_until = os.cooldown_until()})) {
       const int64_t first = placement.page.span.begin + placement.first_token;
@@ -1393,6 +1458,11 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
       }
     }
     if (!again.anchor_zone().empty()) its_host.anchors = host.anchors;
+    its_host.chosen = host.chosen;
+    for (const int64_t token : again.kept().Held()) {
+      ASSERT_TRUE(host.kept.contains(token)) << "nothing has its keys";
+      its_host.kept.insert(token);
+    }
     its_host.opened = again.evicted();
     os = std::move(again);
     host = std::move(its_host);

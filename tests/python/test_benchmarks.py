@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 import sys
@@ -135,6 +136,24 @@ def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) 
     assert [each.zone for each in scored] == zones
     assert scored[0].perplexity > 1
     assert scored[0].perplexity != scored[1].perplexity
+
+
+def test_what_a_kept_zone_costs_is_measured_once_it_is_full() -> None:
+    import kept
+
+    model = tiny_model()
+    frames = kept.configs(model, [96], "newest")
+    assert list(frames) == ["without", "96 kept", "96 more slots"]
+    ticks = itertools.count()
+    memories = {name: everlong.MemoryModel(model, byte_tokenizer(), config=config) for name, config in frames.items()}
+    ids = torch.arange(4000) % 250
+    rows = kept.measure(memories, ids, 3000, 2, 256, 6, lambda: float(next(ticks)))
+    for mm in memories.values():
+        mm.close()
+    assert [row.reading_ratio for row in rows] == [row.decoding_ratio for row in rows] == [1.0] * 3
+    assert 90 < rows[1].resident_tokens - rows[0].resident_tokens <= 96
+    assert (rows[0].spans_tokens, rows[2].spans_tokens) == (0, 0)
+    assert rows[1].spans_tokens > 96 * 8 // 2
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

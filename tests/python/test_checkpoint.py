@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 import everlong
 import everlong._core as _core
 from everlong.frame.anchors import AnchorMasters
-from everlong.frame.checkpoint import AnchorZone, Checkpoint, KvState, RecallCounts, keep_checkpoint, load_checkpoint
+from everlong.frame.checkpoint import (
+    AnchorZone,
+    Checkpoint,
+    KeptZone,
+    KvState,
+    RecallCounts,
+    keep_checkpoint,
+    load_checkpoint,
+)
+from everlong.frame.kept import KeptRows
 from tiny_models import byte_tokenizer, tiny_model
 
 # As everlong wrote it before this record of it had a room of its own.
@@ -86,6 +95,9 @@ def require_same(loaded: Checkpoint, kept: Checkpoint) -> None:
     require_equal(loaded.state.own, kept.state.own)
     assert (loaded.state.anchors is None) == (kept.state.anchors is None)
     require_equal(vars(loaded.state.anchors or _NONE), vars(kept.state.anchors or _NONE))
+    assert (loaded.state.kept is None) == (kept.state.kept is None)
+    if loaded.state.kept is not None and kept.state.kept is not None:
+        require_equal(loaded.state.kept.tensors(), kept.state.kept.tensors())
 
 
 def require_equal(got: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
@@ -111,6 +123,11 @@ def checkpoints(draw: Callable[..., Any]) -> Checkpoint:
     )
     own = {f"{layer}.keys": torch.full((1, 2, 3, 4), float(layer)) for layer in draw(st.sets(st.integers(0, 5)))}
     anchors = masters(len(zone.tombstones), len(zone.anchors)) if zone.has_slots else None
+    chosen = st.lists(INT64, min_size=1, max_size=4).map(tuple)
+    blocks = draw(st.lists(st.tuples(INT64, INT64, st.integers(0, 15), chosen), max_size=3))
+    chosen_zone = KeptZone(draw(INT64), tuple(blocks)) if blocks else None
+    held = 0 if chosen_zone is None else len(chosen_zone.held)
+    kept = KeptRows(torch.rand(3, 2, held, 4).bfloat16(), torch.rand(3, 2, held, 4).bfloat16()) if held else None
     return Checkpoint(
         stream_end=draw(st.none() | INT64),
         rolling_from=draw(st.none() | INT64),
@@ -119,7 +136,8 @@ def checkpoints(draw: Callable[..., Any]) -> Checkpoint:
         anchor_zone=draw(st.sampled_from([zone, None])),
         recall_counts=draw(st.none() | COUNTS),
         cooldown_until=draw(INT64),
-        state=KvState(own, anchors) if own or anchors else None,
+        kept=chosen_zone,
+        state=KvState(own, anchors, kept) if own or anchors or kept else None,
     )
 
 
@@ -144,6 +162,24 @@ def test_the_text_and_the_file_are_what_they_were() -> None:
     tensors = safetensors.torch.load(file)
     assert tensors.keys() == {"1.keys", "tombstone_k", "tombstone_v", "anchor_k", "anchor_v"}
     assert torch.equal(tensors["anchor_v"], masters(2, 6).anchor_v)
+
+
+def test_what_no_frame_has_kept_is_an_empty_zone() -> None:
+    zone = {"until": 900, "blocks": [[0, 128, 1, [5, 100]]]}
+    for wrong in (
+        [],
+        {"until": 900},
+        {"until": "x", "blocks": zone["blocks"]},
+        {"until": 900, "blocks": [[0, 128, 1]]},
+        {"until": 900, "blocks": [[0, 128, -1, [5]]]},
+        {"until": 900, "blocks": [[0, 128, 2**31, [5]]]},
+        {"until": 900, "blocks": [[0, 128, 1, [2**63]]]},
+        {"until": 900, "blocks": [[0, 128, 1, 5]]},
+        zone,  # whose keys and values are not there
+    ):
+        assert load_checkpoint(with_fields(kept=wrong)).kept is None
+    still_rolling = {"until": 0, "blocks": [[0, 128, 1, [5, 100]]]}
+    assert load_checkpoint(with_fields(kept=still_rolling)).kept == KeptZone(0, ((0, 128, 1, (5, 100)),))
 
 
 def test_a_memory_without_a_checkpoint_knows_nothing() -> None:

@@ -853,6 +853,55 @@ def test_recall_and_its_trace() -> None:
     assert json.loads(json.dumps(events)) == events
 
 
+def test_a_trim_is_answered_before_anything_else_is_decided() -> None:
+    os = _core.MemoryOs(os_config(kept_tokens=16, kept_share=4, kept_rungs=2, frame_tokens=140))
+    actions = os.observe(60, "read")
+    assert [type(action).__name__ for action in actions] == ["Archive", "Trim"] * 3 + ["Evict"]
+    trims = [action for action in actions if isinstance(action, _core.Trim)]
+    assert [(trim.begin, trim.end, trim.tokens, trim.runs) for trim in trims] == [
+        (0, 16, 4, [(4, 16)]),
+        (16, 32, 4, [(16, 32)]),
+        (32, 48, 4, [(32, 48)]),
+    ]
+    for decide in (
+        lambda: os.observe(1, "read"),
+        lambda: os.raise_signal("summarize"),
+        os.end_of_text,
+        os.begin_prompt,
+        os.clear_recalled,
+        os.branch,
+        lambda: os.recall([]),
+        lambda: os.resume(0, []),
+    ):
+        with pytest.raises(ValueError, match=r"the Trim of block \[0, 16\) is not answered"):
+            decide()
+    for tokens, named in (
+        ([3], "3 is in none"),
+        ([16], "16 is in none"),
+        ([5, 5], "5 is named twice"),
+        ([*range(4, 9)], "5 of"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            os.choose(tokens)
+    os.choose([9, 5])
+    os.choose([30, 17, 16])
+    os.choose([])
+    with pytest.raises(ValueError, match="no Trim waits"):
+        os.choose([])
+    assert (os.kept_held, os.kept_shown, os.kept_position) == ([5, 9, 16, 17], [5, 9, 16, 17], 4)
+    assert os.kept == {"until": 20, "blocks": [(0, 16, 0, [9, 5]), (16, 32, 0, [30, 17, 16])]}
+    assert json.loads(json.dumps(os.kept))["blocks"][0] == [0, 16, 0, [9, 5]]
+    assert os.open_from == 48
+    (trim,) = (event for event in os.trace() if event["what"] == "trim" and event["begin"] == 16)
+    assert (trim["end"], trim["tokens"]) == (32, 3)
+    (placement,) = os.recall([_core.PageRef(1, 0, 0, 0, 8, sink_tokens=4)])
+    assert (placement.tokens, os.kept_shown) == (4, [9, 16, 17])
+    pages = [_core.PageRef(1 + begin // 16, begin // 8 % 2, 0, begin, begin + 8) for begin in range(0, 48, 8)]
+    again = _core.MemoryOs(os_config(kept_tokens=16, kept_share=4, kept_rungs=2, frame_tokens=140))
+    again.resume(48, pages, rolling_from=20, kept=os.kept)
+    assert (again.kept, again.kept_shown) == (os.kept, os.kept_held)
+
+
 def test_trace_of_a_branch() -> None:
     os = _core.MemoryOs(os_config())
     os.observe(60, "read")

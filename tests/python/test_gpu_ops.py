@@ -108,6 +108,22 @@ def test_shift(
 @dtypes
 @shapes
 @pairings
+def test_gather(dtype: torch.dtype, head_dim: int, rotary_dim: int, interleaved: bool) -> None:
+    source, target = frame_tensors(dtype, head_dim, rotary_dim), frame_tensors(dtype, head_dim, rotary_dim)
+    generator = torch.Generator().manual_seed(0)
+    slots, rows = (torch.randperm(600, generator=generator)[:333] for _ in range(2))
+    positions = torch.randint(0, 1 << 20, (333,), generator=generator)
+    on_gpu = target.copy_to(GPU)
+    for one, its_source in ((target, source), (on_gpu, source.copy_to(GPU))):
+        ops.gather_kv_(
+            *its_source.buffers, slots, *one.buffers, rows, positions, one.inv_freq, one.scaling, interleaved
+        )
+    assert_same(on_gpu, target)
+
+
+@dtypes
+@shapes
+@pairings
 @pytest.mark.parametrize("codec", ops.CODECS)
 def test_archive_and_restore(dtype: torch.dtype, head_dim: int, rotary_dim: int, interleaved: bool, codec: str) -> None:
     cpu = frame_tensors(dtype, head_dim, rotary_dim)

@@ -94,6 +94,22 @@ def test_shift(frame: dict[str, Any], source: int, target: int, count: int, delt
     call(ops.shift_kv_, **frame, source=source, target=target, count=count, delta=delta)
 
 
+@given(frames(), frames(), st.lists(st.tuples(integers, integers, integers), max_size=4), scalings)
+def test_gather(
+    source: dict[str, Any], target: dict[str, Any], rows: list[tuple[int, int, int]], scaling: float
+) -> None:
+    table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
+    call(
+        ops.gather_kv_,
+        **{f"from_{name}": source[name] for name in ("k", "v", "cos", "sin")},
+        **{f"to_{name}": target[name] for name in ("k", "v", "cos", "sin")},
+        **dict(zip(("sources", "targets", "positions"), table.unbind(1), strict=True)),
+        inv_freq=target["inv_freq"],
+        attention_scaling=scaling,
+        interleaved=target["interleaved"],
+    )
+
+
 @given(frames(), st.data())
 def test_derotate_and_rerotate(frame: dict[str, Any], data: st.DataObject) -> None:
     k, v, inv_freq, interleaved = (frame[name] for name in ("k", "v", "inv_freq", "interleaved"))

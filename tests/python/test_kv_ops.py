@@ -349,6 +349,113 @@ def test_a_window_of_larger_buffers_is_a_frame() -> None:
     assert torch.equal(whole.v[1:, :, 10:25], before.v[1:, :, 15:30])
 
 
+@given(ropes, seeds, st.sampled_from([torch.float32, torch.bfloat16, torch.float16]), st.data())
+def test_gather_is_copies_that_were_turned_one_by_one(
+    rope: Rope, seed: int, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    """Out of a frame and into another: the bits of `derotate_kv` and of `rerotate_kv` over copies of the rows."""
+    dim = rope.rotary_dim + 2
+    frame = make_frame(rope, seed, slots=60, dim=dim, first=4000, dtype=dtype)
+    old = frame.clone()
+    count = data.draw(st.integers(0, 40))
+    sources = torch.tensor(data.draw(st.permutations(range(60)))[:count], dtype=torch.int64)
+    if count > 4 and data.draw(st.booleans()):  # runs, and a row that is taken twice
+        sources = sources.sort().values
+        sources[1] = sources[0]
+    rows = torch.tensor(data.draw(st.permutations(range(50)))[:count], dtype=torch.int64)
+    masters = make_frame(rope, seed + 1, slots=50, dim=dim, dtype=dtype)
+    masters.cos.fill_(1)
+    masters.sin.fill_(0)
+    before = masters.clone()
+    untouched = torch.ones(50, dtype=torch.bool)
+    untouched[rows] = False
+
+    none = torch.zeros(count, dtype=torch.int64)
+    ops.gather_kv_(*frame.buffers, sources, *masters.buffers, rows, none, rope.inv_freq, 1.0, rope.interleaved)
+    full = [
+        x[sources].repeat_interleave(2, -1) if rope.interleaved else torch.cat((x[sources], x[sources]), -1)
+        for x in (old.cos, old.sin)
+    ]
+    plain, values = ops.derotate_kv(old.k[:, :, sources], old.v[:, :, sources], *full, rope.interleaved)
+    assert torch.equal(masters.k[:, :, rows], plain)
+    assert torch.equal(masters.v[:, :, rows], values)
+    assert (masters.cos == 1).all()
+    assert (masters.sin == 0).all()
+    for got, had in zip(masters.buffers, before.buffers, strict=True):
+        at = -2 if got.dim() == 4 else 0
+        assert torch.equal(got.movedim(at, 0)[untouched], had.movedim(at, 0)[untouched])
+    for got, had in zip(frame.buffers, old.buffers, strict=True):
+        assert torch.equal(got, had)
+
+    targets = torch.arange(count) + 15
+    positions = torch.tensor(
+        data.draw(st.lists(st.integers(0, 2**20), min_size=count, max_size=count)), dtype=torch.int64
+    )
+    scaling = rope.attention_scaling
+    ops.gather_kv_(*masters.buffers, rows, *frame.buffers, targets, positions, rope.inv_freq, scaling, rope.interleaved)
+    turned, values = ops.rerotate_kv(plain, values, positions, rope.inv_freq, scaling, rope.interleaved)
+    assert torch.equal(frame.k[:, :, targets], turned)
+    assert torch.equal(frame.v[:, :, targets], values)
+    for got, want in zip((frame.cos, frame.sin), phase(rope, positions), strict=True):
+        assert_within(got[targets], want.double(), 2e-7)
+
+
+@given(ropes, seeds, st.integers(0, 30))
+def test_gather_from_one_rotation_to_another_turns_once(rope: Rope, seed: int, count: int) -> None:
+    source = make_frame(rope, seed, slots=60, dim=rope.rotary_dim, first=4000, dtype=torch.float32)
+    target = make_frame(rope, seed + 1, slots=60, dim=rope.rotary_dim, dtype=torch.float32)
+    slots, positions = torch.randperm(60)[:count], torch.randint(0, 5000, (count,))
+    ops.gather_kv_(
+        *source.buffers,
+        slots,
+        *target.buffers,
+        torch.arange(count) + 7,
+        positions,
+        rope.inv_freq,
+        rope.attention_scaling,
+        rope.interleaved,
+    )
+    want = rope.rotated(source.plain[:, :, slots], positions)
+    assert_within(target.k[:, :, 7 : 7 + count], want, 2e-6 * row_norm(want))
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"sources": [0, 10]}, "sources"),
+        ({"targets": [0, 10]}, "targets"),
+        ({"targets": [3, 3]}, "targets: 3 comes twice"),
+        ({"targets": [3]}, "targets"),
+        ({"positions": [0, -1]}, "positions"),
+        ({"to": "itself"}, "share bytes"),
+        ({"to": "other type"}, "differ in element type"),
+        ({"to": "other heads"}, "differ in element type, layers, KV heads"),
+        ({"inv_freq": 3}, "inv_freq"),
+    ],
+)
+def test_gather_refuses_what_does_not_fit_and_writes_nothing(changed: dict[str, Any], named: str) -> None:
+    rope = Rope(8, 1e4, 1.0, 1.0, "half")
+    source = make_frame(rope, 0, slots=10, dim=8, dtype=torch.float32)
+    kind = torch.bfloat16 if changed.get("to") == "other type" else torch.float32
+    target = source if changed.get("to") == "itself" else make_frame(rope, 1, slots=10, dim=8, dtype=kind)
+    before = target.clone()
+    buffers = list(target.buffers)
+    if changed.get("to") == "other heads":
+        buffers[:2] = (x[:, :1] for x in buffers[:2])
+    rows = {name: torch.tensor(changed.get(name, [1, 2])) for name in ("sources", "targets", "positions")}
+    with pytest.raises(RuntimeError, match=named):
+        ops.gather_kv_(
+            *source.buffers,
+            rows["sources"],
+            *buffers,
+            rows["targets"],
+            rows["positions"],
+            rope.inv_freq[: changed.get("inv_freq", 4)],
+        )
+    for got, had in zip(target.buffers, before.buffers, strict=True):
+        assert torch.equal(got, had)
+
+
 # --- codes
 
 FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -525,6 +632,10 @@ def examples() -> dict[str, tuple[Any, ...]]:
             (payload, places, *frame.clone().buffers, 16, "e4m3", rope.inv_freq.float(), 1.25),
         ),
         "shift_kv_": (kv.shift_kv_.default, (*frame.clone().buffers, 3, 1, 20, -2, rope.inv_freq)),
+        "gather_kv_": (
+            kv.gather_kv_.default,
+            (*frame.buffers, at[3:9], *frame.clone().buffers, at[20:26], at[:6], rope.inv_freq, 1.25),
+        ),
         "archive_kv": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "bf16")),
         "archive_kv, e4m3": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e4m3")),
         "archive_kv, e5m2": (kv.archive_kv.default, (*frame.buffers, 3, 21, 16, "e5m2")),

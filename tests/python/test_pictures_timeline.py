@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -97,3 +98,29 @@ def test_timeline_shows_signals_and_those_of_which_nothing_came(tmp_path: Path) 
 def test_empty_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty"):
         draw_timeline([], tmp_path / "none.png")
+
+
+def test_timeline_shows_of_which_blocks_tokens_are_kept(tmp_path: Path) -> None:
+    from everlong.pictures.timeline import _kept_strokes
+
+    def event(what: str, at: int, begin: int, end: int, tokens: int) -> dict[str, object]:
+        return {"what": what, "stream_position": at, "begin": begin, "end": end, "tokens": tokens, "branched_at": None}
+
+    events = [
+        event("trim", 100, 0, 100, 16),
+        event("trim", 200, 100, 200, 16),
+        event("trim again", 300, 0, 100, 8),
+        event("kept dropped", 500, 0, 100, 0),
+    ]
+    # What lies before 60 left when the stream stood at 250.
+    strokes = _kept_strokes(events, [0, 250, 600], [0, 60, 60], 600)
+    assert strokes == [(250, 300, 50.0, 2.0), (300, 500, 50.0, pytest.approx(1.2))]
+    kept = np.array([0x31, 0x82, 0xBD]) / 255
+    config = dataclasses.replace(SMALL, kept_tokens=64)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        mm.read(random_text(2000))
+        picture = draw_timeline(mm.trace(), tmp_path / "kept.png")
+    assert shows_recall(picture, kept)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(random_text(2000))
+        assert not shows_recall(draw_timeline(mm.trace(), tmp_path / "alone.png"), kept)

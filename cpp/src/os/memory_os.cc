@@ -15,6 +15,7 @@ namespace everlong::os {
 Status Validate(const MemoryOsConfig& config) {
   EVERLONG_RETURN_IF_ERROR(Validate(config.residency));
   EVERLONG_RETURN_IF_ERROR(Validate(config.segmenter));
+  EVERLONG_RETURN_IF_ERROR(Validate(config.residency.kept, config.segmenter.block_tokens));
   EVERLONG_RETURN_IF_ERROR(Validate(config.recall));
   EVERLONG_RETURN_IF_ERROR(AtLeast("stream", config.stream, 0));
   if (config.residency.rolling_tokens >= config.segmenter.block_tokens) return OkStatus();
@@ -67,6 +68,12 @@ std::string_view NameOf(EventKind kind) {
       return "tombstone";
     case EventKind::kTombstonesMerged:
       return "tombstones merged";
+    case EventKind::kTrim:
+      return "trim";
+    case EventKind::kTrimAgain:
+      return "trim again";
+    case EventKind::kKeptDropped:
+      return "kept dropped";
   }
   EVERLONG_CHECK(false);
 }
@@ -81,11 +88,16 @@ int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
 std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries,
                                       std::span<const float> topic_probabilities) {
+  EVERLONG_CHECK(due_.empty());
   const int64_t begin = stream_end();
   state_ = State::kGenerating;  // a recall that the host passed over is waited for no longer
   residency_.Append(tokens);
   if (origin == Origin::kRead) read_until_ = stream_end();
   std::vector<Action> actions;
+  while (!fed_blocks_.empty() && fed_blocks_.front().end <= stream_end()) {
+    Trim(fed_blocks_.front(), actions);
+    fed_blocks_.pop_front();
+  }
   if (tokens > 0) BeginRole(RoleOf(origin), begin, actions);
   if (archiving_) {
     for (const Boundary& boundary : boundaries) {
@@ -109,6 +121,7 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
 }
 
 std::vector<Action> MemoryOs::Raise(Signal signal) {
+  EVERLONG_CHECK(due_.empty());
   std::vector<Action> actions;
   const TokenSpan here{stream_end(), stream_end()};
   Record(signal == Signal::kRetrieve ? EventKind::kRetrieveSignal : EventKind::kSummarizeSignal, here, 0);
@@ -130,6 +143,7 @@ std::vector<Action> MemoryOs::Raise(Signal signal) {
 }
 
 std::vector<Action> MemoryOs::EndOfText() {
+  EVERLONG_CHECK(due_.empty());
   std::vector<Action> actions;
   if (!archiving_) return actions;
   Archive(segmenter_.CutAll(archived_until_, stream_end()), actions);
@@ -138,6 +152,7 @@ std::vector<Action> MemoryOs::EndOfText() {
 }
 
 std::vector<Action> MemoryOs::BeginPrompt() {
+  EVERLONG_CHECK(due_.empty());
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
@@ -153,7 +168,9 @@ std::vector<Action> MemoryOs::BeginPrompt() {
   return actions;
 }
 
-std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation) {
+std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation,
+                                        std::span<const KeptPayload> kept_payloads) {
+  EVERLONG_CHECK(due_.empty());
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
   // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
   std::set<std::pair<int64_t, int32_t>> kept;
@@ -185,7 +202,10 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   std::set<std::pair<int64_t, int32_t>> placed;
   for (const PageRef& page : pages | std::views::reverse) {
     if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
-    for (TokenSpan span : Recallable(page) | std::views::reverse) {
+    std::vector<TokenSpan> runs = Recallable(page);
+    const auto payload = std::ranges::find(kept_payloads, page.block, &KeptPayload::block);
+    if (payload != kept_payloads.end()) runs = ChosenOf(runs, page, *payload);
+    for (TokenSpan span : runs | std::views::reverse) {
       left_out += std::max<int64_t>(span.size() - free, 0);
       span.begin = std::max(span.begin, span.end - free);
       if (!span.empty()) place(page, span);
@@ -203,6 +223,11 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
 
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
+  std::vector<TokenSpan> own;
+  for (const RestoredRun& run : restored) {
+    if (run.stream == config_.stream) own.push_back(run.span);
+  }
+  residency_.HideKept(std::move(own));
   if (found) policy_.Restored();
   state_ = State::kRetrieving;
   Record(EventKind::kRestore, {}, recalled).restored = std::move(restored);
@@ -218,6 +243,23 @@ std::vector<TokenSpan> MemoryOs::Recallable(const PageRef& page) const {
   return {no_sinks};
 }
 
+std::vector<TokenSpan> MemoryOs::ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
+                                          const KeptPayload& kept) const {
+  const std::vector<int64_t> held = page.stream == config_.stream ? residency_.kept().Held() : std::vector<int64_t>{};
+  std::vector<TokenSpan> chosen;
+  for (const TokenSpan& run : runs) {
+    for (auto at = std::ranges::lower_bound(kept.tokens, run.begin); at != kept.tokens.end() && *at < run.end; ++at) {
+      if (std::ranges::binary_search(held, *at)) continue;
+      if (!chosen.empty() && chosen.back().end == *at) {
+        ++chosen.back().end;
+      } else {
+        chosen.push_back({*at, *at + 1});
+      }
+    }
+  }
+  return chosen;
+}
+
 int64_t MemoryOs::RecallableTokens(const PageRef& page) const {
   int64_t tokens = 0;
   for (const TokenSpan& span : Recallable(page)) tokens += span.size();
@@ -226,8 +268,10 @@ int64_t MemoryOs::RecallableTokens(const PageRef& page) const {
 
 void MemoryOs::ClearRecalled() {
   const int64_t cleared = residency_.recalled();
+  EVERLONG_CHECK(due_.empty());
   conversation_ = {};
   residency_.SetRecalled(0);
+  residency_.HideKept({});
   state_ = State::kGenerating;
   Record(EventKind::kClear, {}, cleared);
 }
@@ -235,6 +279,7 @@ void MemoryOs::ClearRecalled() {
 std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
   const int64_t stream_end = from.stream_end;
   const std::vector<PageRef>& pages = from.pages;
+  EVERLONG_CHECK(due_.empty());
   EVERLONG_CHECK(stream_end >= 0 && from.archived_until.value_or(stream_end) >= stream_end);
   int64_t sinks_available = 0;
   int64_t contiguous_from = stream_end;
@@ -273,8 +318,30 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
-  const bool anchored =
-      from.anchor_zone && AllArchived(*from.anchor_zone, pages) && residency_.Adopt(*from.anchor_zone);
+  bool anchored = false;
+  if (from.anchor_zone) {
+    std::vector<TokenSpan> spans = from.anchor_zone->anchors;
+    for (const Tombstone& stone : from.anchor_zone->tombstones) spans.push_back(stone.span);
+    anchored = AllArchived(spans, pages) && residency_.Adopt(*from.anchor_zone);
+  }
+  if (from.kept) {
+    std::vector<TokenSpan> spans;
+    for (const KeptBlock& block : from.kept->blocks) spans.push_back(block.span);
+    if (AllArchived(spans, pages)) residency_.AdoptKept(*from.kept);
+  }
+  fed_blocks_.clear();
+  for (const PageRef& page : pages) {
+    if (page.stream != config_.stream) continue;
+    const bool same = !fed_blocks_.empty() && fed_blocks_.back().end == page.span.begin && page.page > 0;
+    if (same) {
+      fed_blocks_.back().end = page.span.end;
+    } else {
+      fed_blocks_.push_back(page.span);
+    }
+  }
+  std::erase_if(fed_blocks_, [&](const TokenSpan& block) {
+    return block.end <= stream_end || block.end > from.archived_until.value_or(stream_end);
+  });
   policy_ = RecallPolicy(config_.recall);
   if (from.recall_counts) policy_.Adopt(*from.recall_counts);
   if (!from.archived_until) residency_.BeginTopic(stream_end);
@@ -290,12 +357,11 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
     for (const Tombstone& stone : from.anchor_zone->tombstones) Record(EventKind::kTombstone, stone.span, stone.tokens);
     for (const TokenSpan& anchor : from.anchor_zone->anchors) Record(EventKind::kAnchor, anchor, anchor.size());
   }
+  for (const KeptBlock& block : kept().state().blocks) Record(EventKind::kTrim, block.span, std::ssize(block.tokens));
   return placements;
 }
 
-bool MemoryOs::AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const {
-  std::vector<TokenSpan> spans = zone.anchors;
-  for (const Tombstone& stone : zone.tombstones) spans.push_back(stone.span);
+bool MemoryOs::AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const {
   return std::all_of(spans.begin(), spans.end(), [&](const TokenSpan& span) {
     int64_t reached = span.begin;
     for (const PageRef& page : pages) {
@@ -318,6 +384,7 @@ void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Actio
     actions.emplace_back(ArchiveAction{span, static_cast<int32_t>(span.Intersect(sinks).size()), role_});
     archived_until_ = span.end;
     Record(EventKind::kArchive, span, span.size()).ended_by = block.ended_by;
+    Trim(span, actions);
     if (block.EndsTopic()) residency_.BeginTopic(span.end);
   }
   state_ = before;
@@ -353,6 +420,7 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
     Record(keep.tombstone ? EventKind::kTombstone : EventKind::kAnchor, keep.span, keep.span.size());
     if (keep.merged >= 0) Record(EventKind::kTombstonesMerged, keep.merged_span, keep.merged_tokens + keep.next_tokens);
   }
+  EnterKept();
   actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
 }
 
@@ -362,7 +430,39 @@ void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
   Record(EventKind::kRecall, {}, 0).trigger = trigger;
 }
 
+void MemoryOs::Trim(TokenSpan block, std::vector<Action>& actions) {
+  if (config_.residency.kept.tokens == 0) return;
+  TrimAction action{block, 0, residency_.Choosable(block)};
+  for (const TokenSpan& run : action.from) action.tokens += run.size();
+  action.tokens = std::min(action.tokens, residency_.kept().TokensOn(0, block.size()));
+  if (action.tokens == 0) return;
+  due_.push_back(action);
+  actions.emplace_back(std::move(action));
+}
+
+void MemoryOs::Choose(std::span<const int64_t> tokens) {
+  EVERLONG_CHECK(!due_.empty());
+  const TrimAction& due = due_.front();
+  EVERLONG_CHECK(std::ssize(tokens) <= due.tokens);
+  for (const int64_t token : tokens) {
+    EVERLONG_CHECK(
+        std::ranges::any_of(due.from, [&](const TokenSpan& run) { return token >= run.begin && token < run.end; }));
+  }
+  residency_.Choose(due.block, tokens);
+  Record(EventKind::kTrim, due.block, std::ssize(tokens));
+  due_.pop_front();
+  EnterKept();
+}
+
+void MemoryOs::EnterKept() {
+  if (!due_.empty() || config_.residency.kept.tokens == 0) return;
+  for (const auto& [span, left] : residency_.EnterKept()) {
+    Record(left > 0 ? EventKind::kTrimAgain : EventKind::kKeptDropped, span, left);
+  }
+}
+
 MemoryOs MemoryOs::Branch() const {
+  EVERLONG_CHECK(due_.empty());
   MemoryOs branch = *this;
   branch.StopArchiving();
   branch.branched_at_ = branched_at_.value_or(stream_end());
@@ -408,7 +508,13 @@ TokenSpan MemoryOs::conversation() const { return conversation_; }
 TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
+const TrimAction* MemoryOs::choice_due() const { return due_.empty() ? nullptr : &due_.front(); }
 const AnchorZone& MemoryOs::anchor_zone() const { return residency_.anchor_zone(); }
+const KeptZone& MemoryOs::kept() const { return residency_.kept(); }
+int64_t MemoryOs::kept_position() const { return residency_.kept_position(); }
+int64_t MemoryOs::open_from() const {
+  return fed_blocks_.empty() ? std::min(archived_until_, stream_end()) : fed_blocks_.front().begin;
+}
 const RecallCounts& MemoryOs::recall_counts() const { return policy_.counts(); }
 int64_t MemoryOs::cooldown_until() const { return segmenter_.cooldown_until(); }
 std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.AnchorPositions(); }

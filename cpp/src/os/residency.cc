@@ -16,22 +16,25 @@ Status Validate(const ResidencyConfig& config) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("anchor_tokens", config.anchor_tokens, 0));
   EVERLONG_RETURN_IF_ERROR(AtLeast("anchors", config.anchors, 0));
   EVERLONG_RETURN_IF_ERROR(AtLeast("tombstones", config.tombstones, 0));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("kept_tokens", config.kept.tokens, 0));
   const int64_t zone = config.anchor_zone();
-  const int64_t needed =
-      config.sink_tokens + zone + config.recalled_tokens + config.rolling_tokens + config.evict_tokens;
+  const int64_t needed = config.sink_tokens + zone + config.kept.tokens + config.recalled_tokens +
+                         config.rolling_tokens + config.evict_tokens;
   if (needed >= config.frame_tokens) {
     const char* zone_name = zone > 0 ? " + anchor_tokens * anchors + tombstones" : "";
-    return InvalidArgumentError("sink_tokens" + std::string(zone_name) +
+    const char* kept_name = config.kept.tokens > 0 ? " + kept_tokens" : "";
+    return InvalidArgumentError("sink_tokens" + std::string(zone_name) + kept_name +
                                 " + recalled_tokens + rolling_tokens + evict_tokens is " + std::to_string(needed) +
                                 ", expected less than frame_tokens, which is " + std::to_string(config.frame_tokens));
   }
   return OkStatus();
 }
 
-Residency::Residency(const ResidencyConfig& config) : config_(config) { BeginTopic(0); }
+Residency::Residency(const ResidencyConfig& config) : config_(config), kept_(config.kept) { BeginTopic(0); }
 
 int64_t Residency::Room() const {
-  return config_.frame_tokens - config_.sink_tokens - config_.anchor_zone() - config_.recalled_tokens - rolling_.size();
+  return config_.frame_tokens - config_.sink_tokens - config_.anchor_zone() - config_.kept.tokens -
+         config_.recalled_tokens - rolling_.size();
 }
 
 int64_t Residency::NextPosition() const { return rolling_position() + rolling_.size(); }
@@ -151,6 +154,21 @@ std::vector<int64_t> Residency::AnchorPositions() const {
   return positions;
 }
 
+std::vector<TokenSpan> Residency::Choosable(TokenSpan block) const {
+  std::vector<TokenSpan> runs;
+  TokenSpan rest = block.Intersect(rolling_);
+  for (size_t i = 0; i < zone_.topics.size(); ++i) {
+    TokenSpan anchor{zone_.topics[i], zone_.topics[i] + config_.anchor_tokens};
+    if (i + 1 < zone_.topics.size()) anchor.end = std::min(anchor.end, zone_.topics[i + 1]);
+    anchor = rest.Intersect(anchor);
+    if (anchor.empty()) continue;
+    if (rest.begin < anchor.begin) runs.push_back({rest.begin, anchor.begin});
+    rest.begin = anchor.end;
+  }
+  if (!rest.empty()) runs.push_back(rest);
+  return runs;
+}
+
 void Residency::SetRecalled(int64_t tokens) {
   EVERLONG_CHECK(tokens >= 0 && tokens <= config_.recalled_tokens);
   EVERLONG_CHECK(evicted_ || tokens == 0);
@@ -170,12 +188,13 @@ TokenSpan Residency::Resume(int64_t stream_end, int64_t sinks_available, int64_t
   recalled_ = 0;
   evicted_ = sinks_ < all_sinks || rolling_.begin > sinks_;
   zone_ = {};
+  kept_ = KeptZone(config_.kept);
   if (!evicted_) BeginTopic(0);
   return rolling_;
 }
 
 int64_t Residency::rolling_position() const {
-  return evicted_ ? config_.sink_tokens + config_.anchor_zone() + config_.recalled_tokens : sinks_;
+  return evicted_ ? kept_position() + config_.kept.tokens + config_.recalled_tokens : sinks_;
 }
 
 std::vector<TokenSpan> Residency::Outside(TokenSpan span) const {

@@ -69,8 +69,7 @@ class Peak:
 
 def chunk_tokens(config: MemoryConfig) -> int:
     """Of a forward: no more than a small frame has room for."""
-    held = config.sink_tokens + config.anchor_zone_tokens + config.recalled_zone_tokens + config.rolling_tokens
-    return min(config.chunk_tokens, config.frame_tokens - held)
+    return min(config.chunk_tokens, config.frame_tokens - config.front_tokens - config.rolling_tokens)
 
 
 def span_tokens(config: MemoryConfig) -> int:

@@ -18,7 +18,7 @@ class FrameBytes:
     """
 
     slots: int  # the buffers of the full-attention layers, made once
-    long_lived: int  # copies of sinks and anchor zone that serve whenever the front is laid anew
+    long_lived: int  # copies of sinks, anchor zone and kept tokens that serve whenever the front is laid anew
     own_layers: int  # sliding windows and linear attention, the widest of them twice: an update makes it anew
 
     @property
@@ -34,7 +34,7 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
     zone = config.anchor_zone_tokens * (slot + 2 * 4 * numbers)
     return FrameBytes(
         slots=config.frame_tokens * slot,
-        long_lived=config.sink_tokens * slot + zone,
+        long_lived=config.sink_tokens * slot + zone + config.kept_tokens * slot,
         own_layers=served.own_state.bytes(config.chunk_tokens),
     )
 
@@ -51,6 +51,6 @@ def require_budget(served: ServedModel, config: MemoryConfig) -> None:
     advice = f"frame_tokens={fits:,} fits" if fits > 0 else "that is too little for any frame of this config"
     raise CapacityError(
         f"frame_bytes={config.frame_bytes:,}, and a frame of {config.frame_tokens:,} tokens needs {need.total:,}: "
-        f"{need.slots:,} for its slots, {need.long_lived:,} for sinks and anchors, {need.own_layers:,} for layers "
-        f"with a state of their own; {advice}"
+        f"{need.slots:,} for its slots, {need.long_lived:,} for sinks, anchors and kept tokens, "
+        f"{need.own_layers:,} for layers with a state of their own; {advice}"
     )

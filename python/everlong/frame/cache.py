@@ -1,10 +1,10 @@
 """The frame's buffers as a transformers `Cache`: preallocated, written in place, never concatenated.
 
 Slots and positions are two things. A slot is a place in the buffers; its frame position is what its key is rotated by.
-Zones of one buffer, P = sinks + anchor zone + recalled zone, when all are full:
+Zones of one buffer, P = sinks + anchor zone + kept zone + recalled zone, when all are full:
 
-    ... unused ... | sinks | tombstones | anchors | recalled | rolling ...      rolling begins at slot P
-                   begin                                     P            end
+    ... unused ... | sinks | tombstones | anchors | kept | recalled | rolling ...      rolling begins at slot P
+                   begin                                            P            end
 
 so that what the model attends to is always one slice [begin, end), however full the zones are. These are the buffers of
 the layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -24,6 +24,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 import everlong.ops as ops
 from everlong.errors import EverlongError
 from everlong.frame.anchors import AnchorMasters
+from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
 from everlong.models.attach import ServedModel
 from everlong.models.rope import NO_ROPE, RopeTable
@@ -86,6 +87,8 @@ class Layout:
     sinks: SlotSnapshot | None
     anchors: AnchorMasters
     anchor_slots: SlotSnapshot
+    kept: KeptMasters
+    kept_shown: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +112,10 @@ class ResidentCache(Cache):
     says what to do instead; a forward writes to it inside of `forward` alone.
     """
 
-    def __init__(self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int) -> None:
-        """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks'."""
+    def __init__(
+        self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int, kept_tokens: int = 0
+    ) -> None:
+        """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks', kept_tokens kept ones."""
         shape = (served.layers, served.kv_heads, frame_tokens, served.head_dim)
         self.k = torch.zeros(shape, dtype=served.dtype, device=served.device)  # rotated keys [L, Hkv, F, D]
         self.v = torch.zeros(shape, dtype=served.dtype, device=served.device)
@@ -132,6 +137,11 @@ class ResidentCache(Cache):
         # the anchor zone's slots until they move.
         self._sinks: SlotSnapshot | None = None
         self._anchor_slots = self.snapshot(0, 0)
+        # The kept zone's slots are written from their masters whenever the front is laid.
+        masters = (served.layers, served.kv_heads, kept_tokens, served.head_dim)
+        self.kept = KeptMasters(masters, served.rope.rotary_dim, served.dtype, served.device)
+        self.kept_shown: tuple[int, ...] = ()  # tokens of the stream, in order of time
+        self._kept_position = 0  # of the first of them, as the model counts
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
         by_index = {**self.own.layers, **resident}
         super().__init__(layers=[by_index[index] for index in sorted(by_index)])
@@ -258,9 +268,9 @@ class ResidentCache(Cache):
         self.end = self.rolling_slot + rest
 
     def open_recalled(self, tokens: int) -> int:
-        """Make room for `tokens` recalled ones, sinks and anchor zone before them; return the first recalled slot."""
+        """Make room for `tokens` recalled ones behind all that stays; return the first recalled slot."""
         self.recalled = tokens
-        return self._lay_front()
+        return self.lay_front()
 
     def unrotated(self, first_slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """k, v fp32 [L, Hkv, tokens, D] of consecutive slots, without their rotation."""
@@ -276,7 +286,7 @@ class ResidentCache(Cache):
         return torch.cat(keys), torch.cat(values)
 
     def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
-        """The anchor zone holds these, each rotated to its position as the model counts; what is recalled stays."""
+        """The anchor zone holds these, each rotated to its position as the model counts, once the front is laid."""
         where = torch.tensor(positions, dtype=torch.int64, device="cpu")
         masters = (anchors.k, anchors.v)
         keys, values = [], []
@@ -293,26 +303,91 @@ class ResidentCache(Cache):
         phase = ((x * self.rope.attention_scaling).float().to(self.cos.device) for x in (angles.cos(), angles.sin()))
         self.anchors = anchors
         self._anchor_slots = SlotSnapshot(0, torch.cat(keys), torch.cat(values), *phase)
-        self._lay_front()
 
-    def _lay_front(self) -> int:
-        """Sinks and anchor zone right before what is recalled; returns the first recalled slot."""
+    def keep(self, slots: Mapping[int, int], held: Sequence[int]) -> None:
+        """The kept zone holds these tokens of the stream; what is new of them is taken from its slot in the frame."""
+        new = self.kept.hold(held)
+        if not new:
+            return
+        slots_of_new = torch.tensor([slots[token] for token in new], dtype=torch.int64, device="cpu")
+        rows = self.kept.rows_of(new)
+        for part, masters in zip(self._parts(), self._masters(), strict=True):
+            ops.gather_kv_(
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                slots_of_new,
+                masters.k,
+                masters.v,
+                masters.cos,
+                masters.sin,
+                rows,
+                torch.zeros_like(rows),
+                part.rope.inv_freq,
+                1.0,
+                part.rope.interleaved,
+            )
+
+    def show_kept(self, shown: Sequence[int], first_position: int) -> None:
+        """Of the tokens that are held these stand in the zone, from a position as the model counts, once the front is
+        laid.
+        """
+        self.kept_shown, self._kept_position = tuple(shown), first_position
+
+    def _lay_kept(self, first_slot: int) -> None:
+        count = len(self.kept_shown)
+        if count == 0:
+            return
+        places = torch.arange(count, device="cpu")
+        for part, masters in zip(self._parts(), self._masters(), strict=True):
+            ops.gather_kv_(
+                masters.k,
+                masters.v,
+                masters.cos,
+                masters.sin,
+                self.kept.rows_of(self.kept_shown),
+                part.k,
+                part.v,
+                part.cos,
+                part.sin,
+                places + first_slot,
+                places + self._kept_position,
+                part.rope.inv_freq,
+                part.rope.attention_scaling,
+                part.rope.interleaved,
+            )
+
+    def lay_front(self) -> int:
+        """Sinks, anchor zone and kept tokens right before what is recalled; returns the first recalled slot."""
         if self._sinks is None:  # then nothing else stands before rolling yet
             self._sinks = self.snapshot(self.begin, self.rolling_slot - self.begin)
         first_recalled = self.rolling_slot - self.recalled
-        first_anchor = first_recalled - len(self.anchors)
+        first_kept = first_recalled - len(self.kept_shown)
+        first_anchor = first_kept - len(self.anchors)
         self.begin = first_anchor - self._sinks.cos.shape[0]
         self.restore(dataclasses.replace(self._sinks, first=self.begin))
         self.restore(dataclasses.replace(self._anchor_slots, first=first_anchor))
+        self._lay_kept(first_kept)
         return first_recalled
 
     def layout(self) -> Layout:
-        return Layout(self.begin, self.end, self.recalled, self._sinks, self.anchors, self._anchor_slots)
+        return Layout(
+            self.begin,
+            self.end,
+            self.recalled,
+            self._sinks,
+            self.anchors,
+            self._anchor_slots,
+            self.kept,
+            self.kept_shown,
+        )
 
     def put_back(self, layout: Layout) -> None:
         """As `layout` was taken; what was written since is for the caller to put back."""
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
         self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
+        self.kept, self.kept_shown = layout.kept, layout.kept_shown
 
     def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
         """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""
@@ -344,11 +419,18 @@ class ResidentCache(Cache):
 
     def _parts(self) -> list[_Part]:
         """The layers that rotate their keys and those that do not, where there are any."""
+        return self._by_table(self.k, self.v, self.cos, self.sin)
+
+    def _masters(self) -> list[_Part]:
+        """The same of the kept zone's masters."""
+        return self._by_table(self.kept.k, self.kept.v, self.kept.cos, self.kept.sin)
+
+    def _by_table(self, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> list[_Part]:
         split = self._rotated
-        no_phase = self.cos[:, :0].contiguous()
+        no_phase = cos[:, :0].contiguous()
         parts = (
-            _Part(self.k[:split], self.v[:split], self.cos, self.sin, self.rope),
-            _Part(self.k[split:], self.v[split:], no_phase, no_phase, NO_ROPE),
+            _Part(k[:split], v[:split], cos, sin, self.rope),
+            _Part(k[split:], v[split:], no_phase, no_phase, NO_ROPE),
         )
         return [part for part in parts if part.k.shape[0] > 0]
 

@@ -17,6 +17,7 @@ import torch
 
 import everlong._core as _core
 from everlong.frame.anchors import AnchorMasters
+from everlong.frame.kept import KeptRows
 
 _ATTRIBUTE = "frame"
 _FILE = "frame.safetensors"
@@ -48,6 +49,34 @@ class AnchorZone:
 
 
 @dataclasses.dataclass(frozen=True)
+class KeptZone:
+    """Which tokens of closed blocks are kept (cpp/include/everlong/os/kept_zone.h)."""
+
+    until: int  # those before it stood in the zone, the others in rolling still
+    blocks: tuple[tuple[int, int, int, tuple[int, ...]], ...]  # first token, one past the last, rung, best first
+
+    @property
+    def held(self) -> list[int]:
+        """What stood in the zone, in order of time."""
+        return sorted(token for *_, tokens in self.blocks for token in tokens if token < self.until)
+
+    @classmethod
+    def parse(cls, zone: object) -> KeptZone | None:
+        """Of what JSON or the Memory OS has for it; None for an empty zone, and where that is none."""
+        until, rows = (zone.get("until"), zone.get("blocks")) if isinstance(zone, dict) else (None, None)
+        if not _is_int64(until) or not isinstance(rows, list):
+            return None
+        blocks = []
+        for row in rows:
+            if not isinstance(row, list | tuple) or len(row) != 4 or not isinstance(row[3], list):
+                return None
+            if not all(map(_is_int64, (*row[:3], *row[3]))) or not 0 <= row[2] < 2**31:
+                return None
+            blocks.append((row[0], row[1], row[2], tuple(row[3])))
+        return cls(until, tuple(blocks)) if blocks else None
+
+
+@dataclasses.dataclass(frozen=True)
 class RecallCounts:
     """How far the recall policy had counted, in tokens."""
 
@@ -74,6 +103,7 @@ class KvState:
 
     own: Mapping[str, torch.Tensor]  # of the layers that are not archived, by the names that OwnLayers gives
     anchors: AnchorMasters | None  # of the anchor zone; None: it has no slots
+    kept: KeptRows | None = None  # of the zone "kept"; None: it has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +115,7 @@ class Checkpoint:
     read_until: int | None = None
     next_position: int | None = None  # of the frame: where its next token would have stood
     anchor_zone: AnchorZone | None = None
+    kept: KeptZone | None = None  # None: nothing is
     recall_counts: RecallCounts | None = None
     cooldown_until: int = 0
     state: KvState | None = None  # of a frame of text there is none
@@ -97,24 +128,27 @@ class Checkpoint:
             read_until=os.read_until,
             next_position=os.next_position(),
             anchor_zone=AnchorZone.parse(os.anchor_zone),
+            kept=KeptZone.parse(os.kept),
             recall_counts=RecallCounts.parse(os.recall_counts),
             cooldown_until=os.cooldown_until,
             state=state,
         )
 
     def still_true(self, stream_end: int) -> Checkpoint:
-        """What of it holds for a stream that ends there: all, or the anchor zone where blocks were archived since."""
+        """What of it holds for a stream that ends there: all, or its zones where blocks were archived since."""
         if self.stream_end == stream_end:
             return self
-        state = None if self.state is None else KvState({}, self.state.anchors)
-        return Checkpoint(anchor_zone=self.anchor_zone, state=state)
+        state = None if self.state is None else KvState({}, self.state.anchors, self.state.kept)
+        return Checkpoint(anchor_zone=self.anchor_zone, kept=self.kept, state=state)
 
 
 def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:
     """Keep it in a memory that can be written, in place of what is there."""
-    # The text's members are the record's fields, by name and in order, but for the state.
+    # The text's members are the record's fields, by name and in order, but for the state, and a zone that is empty.
     fields = dataclasses.asdict(dataclasses.replace(checkpoint, state=None))
     del fields["state"]
+    if checkpoint.kept is None:
+        del fields["kept"]
     if tensors := _tensors(checkpoint.state):
         file = safetensors.torch.save(tensors)
         core.put_file(_FILE, file)
@@ -136,6 +170,9 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
     zone = None if fields.get("anchor_zone") is None else AnchorZone.parse(fields["anchor_zone"])
     if zone is not None and zone.has_slots and (state is None or state.anchors is None):
         zone = None  # its keys and values are gone; of topics that are still to leave there are none yet
+    kept = KeptZone.parse(fields.get("kept"))
+    if kept is not None and len(kept.held) != (0 if state is None or state.kept is None else state.kept.k.shape[2]):
+        kept = None
     stream_end, cooldown_until = fields.get("stream_end"), fields.get("cooldown_until")
     return Checkpoint(
         stream_end=stream_end if _is_int64(stream_end) else None,
@@ -143,6 +180,7 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
         read_until=_integer(fields, "read_until"),
         next_position=_integer(fields, "next_position"),
         anchor_zone=zone,
+        kept=kept,
         recall_counts=RecallCounts.parse(fields.get("recall_counts")),
         cooldown_until=cooldown_until if _is_int64(cooldown_until) else 0,
         state=state,
@@ -152,13 +190,14 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
 def _tensors(state: KvState | None) -> dict[str, torch.Tensor]:
     if state is None:
         return {}
-    return {**state.own, **({} if state.anchors is None else state.anchors.tensors())}
+    anchors = {} if state.anchors is None else state.anchors.tensors()
+    return {**state.own, **anchors, **({} if state.kept is None else state.kept.tensors())}
 
 
 def _state(tensors: Mapping[str, torch.Tensor]) -> KvState:
     names = {field.name for field in dataclasses.fields(AnchorMasters)}
-    own = {name: tensor for name, tensor in tensors.items() if name not in names}
-    return KvState(own, AnchorMasters.from_tensors(tensors))
+    own = {name: tensor for name, tensor in tensors.items() if name not in names and not KeptRows.owns(name)}
+    return KvState(own, AnchorMasters.from_tensors(tensors), KeptRows.from_tensors(tensors))
 
 
 def _is_int64(value: object) -> TypeGuard[int]:

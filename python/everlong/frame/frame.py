@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +28,12 @@ from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
 from everlong.frame.interrupts import interrupts_between_steps
+from everlong.frame.kept_payload import KeptPayload, chosen_in
 from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes
+from everlong.frame.trimming import TokenScorer
 from everlong.memory import Memory
 from everlong.models.served import Served
 from everlong.models.tokens import Tokens
@@ -69,7 +72,7 @@ class Forward:
 
 
 RecallPages = Callable[[_core.Recall], Recalled]
-Actions = Sequence[_core.Archive | _core.Evict | _core.Recall]
+Actions = Sequence[_core.Archive | _core.Trim | _core.Evict | _core.Recall]
 Page = tuple[int, int]  # block, and which of its pages
 
 
@@ -111,9 +114,17 @@ class Frame(abc.ABC):
     served: Served
 
     def __init__(
-        self, memory: Memory, config: MemoryConfig, tokenizer: Any, topic_ends: TopicEnds | None = None
+        self,
+        memory: Memory,
+        config: MemoryConfig,
+        tokenizer: Any,
+        topic_ends: TopicEnds | None = None,
+        token_scorer: TokenScorer | None = None,
     ) -> None:
-        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules."""
+        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules.
+
+        `token_scorer`: who chooses what is kept of a block; there is one where the config keeps tokens.
+        """
         self.memory = memory
         self.config = config
         os_config = config.os_config()
@@ -121,6 +132,7 @@ class Frame(abc.ABC):
             os_config.topic_threshold, os_config.topic_lookahead = topic_ends.threshold, topic_ends.lookahead
         self.os = _core.MemoryOs(os_config)
         self._topic_ends = topic_ends
+        self._token_scorer = token_scorer
         self._topics_until: int | None = None  # as far as they were heard of the text that is being read
         if memory.core.read_only:
             self.os.stop_archiving()
@@ -140,7 +152,7 @@ class Frame(abc.ABC):
         self._noted: _Progress | None = None  # what the memory's checkpoint stands for
         self._due: Checkpoint | None = None  # to be kept once the archive has come as far
         self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
-        self._unarchived_ids: list[int] = []  # token ids of [os.archived_until, os.stream_end)
+        self._unarchived_ids: list[int] = []  # token ids of [os.open_from, os.stream_end)
         self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that somebody wants
         self._broken = False
         self._in_step = False
@@ -172,11 +184,29 @@ class Frame(abc.ABC):
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
         """Drop rolling's oldest tokens, and keep what is to stay of them."""
 
+    def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
+        """The best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
+        raise NotImplementedError
+
+    def _chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """What is stored with a block of the tokens that were chosen of it."""
+        return {}
+
+    def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
+        """By block of these pages, of which no more than the chosen tokens shall come back."""
+        return {}
+
     @abc.abstractmethod
     def _place(
-        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+        self,
+        placements: Sequence[_core.Placement],
+        temperature: Mapping[Page, float],
+        best: Sequence[_core.PageRef],
+        kept: Mapping[int, KeptPayload],
     ) -> None:
-        """Fill the recalled zone, and with nothing where there are no placements."""
+        """Fill the recalled zone, and with nothing where there are no placements; `kept` as `_kept_payloads` has it."""
 
     @abc.abstractmethod
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
@@ -314,7 +344,7 @@ class Frame(abc.ABC):
         if stood > 0:
             self._come_back(stood, last.still_true(stood), archived_until)
         else:
-            self.os.resume(0, [], archived_until=archived_until)
+            self.os.resume(0, self._own_pages(), archived_until=archived_until)
         if len(behind) > 0:
             started = time.monotonic()
             _LOGGER.warning(
@@ -354,18 +384,22 @@ class Frame(abc.ABC):
 
     def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """What the Memory OS brings back: sinks, then the newest tokens."""
-        pages = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
-        zone, counts = last.anchor_zone, last.recall_counts
+        zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts
         return self.os.resume(
             stream_end,
-            pages,
+            self._own_pages(),
             rolling_from=last.rolling_from,
             read_until=last.read_until,
             anchor_zone=None if zone is None else dataclasses.asdict(zone),
+            kept=None if kept is None else dataclasses.asdict(kept),
             recall_counts=None if counts is None else dataclasses.asdict(counts),
             cooldown_until=last.cooldown_until,
             archived_until=archived_until,
         )
+
+    def _own_pages(self) -> list[_core.PageRef]:
+        """Of the stream, in order of time."""
+        return [page for page in self.memory.core.pages() if page.stream == self.os.stream]
 
     # --- computing
 
@@ -469,7 +503,8 @@ class Frame(abc.ABC):
     @property
     def _observed_layers(self) -> tuple[int, ...]:
         """Whose hidden states are kept until their block is archived; none of what never is."""
-        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers}
+        scored = () if self._token_scorer is None else self._token_scorer.hidden_layers
+        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers, *scored}
         return tuple(sorted(wanted)) if self.os.archiving else ()
 
     def _listened(
@@ -538,27 +573,44 @@ class Frame(abc.ABC):
         self._bring(asked, recall)
 
     def _do(self, actions: Actions) -> _Asked:
-        """Archive and evict, in order; what is asked back comes after that."""
+        """Archive, trim and evict, in order; what is asked back comes after that."""
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         asked: list[_core.Recall] = []
-        refusal: BaseException | None = None
-        for action in actions:
+        refusals: list[BaseException] = []
+
+        def choose(trim: _core.Trim) -> list[int]:
+            try:
+                return self._chosen(trim, rolling_begin)
+            except BaseException as error:
+                _LOGGER.warning("scoring tokens %d to %d failed: %r", trim.begin, trim.end, error)
+                refusals.append(error)
+                return []
+
+        chosen: list[int] | None = None  # of the block that was just archived: they are stored with it
+        for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
+                trim = follows if isinstance(follows, _core.Trim) else None
                 try:
-                    self._archive(action, rolling_begin)
+                    chosen = self._archive(action, rolling_begin, trim, choose)
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
-                    refusal = refusal or error
+                    refusals.append(error)
+                    chosen = []  # of what is in no archive nothing is kept
+            elif isinstance(action, _core.Trim):
+                if chosen is None:
+                    chosen = self._chosen_before(action) or choose(action)
+                self.os.choose(chosen)
+                chosen = None
             elif isinstance(action, _core.Evict):
                 self._evict(action, rolling_begin)
                 rolling_begin += action.tokens
             else:
                 asked.append(action)
-        kept = max(0, self.os.stream_end - self.os.archived_until) if self.os.archiving else 0
+        kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
         self._unarchived_hidden = self._unarchived_hidden.newest(kept)
-        return _Asked(asked, refusal)
+        return _Asked(asked, refusals[0] if refusals else None)
 
     def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
         """Answer RecallActions, or say why the step before them failed."""
@@ -569,11 +621,30 @@ class Frame(abc.ABC):
                 recalled = recall(action)
                 self.recall(recalled.pages, recalled.temperatures, recalled.best)
 
-    def _archive(self, action: _core.Archive, rolling_begin: int) -> None:
-        first_id = len(self._unarchived_ids) - (self.os.stream_end - action.begin)
-        ids = np.asarray(self._unarchived_ids[first_id : first_id + action.end - action.begin], dtype=np.int32)
-        told = torch.from_numpy(ids.astype(np.int64))
+    def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
+        """What the process that archived a block chose of it; None where that is not known."""
+        core = self.memory.core
+        (page, *_) = core.pages_of(self.os.stream, trim.begin, trim.begin + 1)
+        chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
+        free = {token for run in trim.runs for token in range(*run)}
+        return chosen if 0 < len(chosen) <= trim.tokens and free.issuperset(chosen) else None
+
+    def _archive(
+        self,
+        action: _core.Archive,
+        rolling_begin: int,
+        trim: _core.Trim | None,
+        choose: Callable[[_core.Trim], list[int]],
+    ) -> list[int] | None:
+        """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it."""
+        told = self._ids_of_block(action.begin, action.end)
+        ids = told.numpy().astype(np.int32)
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
+        payload = self._payload(action, rolling_begin)
+        chosen = None if trim is None else choose(trim)
+        tensors = self.writers.tensors(told, hidden)
+        if chosen:
+            tensors |= self._chosen_tensors(action, chosen, rolling_begin)
         block = self.memory.core.append(
             stream=self.os.stream,
             begin=action.begin,
@@ -584,12 +655,20 @@ class Frame(abc.ABC):
             created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
             tags=self.tags,
             token_ids=ids,
-            payload=self._payload(action, rolling_begin),
-            tensors=self.writers.tensors(told, hidden),
+            payload=payload,
+            tensors=tensors,
             role=action.role,
         )
         self.archived_blocks += 1
         self.observers.tell(block, (action.begin, action.end), told, hidden)
+        return chosen
+
+    def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
+        """int64 [n] on the CPU, of a block that was just closed."""
+        first = len(self._unarchived_ids) - (self.os.stream_end - begin)
+        if first < 0:  # it began before the process that reads it again
+            return torch.from_numpy(self.memory.core.token_ids(self.os.stream, begin, end).astype(np.int64))
+        return torch.tensor(self._unarchived_ids[first : first + end - begin], dtype=torch.int64, device="cpu")
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
         """Have every block that is archived from now on told to `on_block`, until the result is closed.
@@ -620,17 +699,43 @@ class Frame(abc.ABC):
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
         one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
-        temperature = dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+        temperature: Mapping[Page, float] = (
+            dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+        )
         with self._step():
-            placements = self.os.recall(pages, self._conversation())
+            kept = self._kept_payloads(pages)
+            pages, temperature = self._of_whole_blocks(pages, temperature, kept)
+            tokens = {block: payload.tokens for block, payload in kept.items()}
+            placements = self.os.recall(pages, self._conversation(), tokens)
             if not self.os.evicted:
                 return
             try:
-                self._place(placements, temperature, best)
+                self._place(placements, temperature, best, kept)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
                 raise
+
+    def _of_whole_blocks(
+        self, pages: Sequence[_core.PageRef], temperature: Mapping[Page, float], kept: Mapping[int, KeptPayload]
+    ) -> tuple[Sequence[_core.PageRef], Mapping[Page, float]]:
+        """With all pages of a block of `kept` where the last of them is named: its chosen tokens stand in them all."""
+        if not kept:
+            return pages, temperature
+        core = self.memory.core
+        out: list[_core.PageRef] = []
+        by_page = dict(temperature)
+        named: set[int] = set()
+        for page in reversed(pages):
+            if page.block not in kept:
+                out.append(page)
+            elif page.block not in named:
+                named.add(page.block)
+                block = core.block(page.block)
+                whole = core.pages_of(block.stream, block.begin, block.end)
+                out += reversed(whole)
+                by_page |= {identity(one): temperature.get(identity(page), 1.0) for one in whole}
+        return out[::-1], by_page
 
     def _conversation(self) -> Sequence[_core.PageRef]:
         """Its pages, in order of time; those that were forgotten are none."""
@@ -647,7 +752,7 @@ class Frame(abc.ABC):
     def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
-            self._place([], {}, [])
+            self._place([], {}, [], {})
 
     def newest_tokens(self, count: int) -> torch.Tensor:
         """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""

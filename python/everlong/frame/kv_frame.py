@@ -7,21 +7,26 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+import everlong.ops as ops
 from everlong.config import MemoryConfig
 from everlong.frame.anchors import AnchorMasters
 from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
 from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.frame import Frame, Page, identity
+from everlong.frame.kept_payload import KeptPayload, payload_in, tensors_of
 from everlong.frame.phase import PhaseTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
+from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
 from everlong.models.cache_argument import cache_argument
@@ -32,7 +37,8 @@ from everlong.models.tokens import Tokens
 # (Llama's shape, bf16), and what is archived has them.
 _MOST_TURNS = 16
 
-_Zone = Literal["front", "rolling"]  # front: all before rolling
+# front: all before rolling; kept: the masters of what is kept, which change in place
+_Zone = Literal["front", "rolling", "kept"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +74,9 @@ class KvFrame(Frame):
         config: MemoryConfig,
         tokenizer: Any,
         topic_ends: TopicEnds | None = None,
+        token_scorer: TokenScorer | None = None,
     ) -> None:
+        """`token_scorer` chooses the tokens of closed blocks that are kept, where the config keeps any."""
         require_budget(served, config)
         if served.dtype.itemsize == 2 and config.rolling_tokens > _MOST_TURNS * config.evict_tokens:
             warnings.warn(
@@ -76,19 +84,20 @@ class KvFrame(Frame):
                 f"bits; {config.rolling_tokens // _MOST_TURNS} or more keep that small",
                 stacklevel=2,
             )
-        super().__init__(memory, config, tokenizer, topic_ends)
+        super().__init__(memory, config, tokenizer, topic_ends, token_scorer if config.kept_tokens > 0 else None)
         self.served = served
         self._cache_argument = cache_argument(served.model)
         self.cache = ResidentCache(
             served,
             frame_tokens=config.frame_tokens,
             sink_tokens=config.sink_tokens,
-            front_tokens=config.sink_tokens + config.anchor_zone_tokens + config.recalled_zone_tokens,
+            front_tokens=config.front_tokens,
+            kept_tokens=config.kept_tokens,
         )
         largest_page = memory.core.page_bytes(config.page_tokens)
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
         # Inside a branch: what stood in a zone before its first change.
-        self._saved: dict[_Zone, SlotSnapshot] | None = None
+        self._saved: dict[_Zone, SlotSnapshot | None] | None = None
         self._phase = PhaseTap(served)
         weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
         try:
@@ -110,7 +119,7 @@ class KvFrame(Frame):
 
     @property
     def _keeps_state(self) -> bool:
-        return bool(self.cache.own) or self.config.anchor_zone_tokens > 0
+        return bool(self.cache.own) or self.config.anchor_zone_tokens > 0 or self.config.kept_tokens > 0
 
     def _is_whole(self, last: Checkpoint) -> bool:
         own = last.state is not None and len(last.state.own) > 0
@@ -118,7 +127,12 @@ class KvFrame(Frame):
 
     def _state(self) -> KvState:
         anchors = self.cache.anchors
-        return KvState(self.cache.own.tensors(), anchors if len(anchors) > 0 else None)
+        kept = self.cache.kept
+        return KvState(
+            self.cache.own.tensors(),
+            anchors if len(anchors) > 0 else None,
+            kept.in_order() if len(kept) > 0 else None,
+        )
 
     # --- computing
 
@@ -165,6 +179,9 @@ class KvFrame(Frame):
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
         if action.keeps:
             self._keep_anchors(action, rolling_begin)
+        chosen = self._keep_chosen(rolling_begin)
+        if action.keeps or chosen:
+            self.cache.lay_front()
         self._keep_before_change("rolling")
         self.cache.evict(action.tokens, action.delta)
 
@@ -186,12 +203,82 @@ class KvFrame(Frame):
     def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
 
+    def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
+        scorer = self._token_scorer
+        assert scorer is not None
+        tokens = action.end - action.begin
+        # Sinks, with which a first block begins, are not in rolling's slots.
+        in_rolling = max(action.begin, rolling_begin)
+        block = BlockTokens(
+            begin=action.begin,
+            ids=self._ids_of_block(action.begin, action.end),
+            hidden=self._unarchived_hidden.span(self.os.stream_end - action.begin, tokens),
+            keys=lambda: self._keys_of_block(action.begin, in_rolling, action.end, rolling_begin),
+        )
+        if not block.hidden.keys() >= set(scorer.hidden_layers):
+            scorer = untrained_scorer("newest")
+        return best_tokens(scorer.score(block), action.begin, action.runs, action.tokens)
+
+    def _keys_of_block(self, begin: int, in_rolling: int, end: int, rolling_begin: int) -> torch.Tensor:
+        """[L, Hkv, end - begin, D] fp32, un-rotated."""
+        cache = self.cache
+        runs = [(begin, in_rolling), (in_rolling, end)]
+        parts = [
+            cache.unrotated(cache.slot_of(first, rolling_begin), last - first)[0]
+            for first, last in runs
+            if last > first
+        ]
+        return torch.cat(parts, dim=2)
+
+    def _keep_chosen(self, rolling_begin: int) -> bool:
+        """Take from what is about to leave what the kept zone holds from now on; whether anything changes there."""
+        held = self.os.kept_held
+        if self.cache.kept.tokens == set(held):
+            return False
+        self._keep_before_change("front")
+        self._keep_before_change("kept")
+        slots = {token: self.cache.slot_of(token, rolling_begin) for token in held if token >= rolling_begin}
+        self.cache.keep(slots, held)
+        self._show_kept()
+        return True
+
+    def _show_kept(self) -> None:
+        os = self.os
+        self.cache.show_kept(os.kept_shown, os.kept_position + self.served.first_position)
+
     # --- recalling
 
+    def _chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        if self.config.recall_mode != "kept":
+            return tensors_of(action.begin, chosen)
+        first = max(action.begin, rolling_begin)  # before it are sinks, which nobody chooses
+        k, v = self.cache.unrotated(self.cache.slot_of(first, rolling_begin), action.end - first)
+        rows = torch.tensor(sorted(chosen), dtype=torch.int64, device=k.device) - first
+        payload = ops.encode_kv(k[:, :, rows], v[:, :, rows], self.config.page_tokens, self.config.codec)
+        return tensors_of(action.begin, chosen, payload.cpu().numpy())
+
+    def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
+        if self.config.recall_mode != "kept" or not self.os.evicted:
+            return {}
+        core, found = self.memory.core, {}
+        for number in {page.block for page in pages}:
+            block = core.block(number)
+            payload = payload_in(core.block_tensors(number), block.begin, block.end, self._block_bytes)
+            if payload is not None:
+                found[number] = payload
+        return found
+
     def _place(
-        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+        self,
+        placements: Sequence[_core.Placement],
+        temperature: Mapping[Page, float],
+        best: Sequence[_core.PageRef],
+        kept: Mapping[int, KeptPayload],
     ) -> None:
         self._keep_before_change("front")
+        self._show_kept()
         first_slot = self.cache.open_recalled(sum(p.tokens for p in placements))
         if not placements:
             return
@@ -199,7 +286,7 @@ class KvFrame(Frame):
         first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
         behind = first_anew + sum(p.tokens for p in placements[anew])
         for restored, slot in ((placements[: anew.start], first_slot), (placements[anew.stop :], behind)):
-            self._restore(restored, slot)
+            self._restore(restored, slot, kept)
             self._cool(restored, slot, temperature)
         self._read_again(placements[anew], first_anew)
         self._cool(placements[anew], first_anew, temperature)
@@ -245,13 +332,40 @@ class KvFrame(Frame):
             cache.end = end
             cache.own.restore(own)
 
-    def _restore(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Read the placed pages from the memory and write them to consecutive slots."""
-        runs, slot = [], first_slot
+    def _restore(
+        self,
+        placements: Sequence[_core.Placement],
+        first_slot: int,
+        kept: Mapping[int, KeptPayload] = MappingProxyType({}),
+    ) -> None:
+        """Read what is placed and write it to consecutive slots: of a block of `kept` its payload, else the pages."""
+        runs: list[Run] = []
+        slot = first_slot
+        of_kept: dict[int, list[Run]] = {}
         for placement in placements:
-            runs.append(Run(placement.page, placement.first_token, placement.tokens, slot, placement.position))
+            run = Run(placement.page, placement.first_token, placement.tokens, slot, placement.position)
+            (of_kept.setdefault(run.page.block, []) if run.page.block in kept else runs).append(run)
             slot += placement.tokens
         self.restore_runs(runs, self.cache)
+        for block, chosen in of_kept.items():
+            self._restore_kept(kept[block], chosen)
+
+    def _restore_kept(self, kept: KeptPayload, runs: Sequence[Run]) -> None:
+        page_tokens, count = self.config.page_tokens, len(kept.tokens)
+        page_bytes = self.memory.core.page_bytes(page_tokens)
+        rows = []
+        for run in runs:
+            done = 0
+            while done < run.tokens:
+                page, first = divmod(kept.place_of(run.page.begin + run.first_token + done), page_tokens)
+                length = min(page_tokens, count - page * page_tokens)
+                tokens = min(run.tokens - done, length - first)
+                position = run.position + done + self.served.first_position
+                rows.append([page * page_bytes, length, first, tokens, run.slot + done, position])
+                done += tokens
+        table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+        payload = torch.from_numpy(kept.payload).to(self.served.device)
+        self.cache.write_pages(payload, table, page_tokens=page_tokens, codec=self.config.codec)
 
     def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
         """Read runs from the memory and write them to their slots of a cache: a batch while the next is read.
@@ -321,8 +435,16 @@ class KvFrame(Frame):
             else:
                 self._reread()
                 self._restore(placements, self.cache.begin)
-        if state is not None and state.anchors is not None and self.os.anchor_positions:
+        anchored = state is not None and state.anchors is not None and bool(self.os.anchor_positions)
+        if state is not None and state.anchors is not None and anchored:
             self._set_anchors(state.anchors.to(self.served.device), self.os.anchor_positions)
+        held = self.os.kept_held
+        if held and state is not None and state.kept is not None and last.kept is not None:
+            self.cache.kept.hold(held)
+            self.cache.kept.write(last.kept.held, state.kept)
+            self._show_kept()
+        if anchored or held:
+            self.cache.lay_front()
 
     @torch.no_grad()
     def _reread(self) -> None:
@@ -346,12 +468,13 @@ class KvFrame(Frame):
     def _remember(self) -> Callable[[], None]:
         cache, outer = self.cache, self._saved
         layout, own = cache.layout(), cache.own.snapshot()
-        changed: dict[_Zone, SlotSnapshot] = {}
+        changed: dict[_Zone, SlotSnapshot | None] = {}
         self._saved = changed
 
         def put_back() -> None:
             for snapshot in changed.values():
-                cache.restore(snapshot)
+                if snapshot is not None:
+                    cache.restore(snapshot)
             cache.own.restore(own)
             self._saved = outer
             cache.put_back(layout)
@@ -362,7 +485,10 @@ class KvFrame(Frame):
         if self._saved is None or zone in self._saved:
             return
         cache = self.cache
-        if zone == "rolling":
+        if zone == "kept":
+            self._saved[zone] = None  # the layout has them
+            cache.kept = cache.kept.copy()
+        elif zone == "rolling":
             self._saved[zone] = cache.snapshot(cache.rolling_slot, cache.rolling_slots)
         else:
             self._saved[zone] = cache.snapshot(cache.begin, cache.rolling_slot - cache.begin)

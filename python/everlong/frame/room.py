@@ -66,6 +66,8 @@ def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
     if served.keyed is None:
         return 0
+    if config.recall_mode == "kept" and config.kept_tokens > 0:
+        tokens += tokens // config.kept_share
     return ops.payload_bytes(tokens, config.page_tokens, served.layers, served.kv_heads, served.head_dim, config.codec)
 
 

@@ -14,6 +14,7 @@ from everlong.config import MemoryConfig
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.frame import Frame, Page
+from everlong.frame.kept_payload import KeptPayload
 from everlong.frame.transfer import Bytes
 from everlong.memory import Memory
 from everlong.models.text_model import TextModel
@@ -116,7 +117,11 @@ class TextFrame(Frame):
         del self._rolling[: action.tokens]
 
     def _place(
-        self, placements: Sequence[_core.Placement], temperature: Mapping[Page, float], best: Sequence[_core.PageRef]
+        self,
+        placements: Sequence[_core.Placement],
+        temperature: Mapping[Page, float],
+        best: Sequence[_core.PageRef],
+        kept: Mapping[int, KeptPayload],
     ) -> None:
         self._recalled = self._token_ids(placements).tolist()
 

@@ -15,6 +15,7 @@ from everlong.errors import ModelMismatchError
 from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
+from everlong.frame.trimming import UNTRAINED, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.meaning import Meaning
@@ -72,6 +73,7 @@ def open_memory(
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
     _require_trigger(trained, config)
+    scorer = _token_scorer(trained, config)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
@@ -80,7 +82,7 @@ def open_memory(
     _require_same_model(there, prints, model)
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
-    frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config))
+    frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config), scorer)
     undo.callback(frame.detach)
     if trained is not None and config.answer_adapter and ADAPTER in trained.parts:
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
@@ -101,6 +103,16 @@ def _topic_ends(pack: Pack | None, config: MemoryConfig) -> LearnedTopicEnds | N
     if config.segmenter != "learned" or pack is None:
         return None
     return LearnedTopicEnds(pack, config.os_config(), config.block_mean_tokens)
+
+
+def _token_scorer(pack: Pack | None, config: MemoryConfig) -> TokenScorer | None:
+    """Who chooses the tokens that are kept; None where none are."""
+    if config.kept_tokens == 0:
+        return None
+    if config.trimmer != "learned":
+        return untrained_scorer(config.trimmer)
+    others = ", ".join(f"'{name}'" for name in UNTRAINED)
+    raise ValueError(f"trimmer='learned': there is no trimmer for this model; {others} need none")
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:

@@ -88,6 +88,7 @@ def blocks_of(
 ) -> Iterator[tuple[int, int]]:
     """Begin and end of those blocks."""
     os_config.topic_threshold, os_config.topic_lookahead = threshold, lookahead
+    os_config.kept_tokens = 0  # what would be kept of them changes no block
     os = _core.MemoryOs(os_config)
     done, next_end = 0, 0
     while done < len(text.probabilities):

@@ -9,6 +9,7 @@ from typing import Any
 from everlong.pictures.canvas import count_in_thousands, open_figure, write
 
 _FRAME, _ARCHIVE, _RECALLED, _BRANCHED, _SIGNAL = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b", "#54278f"
+_KEPT = "#3182bd"
 
 
 def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathlib.Path:
@@ -16,8 +17,9 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
 
     `events` is a trace (`MemoryModel.trace`), as it is or as JSON gives it back. What came back for something that was
     not remembered stands where that was asked, in a colour of its own; what came from another stream of the memory is a
-    mark at the foot. Signals stand where they were heard, hollow where nothing came of them. Raises ValueError for a
-    trace in which nothing happened.
+    mark at the foot. Of a block of which tokens are kept there is a line from where it left the frame on, the thinner
+    the fewer of them are left. Signals stand where they were heard, hollow where nothing came of them. Raises
+    ValueError for a trace in which nothing happened.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -40,6 +42,9 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
     oldest.append(oldest[-1])
     axes.fill_between([0, end], [0, 0], [0, end], color=_ARCHIVE, linewidth=0)
     axes.fill_between(x, oldest, x, color=_FRAME, linewidth=0)
+    strokes = _kept_strokes(events, x, oldest, end)
+    for since, until, place, width in strokes:
+        axes.plot([since, until], [place, place], color=_KEPT, linewidth=width, solid_capstyle="butt")
     for event in events:
         if event["what"] != "restore":
             continue
@@ -67,6 +72,8 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
         Patch(color=_ARCHIVE, label="archived"),
         Line2D([], [], color=_RECALLED, marker="o", label="recalled"),
     ]
+    if strokes:
+        handles.insert(1, Line2D([], [], color=_KEPT, label="some of its tokens kept"))
     if any(map(_branched, events)):
         handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="recalled, not remembered"))
     if any(run["stream"] != event["stream"] for event in events for run in event["restored"]):
@@ -75,6 +82,29 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
         handles.append(Line2D([], [], color=_SIGNAL, marker="v", linestyle="", label="signal (hollow: passed over)"))
     axes.legend(handles=handles, loc="upper left")
     return write(figure, path)
+
+
+def _kept_strokes(
+    events: Sequence[Mapping[str, Any]], x: Sequence[int], oldest: Sequence[int], end: int
+) -> list[tuple[int, int, float, float]]:
+    """Of each block and each number of tokens that was kept of it: from where to where, its place, a line's width."""
+    changes: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for event in events:
+        if _branched(event):
+            continue
+        if event["what"] == "resume":
+            changes = {}
+        elif event["what"] in ("trim", "trim again", "kept dropped"):
+            block = (event["begin"], event["end"])
+            changes.setdefault(block, []).append((event["stream_position"], event["tokens"]))
+    strokes = []
+    for (begin, block_end), steps in changes.items():
+        left = next((at for at, still in zip(x, oldest, strict=True) if still > begin), end)
+        ends = [*(at for at, _ in steps[1:]), end]
+        for (at, tokens), until in zip(steps, ends, strict=True):
+            if tokens > 0 and max(at, left) < until:
+                strokes.append((max(at, left), until, (begin + block_end) / 2, 0.4 + 1.6 * tokens / steps[0][1]))
+    return strokes
 
 
 def _branched(event: Mapping[str, Any]) -> bool:

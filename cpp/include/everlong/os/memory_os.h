@@ -6,14 +6,17 @@
 // Frame positions. Before anything has left the frame the stream lies at positions 0, 1, 2 ... as in a plain forward.
 // From the first eviction on:
 //
-//   | sinks | tombstones | anchors | unused | recalled     | rolling                                  |
-//   0 .. S    .. S + tombstones .. S + A  ...  .. S + A + R    S + A + R .. S + A + R + rolling
+//   | sinks | tombstones | anchors | kept | unused | recalled      | rolling                                  |
+//   0 .. S    .. S + tombstones .. S + A .. S + A + N ..  ..  P - 1  P = S + A + N + R .. P + rolling
 //
 // Recalled pages are right-aligned against rolling, so that a recall moves no resident key (findings.md "Positions").
+// Kept tokens stand without gaps, in order of time, from S + A on. Those of a page that is recalled are hidden as long
+// as it is there: it comes back whole, and no token stands in the frame twice.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -64,7 +67,15 @@ struct RecallAction {
   RecallTrigger trigger = RecallTrigger::kPrompt;
   int32_t blocks = 0;  // kRecent: how many
 };
-using Action = std::variant<ArchiveAction, EvictAction, RecallAction>;
+// Right behind the ArchiveAction of a block, once the archive has its snapshot: score its tokens, and say which
+// `tokens` of them are the best (Choose), before the EvictAction that may follow is executed. Where a block that an
+// earlier process archived is fed again, there is no ArchiveAction before it.
+struct TrimAction {
+  TokenSpan block;
+  int64_t tokens = 0;           // K, at least 1
+  std::vector<TokenSpan> from;  // runs of the block that may be chosen from, in order: at least K tokens
+};
+using Action = std::variant<ArchiveAction, TrimAction, EvictAction, RecallAction>;
 
 // One run of tokens to restore into the recalled zone.
 struct Placement {
@@ -72,6 +83,12 @@ struct Placement {
   int32_t first_token = 0;  // within the page
   int32_t tokens = 0;
   int64_t position = 0;  // frame position of the first
+};
+
+// Of this block nothing but these tokens shall come back: those that its payload `kept` holds.
+struct KeptPayload {
+  int64_t block = 0;
+  std::vector<int64_t> tokens;  // of the block's stream, ascending
 };
 
 // How tokens came into the frame.
@@ -107,6 +124,10 @@ enum class EventKind : uint8_t {
   kAnchorDropped,     // they stay no longer
   kTombstone,         // span's mean stays
   kTombstonesMerged,  // two are one, of this span
+  // Of the zone "kept":
+  kTrim,         // of span's block so many tokens were chosen
+  kTrimAgain,    // so many are left of them
+  kKeptDropped,  // none is left
 };
 std::string_view NameOf(EventKind kind);  // "archive", "recall waits", "tombstones merged": the enum's words
 
@@ -140,6 +161,8 @@ struct ResumeState {
   // What that frame's zone held. It stands in this one where it fits (Residency::Adopt) and all of its text is among
   // the pages.
   std::optional<AnchorZone> anchor_zone = std::nullopt;
+  // Its zone "kept" likewise (KeptZone::Adopt). Tokens that stood in its rolling, and do not in this one, are lost.
+  std::optional<KeptState> kept = std::nullopt;
   // What that frame's policy had counted (RecallPolicy::Adopt); without it counting begins anew.
   std::optional<RecallCounts> recall_counts = std::nullopt;
   // Signals before this token of the stream are passed over, where a stream of this length can have such a cooldown.
@@ -177,6 +200,12 @@ class MemoryOs {
   // The text ends here (end of a source, close): archive what is left as a last block.
   std::vector<Action> EndOfText();
 
+  // The answer to the oldest TrimAction that has none: tokens of the stream, the best first, at most K of those that
+  // may be chosen (CHECKed; none where the block's tokens shall all leave). Until all are answered nothing else is
+  // decided (CHECKed of every call but the const ones).
+  void Choose(std::span<const int64_t> tokens);
+  [[nodiscard]] const TrimAction* choice_due() const;  // that action; nullptr: none
+
   // --- recall
   // A question is about to be read: the actions of the policy for it: rolling is narrowed to prompt_rolling_tokens
   // (ArchiveActions for the open block, an EvictAction), then a RecallAction kPrompt; or none. While nothing has left
@@ -193,7 +222,10 @@ class MemoryOs {
   // `conversation`: pages of conversation(), in order of time. The newest of them stand before `pages`, whole, and not
   // there too where `pages` name them: at most conversation_tokens and half of the zone, and where nothing is placed of
   // `pages` as many as the zone takes.
-  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {});
+  // `kept`: of the pages of such a block its chosen tokens come, each in a placement with those it stands beside; what
+  // of them the zone "kept" holds stays there.
+  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {},
+                                std::span<const KeptPayload> kept = {});
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
@@ -225,6 +257,10 @@ class MemoryOs {
   [[nodiscard]] TokenSpan rolling() const;  // span of the stream in the rolling zone
   [[nodiscard]] int64_t sinks() const;      // sink tokens in the frame
   [[nodiscard]] const AnchorZone& anchor_zone() const;
+  [[nodiscard]] const KeptZone& kept() const;
+  [[nodiscard]] int64_t kept_position() const;  // frame position of the first token that the zone shows
+  // The first token of the block that is open: what has not been archived, or not been trimmed, where it is fed again.
+  [[nodiscard]] int64_t open_from() const;
   [[nodiscard]] const RecallCounts& recall_counts() const;
   [[nodiscard]] int64_t cooldown_until() const;                // Segmenter
   [[nodiscard]] std::vector<int64_t> AnchorPositions() const;  // frame positions of its slots
@@ -241,12 +277,19 @@ class MemoryOs {
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
   void AskRecall(RecallTrigger trigger, std::vector<Action>& actions);
+  // Asks which tokens of a block that was just closed are kept.
+  void Trim(TokenSpan block, std::vector<Action>& actions);
+  // What was chosen enters the zone where it has left rolling, once nothing is due any more.
+  void EnterKept();
   // The runs of `page` that a recall may bring, in order: neither resident (as sinks, anchors or rolling) nor sinks of
   // their stream, whichever that is.
   [[nodiscard]] std::vector<TokenSpan> Recallable(const PageRef& page) const;
+  // What of `runs` is among a block's chosen tokens and not in the zone "kept".
+  [[nodiscard]] std::vector<TokenSpan> ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
+                                                const KeptPayload& kept) const;
   [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
-  // Whether every token that the zone's slots stand for is among these pages of the stream, in order of time.
-  [[nodiscard]] bool AllArchived(const AnchorZone& zone, std::span<const PageRef> pages) const;
+  // Whether every token of these spans is among these pages of the stream, in order of time.
+  [[nodiscard]] bool AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
   // The event as far as it goes without what only some kinds say, to be filled in.
   Event& Record(EventKind what, TokenSpan span, int64_t tokens);
@@ -261,7 +304,9 @@ class MemoryOs {
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
   TokenSpan conversation_;
-  Role role_ = Role::kRead;  // of the newest tokens, and so of the open block
+  std::deque<TrimAction> due_;        // not answered yet
+  std::deque<TokenSpan> fed_blocks_;  // archived by an earlier process, and not all fed again yet
+  Role role_ = Role::kRead;           // of the newest tokens, and so of the open block
   std::optional<int64_t> branched_at_;
   std::vector<Event> trace_;
   size_t recorded_ = 0;  // events since this one was made or branched, dropped ones too

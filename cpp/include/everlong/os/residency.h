@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/os/kept_zone.h"
 
 namespace everlong::os {
 
@@ -21,13 +24,14 @@ struct ResidencyConfig {
   int32_t anchor_tokens = 0;  // K
   int32_t anchors = 8;        // topics
   int32_t tombstones = 0;
+  KeptConfig kept = {};  // behind the anchor zone, off by default; N slots
 
   // A: slots of the anchor zone, K * anchors + tombstones.
   [[nodiscard]] int64_t anchor_zone() const { return int64_t{anchor_tokens} * anchors + tombstones; }
 };
 
-// kInvalidArgument unless all are positive (S, R, K, anchors and tombstones may be 0) and S + A + R + M + evict_tokens
-// < F.
+// kInvalidArgument unless all are positive (S, R, K, N, anchors and tombstones may be 0) and S + A + N + R + M +
+// evict_tokens < F.
 Status Validate(const ResidencyConfig& config);
 
 // One slot for tokens that left the frame: their mean.
@@ -72,14 +76,14 @@ class Residency {
  public:
   explicit Residency(const ResidencyConfig& config);
 
-  // Free slots: F - S - A - R - rolling. The zones count as taken even before they are used.
+  // Free slots: F - S - A - N - R - rolling. The zones count as taken even before they are used.
   [[nodiscard]] int64_t Room() const;
   [[nodiscard]] int64_t NextPosition() const;
   void Append(int64_t tokens);
   // Tokens to drop now so that rolling holds M again; 0 while it is within M + evict_tokens.
   [[nodiscard]] int64_t Overflow() const;
-  // Drops the oldest `tokens`, at least 1, of rolling. The first eviction moves rolling to S + A + R, which may be
-  // forwards.
+  // Drops the oldest `tokens`, at least 1, of rolling. The first eviction moves rolling to S + A + N + R, which may
+  // be forwards.
   Eviction Evict(int64_t tokens);
   // A topic begins before token `position` of the stream, where a block ended; its first K tokens are kept when they
   // leave rolling. When there are more topics than `anchors`, the oldest leaves the zone whole. When there are more
@@ -89,6 +93,15 @@ class Residency {
   // config or names tokens that are in rolling.
   bool Adopt(const AnchorZone& zone);
   void SetRecalled(int64_t tokens);
+  // The zone "kept". What of a closed block may be chosen, in order: what is in rolling, and will not be an anchor.
+  [[nodiscard]] std::vector<TokenSpan> Choosable(TokenSpan block) const;
+  // Its best tokens, all of them choosable.
+  void Choose(TokenSpan block, std::span<const int64_t> tokens) { kept_.Choose(block, tokens); }
+  // Once all closed blocks have been chosen from: what was chosen and has left rolling enters the zone.
+  std::vector<TrimmedAgain> EnterKept() { return kept_.Enter(rolling_.begin, zone_.anchors); }
+  // After Resume: KeptZone::Adopt.
+  bool AdoptKept(const KeptState& state) { return kept_.Adopt(state, sinks_, rolling_.begin, rolling_.end); }
+  void HideKept(std::vector<TokenSpan> spans) { kept_.Hide(std::move(spans)); }
   // A frame restored from the archive: sinks and the newest tokens of a stream of `stream_end`; returns rolling's span.
   // Of the stream [0, sinks_available) and [contiguous_from, stream_end) can be restored. Rolling begins at
   // `rolling_from`, or M before the end. Where that leaves nothing out, the frame is as if nothing had ever left it. No
@@ -103,11 +116,15 @@ class Residency {
   [[nodiscard]] const AnchorZone& anchor_zone() const { return zone_; }
   // Frame positions of its slots: tombstones from S on, anchors from S + tombstones on.
   [[nodiscard]] std::vector<int64_t> AnchorPositions() const;
+  [[nodiscard]] const KeptZone& kept() const { return kept_; }
+  // Frame position of the first token that it shows, S + A; the others follow.
+  [[nodiscard]] int64_t kept_position() const { return config_.sink_tokens + config_.anchor_zone(); }
   [[nodiscard]] bool evicted() const { return evicted_; }
   // Frame position of rolling's first token.
   [[nodiscard]] int64_t rolling_position() const;
   // The runs of `span`, in order, whose tokens have left the frame: no sinks, no anchors, none of rolling. What was
-  // recalled of them does not count, and a tombstone stands for its tokens without being them.
+  // recalled of them does not count, a tombstone stands for its tokens without being them, and what is kept of them
+  // hides while they are recalled, so that a page comes back whole.
   [[nodiscard]] std::vector<TokenSpan> Outside(TokenSpan span) const;
 
  private:
@@ -118,8 +135,9 @@ class Residency {
   int64_t sinks_ = 0;
   TokenSpan rolling_;  // of the stream; begins behind the sinks
   int64_t recalled_ = 0;
-  bool evicted_ = false;  // whether anything has left the frame: rolling then starts at S + A + R
+  bool evicted_ = false;  // whether anything has left the frame: rolling then starts at S + A + N + R
   AnchorZone zone_;
+  KeptZone kept_;
 };
 
 }  // namespace everlong::os
