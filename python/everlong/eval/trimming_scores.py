@@ -115,7 +115,8 @@ def expected_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     scores = (wide @ mean[:, :, None])[..., 0] / width**0.5
     scores = scores + ((wide @ covariance) * wide).sum(dim=-1) / width / 2
     shares = torch.softmax(scores, dim=-1).view(len(keys), groups, -1).mean(dim=1)
-    return shares * values.norm(dim=-1)
+    lengths: torch.Tensor = values.norm(dim=-1)
+    return shares * lengths
 
 
 def _rotated(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:

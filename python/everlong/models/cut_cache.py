@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,8 @@ def cut_cache(model: Any, cache: DynamicCache, kept: torch.Tensor) -> DynamicCac
     """
     cut = DynamicCache(config=model.config)
     rows, count = kept.shape
-    for layer, of_layer in enumerate(cache.layers):
+    of_layers: Iterable[Any] = cache.layers
+    for layer, of_layer in enumerate(of_layers):
         keys, values = (
             full[0].index_select(1, kept.flatten().to(full.device)).unflatten(1, (rows, count)).transpose(0, 1)
             for full in (of_layer.keys, of_layer.values)

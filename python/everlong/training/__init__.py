@@ -1,4 +1,6 @@
-"""How the learned parts are trained: questions with what answers them, places where topics end, states, trainers."""
+"""How the learned parts are trained: questions with what answers them, places where topics end, planted facts, states,
+trainers.
+"""
 
 from typing import Final
 
