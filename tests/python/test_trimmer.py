@@ -37,13 +37,13 @@ from everlong.training.attended import (
 )
 from everlong.training.planted import draw_planted, with_statements
 from everlong.training.run import train_trimmer
-from everlong.training.trimmer import TrimmerTraining, worth
+from everlong.training.trimmer import TrimmerTraining, weights_of, worth
 from everlong.training.trimmer import train_trimmer as train_on
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
 WIDTH = len(LAYERS) * SIZE
-SETTINGS = TrimmerSettings(LAYERS, SIZE, units=6, reach=2, fall=0.3, age_weight=0.2, age_tokens=10)
+SETTINGS = TrimmerSettings(LAYERS, SIZE, units=6, age_weight=0.2, age_tokens=10)
 
 
 def drawn_trimmer(seed: int = 0, settings: TrimmerSettings = SETTINGS) -> Trimmer:
@@ -68,12 +68,7 @@ def scores_by_numpy(trimmer: Trimmer, states: torch.Tensor, behind: int) -> np.n
         gelu = inner * 0.5 * (1 + np.asarray([math.erf(x / math.sqrt(2)) for x in inner]))
         linear = weights["linear.weight"] @ row + weights["linear.bias"]
         logits.append((linear + weights["outer.weight"] @ gelu + weights["outer.bias"])[0])
-    scores = []
-    for at in range(len(logits)):
-        best = max(logits[at + s] - s * own.fall for s in range(own.reach + 1) if at + s < len(logits))
-        age = behind + len(logits) - 1 - at
-        scores.append(best - own.age_weight * math.log(1 + age / own.age_tokens))
-    return np.asarray(scores)
+    return np.asarray(logits) - own.age_weight * math.log(1 + behind / own.age_tokens)
 
 
 @pytest.mark.parametrize(("tokens", "behind"), [(1, 0), (2, 7), (40, 300)])
@@ -252,6 +247,10 @@ def test_worth_is_the_log_of_a_weighted_sum_of_what_was_measured() -> None:
         math.log(1 * math.exp(-1) + 50 * math.exp(-6) + 2 * math.exp(-2)),
         math.log(math.exp(-1) + 50 * math.exp(-6)),
     ]
+    assert weights_of("1,50,2") == (1.0, 50.0, 2.0)
+    for wrong in ("1,50", "1,-5,2", "0,0,1", "a,b,c"):
+        with pytest.raises(ValueError, match="weights"):
+            weights_of(wrong)
     assert worth(targets, (1.0, 50.0, 2.0)).tolist() == pytest.approx(expected, abs=1e-5)
 
 

@@ -255,6 +255,9 @@ def eval_trimmer(
     story_blocks: Annotated[int, typer.Option(help="Blocks of FairytaleQA's val stories, four questions each.")] = 8,
     seed: Seed = 0,
     pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    beside: Annotated[
+        list[Path] | None, typer.Option(help="Folders of packs with other Trimmers, each a row by its folder's name.")
+    ] = None,
     keep: Annotated[Path | None, typer.Option(help="File for the report: `everlong plot` draws it.")] = None,
     dtype: Dtype = "",
     device: Device = "",
@@ -272,6 +275,7 @@ def eval_trimmer(
         trimmer_pack(loaded, pack),
         TrimmingConfig(parse_lengths(budgets), places, fact_blocks, story_blocks, seed),
         books=books_of(text or ()),
+        beside={folder.name: trimmer_pack(loaded, folder) for folder in beside or ()},
         log=_line_by_line(Console(stderr=True)),
     )
     if keep is not None:

@@ -175,6 +175,12 @@ def train_trimmer(
         int, typer.Option(help="Streams of stories of FairytaleQA, with the questions about them.")
     ] = 12,
     units: Annotated[int, typer.Option(help="Of the hidden layer; 0: a linear map alone.")] = 64,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="What attention counts, by commas: while a block is repeated, from text that goes on, from questions."
+        ),
+    ] = "1,20,6",
     layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default two in the middle.")] = "",
     minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
@@ -198,7 +204,7 @@ def train_trimmer(
     from everlong.training.boundaries import books_of
     from everlong.training.data import load_pairs
     from everlong.training.run import train_trimmer as train_it
-    from everlong.training.trimmer import TrimmerTraining
+    from everlong.training.trimmer import TrimmerTraining, weights_of
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -218,7 +224,7 @@ def train_trimmer(
         work=work,
         layers=[int(layer) for layer in layers.split(",") if layer],
         settings={"units": units},
-        training=TrimmerTraining(minutes=minutes, seed=seed),
+        training=TrimmerTraining(weights_of(weights), minutes=minutes, seed=seed),
         progress=said,
         check=checked,
     )

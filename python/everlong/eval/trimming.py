@@ -167,17 +167,18 @@ def run_trimming(
     config: TrimmingConfig,
     *,
     books: Sequence[Book] = (),
-    others: Mapping[str, Trimmer] | None = None,
+    beside: Mapping[str, Pack] | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> TrimmingReport:
-    """Every method at every budget on the three grounds. Shipped books stand behind `books`; `others` are further
-    Trimmers by name.
+    """Every method at every budget on the three grounds. Shipped books stand behind `books`; `beside` are packs
+    of other Trimmers by name.
     """
     network, tokenizer = model
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     random = np.random.default_rng(config.seed)
     books = [books[at] for at in random.permutation(len(books))]
-    trimmers = {**(others or {}), TRIMMER: Trimmer.of_part(pack.parts[PART])}
+    packs = {**(beside or {}), TRIMMER: pack}
+    trimmers = {name: Trimmer.of_part(own.parts[PART]) for name, own in packs.items()}
     own = [np.random.default_rng((config.seed, ground)) for ground in range(3)]
     grounds = {
         PROSE: (config.places, prose_streams(tokenizer, books, config.places, own[0])),

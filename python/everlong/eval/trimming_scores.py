@@ -22,7 +22,7 @@ from everlong.models.watched import Watch, WatchedAttention
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, repeated
 
 RANDOM, NEWEST, KEY_NORM, H2O, SNAP, EXPECTED = "random", "newest", "key norm", "H2O", "SnapKV", "Expected Attention"
-KVZIP, RIDGE, TRIMMER = "KVzip", "ridge", "Trimmer"
+KVZIP, TRIMMER = "KVzip", "Trimmer"
 
 _SNAP_ROWS = 32  # the last tokens that are read, whose attention SnapKV takes
 _SNAP_POOL = 5

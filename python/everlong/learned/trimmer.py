@@ -1,9 +1,8 @@
 """A head on the served model's own states that says of each token of a block how much it is worth to keep.
 
 The four-MI100 design, 3.2.2: l_t = w . act(W LayerNorm(h_t (+) h_sum) + b) + c, h_sum the mean of the block, beside a
-linear map of h_t (KVzap, arXiv 2601.07891), which alone is what a closed form gives. What is read after a block wants
-runs of tokens and, of prose, the newest ones: a token's worth is raised by that of those next to it, and falls with its
-age.
+linear map of h_t (KVzap, arXiv 2601.07891), which alone is what a closed form gives. The older a block, the less its
+tokens are worth beside those of other blocks.
 """
 
 from __future__ import annotations
@@ -27,12 +26,8 @@ class TrimmerSettings:
     layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
     hidden_size: int
     units: int = 64  # of the hidden layer; 0: none, the linear map alone
-    reach: int = 3  # a token is worth what the best of so many behind it is, less `fall` for each between
-    fall: float = 0.5
-    age_weight: float = (
-        0.0  # of the logarithm of how many tokens stand behind a token, those of `age_tokens` beside them
-    )
-    age_tokens: int = 64
+    age_weight: float = 1.0  # of log(1 + tokens behind a block / age_tokens), which its tokens are worth less
+    age_tokens: int = 512
     least_kept: int = 16  # K0 of the budget
     kept_by_log: float = 16.0  # alpha of it
 
@@ -44,8 +39,8 @@ class Trimmer(torch.nn.Module):
     scale: torch.Tensor
 
     def __init__(self, settings: TrimmerSettings) -> None:
-        if settings.units < 0 or settings.reach < 0:
-            raise ValueError("units and reach are not negative")
+        if settings.units < 0:
+            raise ValueError(f"units are {settings.units}, expected 0 or more")
         super().__init__()
         self.settings = settings
         width = len(settings.layers) * settings.hidden_size
@@ -74,7 +69,8 @@ class Trimmer(torch.nn.Module):
         """
         if len(states) == 0:
             return states.new_zeros(0, dtype=torch.float32)
-        return aged(raised(self.logits(self.normal(states)), self.settings), self.settings, behind)
+        age = math.log1p(behind / self.settings.age_tokens)
+        return self.logits(self.normal(states)) - self.settings.age_weight * age
 
     def budget(self, tokens: int) -> int:
         """K = K0 + alpha log T of a block of T tokens, all of them at most (the design, 3.2.2.2)."""
@@ -97,23 +93,6 @@ class Trimmer(torch.nn.Module):
 def trimmer_of(pack: Pack) -> Trimmer | None:
     """The Trimmer of a pack, None where it has none."""
     return Trimmer.of_part(pack.parts[PART]) if PART in pack.parts else None
-
-
-def raised(logits: torch.Tensor, settings: TrimmerSettings) -> torch.Tensor:
-    """[T]: each token as good as the best of the `reach` behind it less `fall` a step, so that what leads to a
-    token that is kept is kept, too.
-    """
-    best = logits
-    for step in range(1, min(settings.reach, len(logits) - 1) + 1):
-        later = torch.nn.functional.pad(logits[step:] - step * settings.fall, (0, step), value=-torch.inf)
-        best = torch.maximum(best, later)
-    return best
-
-
-def aged(logits: torch.Tensor, settings: TrimmerSettings, behind: int) -> torch.Tensor:
-    """[T] less what age takes from each: `age_weight` log(1 + tokens behind / `age_tokens`)."""
-    age = behind + torch.arange(len(logits) - 1, -1, -1, device=logits.device, dtype=torch.float32)
-    return logits - settings.age_weight * torch.log1p(age / settings.age_tokens)
 
 
 def keep(scores: torch.Tensor, count: int, always: torch.Tensor | None = None) -> torch.Tensor:

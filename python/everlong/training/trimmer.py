@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.learned.trimmer import Trimmer, TrimmerSettings, raised
+from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.training.attended import BLOCK_TOKENS, TARGETS, AttendedText
 
 _SAMPLED_ROWS = 20_000  # for center and scale
@@ -26,8 +26,8 @@ _SAMPLED_ROWS = 20_000  # for center and scale
 class TrimmerTraining:
     """How it is done; the defaults are those of the shipped pack."""
 
-    weights: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of repeated, continued, asked in the sum
-    ridge: float = 3.0  # times the number of rows / 1,000
+    weights: tuple[float, float, float] = (1.0, 20.0, 6.0)  # of repeated, continued, asked in the sum
+    ridge: float = 10.0  # times the number of rows / 1,000
     steps: int = 400  # of the hidden layer, at most
     batch: int = 8  # blocks
     learning_rate: float = 1e-3
@@ -45,6 +45,17 @@ class TrainedTrimmer:
     steps: int
     minutes: float
     log: tuple[dict[str, float], ...]  # at each check
+
+
+def weights_of(text: str) -> tuple[float, float, float]:
+    """Of "1,20,6". ValueError for anything but three numbers, none negative and not all 0."""
+    try:
+        repeated, continued, asked = (float(word) for word in text.split(","))
+    except ValueError:
+        raise ValueError(f"weights {text!r}: expected three numbers, such as 1,20,6") from None
+    if min(repeated, continued, asked) < 0 or max(repeated, continued) <= 0:
+        raise ValueError(f"weights {text!r}: none may be negative, and one of the first two must be more than 0")
+    return repeated, continued, asked
 
 
 def worth(targets: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
@@ -165,7 +176,7 @@ def kept_shares(
         for states, targets in zip(
             torch.split(text.states, BLOCK_TOKENS), torch.split(text.targets, BLOCK_TOKENS), strict=True
         ):
-            scores = raised(trimmer.logits(trimmer.normal(states)), trimmer.settings)
+            scores = trimmer.scores(states)
             top = torch.topk(scores, min(count, len(scores))).indices
             for at, name in enumerate(TARGETS):
                 attention = targets[:, at].exp()
