@@ -258,16 +258,23 @@ def eval_trimmer(
     beside: Annotated[
         list[Path] | None, typer.Option(help="Folders of packs with other Trimmers, each a row by its folder's name.")
     ] = None,
-    keep: Annotated[Path | None, typer.Option(help="File for the report: `everlong plot` draws it.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="File for the report, as far as it is known; `everlong plot` draws it.")
+    ] = None,
     dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:
     """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.trimming import TrimmingConfig, print_trimming, run_trimming, trimmer_pack
+    from everlong.eval.trimming import TrimmingConfig, TrimmingReport, print_trimming, run_trimming, trimmer_pack
     from everlong.models import load
     from everlong.training.boundaries import books_of
+
+    def known(report: TrimmingReport) -> None:
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            keep.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
 
     loaded = load(model, dtype or None, **on_device(device))
     report = run_trimming(
@@ -276,11 +283,9 @@ def eval_trimmer(
         TrimmingConfig(parse_lengths(budgets), places, fact_blocks, story_blocks, seed),
         books=books_of(text or ()),
         beside={folder.name: trimmer_pack(loaded, folder) for folder in beside or ()},
+        known=known,
         log=_line_by_line(Console(stderr=True)),
     )
-    if keep is not None:
-        keep.parent.mkdir(parents=True, exist_ok=True)
-        keep.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
     print_json(report.to_dict()) if as_json else print_trimming(report, Console())
 
 

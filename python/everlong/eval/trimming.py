@@ -53,7 +53,6 @@ _BLOCKS = 4  # of a place of prose
 _ROLLING_TOKENS = 256
 _FOLLOWING_TOKENS = 128
 _FACT_KINDS: tuple[Kind, ...] = ("pass-key", "name", "best-thing", "quote")
-_FACTS_A_BLOCK = 4
 _QUESTIONS_A_BLOCK = 4
 _EDGE = 0.06  # of a book at either end: contents, notes, licences
 _STDERRS = 1.96
@@ -128,10 +127,9 @@ def fact_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
     """Blocks of books with a fact of every kind and one that is asked for in other words."""
-    made = make_facts(_FACT_KINDS, count, seed=int(random.integers(2**31)))
     told = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
     for number in range(count):
-        facts = [*made[number::count], told[number % len(told)]][: _FACTS_A_BLOCK + 1]
+        facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), told[number % len(told)]]
         text = _excerpt(tokenizer, books[number % len(books)], BLOCK_TOKENS + SINK_TOKENS, random)
         order = [facts[at] for at in random.permutation(len(facts))]
         block, _, _ = with_statements(
@@ -168,43 +166,55 @@ def run_trimming(
     *,
     books: Sequence[Book] = (),
     beside: Mapping[str, Pack] | None = None,
+    known: Callable[[TrimmingReport], None] = lambda report: None,
     log: Callable[[str], None] = lambda line: None,
 ) -> TrimmingReport:
-    """Every method at every budget on the three grounds. Shipped books stand behind `books`; `beside` are packs
-    of other Trimmers by name.
+    """Every method at every budget on the three grounds, in turns. Shipped books stand behind `books`; `beside` are
+    packs of other Trimmers by name. `known` is told what is known after every stream: what fewer places, blocks of the
+    same seed would give.
     """
     network, tokenizer = model
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
-    random = np.random.default_rng(config.seed)
-    books = [books[at] for at in random.permutation(len(books))]
+    books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
     packs = {**(beside or {}), TRIMMER: pack}
     trimmers = {name: Trimmer.of_part(own.parts[PART]) for name, own in packs.items()}
-    own = [np.random.default_rng((config.seed, ground)) for ground in range(3)]
-    grounds = {
-        PROSE: (config.places, prose_streams(tokenizer, books, config.places, own[0])),
-        FACTS: (config.fact_blocks, fact_streams(tokenizer, books, config.fact_blocks, own[1])),
-        STORIES: (config.story_blocks, story_streams(tokenizer, config.story_blocks, own[2])),
+    drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
+    counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}
+    streams = {
+        PROSE: prose_streams(tokenizer, books, config.places, drawn[0]),
+        FACTS: fact_streams(tokenizer, books, config.fact_blocks, drawn[1]),
+        STORIES: story_streams(tokenizer, config.story_blocks, drawn[2]),
     }
-    figures: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    differences: dict[str, dict[str, dict[str, Any]]] = {}
-    sizes: dict[str, int] = {}
-    kept: list[dict[str, Any]] = []
-    for ground, (count, streams) in grounds.items():
-        lost: dict[tuple[str, int], list[Lost]] = {}
-        for number, (ids, blocks, asked) in enumerate(streams, 1):
-            stream = scored_stream(network, ids, blocks, trimmers, random)
+    random = dict(zip(streams, drawn[3:], strict=True))
+    lost: dict[str, dict[tuple[str, int], list[Lost]]] = {}
+    kept: dict[str, dict[str, Any]] = {}
+    by = made_with(network)
+
+    def report() -> TrimmingReport:
+        return TrimmingReport(
+            by,
+            pack.parts[PART].id,
+            dataclasses.asdict(config),
+            {ground: len(own[NONE_KEPT, 0]) for ground, own in lost.items()},
+            {ground: _figures(own) for ground, own in lost.items()},
+            {ground: _differences(own, config.budgets) for ground, own in lost.items()},
+            list(kept.values()),
+        )
+
+    for number in range(max(counts.values())):
+        for ground in streams:
+            found = next(streams[ground], None)
+            if found is None:
+                continue
+            ids, blocks, asked = found
+            stream = scored_stream(network, ids, blocks, trimmers, random[ground])
             for question in asked:
                 for key, one in losses(network, stream, question, config.budgets).items():
-                    lost.setdefault(key, []).append(one)
-            if number == 1:
-                kept.append(_kept_text(tokenizer, ground, stream, config.budgets))
-            log(f"{ground}: {number} of {count}")
-        if lost:
-            sizes[ground] = len(next(iter(lost.values())))
-            figures[ground] = _figures(lost)
-            differences[ground] = _differences(lost, config.budgets)
-    part = pack.parts[PART]
-    return TrimmingReport(made_with(network), part.id, dataclasses.asdict(config), sizes, figures, differences, kept)
+                    lost.setdefault(ground, {}).setdefault(key, []).append(one)
+            kept.setdefault(ground, _kept_text(tokenizer, ground, stream, config.budgets))
+            known(report())
+            log(f"{ground}: {number + 1} of {counts[ground]}")
+    return report()
 
 
 def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
