@@ -243,6 +243,52 @@ def eval_trigger(
     print_json(report.to_dict()) if as_json else print_topics(report, Console())
 
 
+@eval_app.command("trimmer")
+def eval_trimmer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books beside those that are shipped, that places are drawn from.")
+    ] = None,
+    budgets: Annotated[str, typer.Option(help="Tokens kept of a block of 512, by commas.")] = "16,32,64,128",
+    places: Annotated[int, typer.Option(help="Of prose, 4 blocks each.")] = 12,
+    fact_blocks: Annotated[int, typer.Option(help="Blocks of books with five planted facts each.")] = 8,
+    story_blocks: Annotated[int, typer.Option(help="Blocks of FairytaleQA's val stories, four questions each.")] = 8,
+    seed: Seed = 0,
+    pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    beside: Annotated[
+        list[Path] | None, typer.Option(help="Folders of packs with other Trimmers, each a row by its folder's name.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="File for the report, as far as it is known; `everlong plot` draws it.")
+    ] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.eval.trimming import TrimmingConfig, TrimmingReport, print_trimming, run_trimming, trimmer_pack
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+
+    def known(report: TrimmingReport) -> None:
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            keep.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
+
+    loaded = load(model, dtype or None, **on_device(device))
+    report = run_trimming(
+        loaded,
+        trimmer_pack(loaded, pack),
+        TrimmingConfig(parse_lengths(budgets), places, fact_blocks, story_blocks, seed),
+        books=books_of(text or ()),
+        beside={folder.name: trimmer_pack(loaded, folder) for folder in beside or ()},
+        known=known,
+        log=_line_by_line(Console(stderr=True)),
+    )
+    print_json(report.to_dict()) if as_json else print_trimming(report, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

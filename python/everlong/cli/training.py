@@ -226,3 +226,81 @@ def train_adapter(
     for name, found in made["figures"].items():
         shares = ", ".join(f"{when} {value:.3f}" for when, value in found.items())
         console.print(f"{name}: {shares}", highlight=False)
+
+
+@train_app.command("trimmer")
+def train_trimmer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(help="Streams of two blocks of books, half of these with planted facts.")
+    ] = 24,
+    stories: Annotated[
+        int, typer.Option(help="Streams of stories of FairytaleQA, with the questions about them.")
+    ] = 12,
+    units: Annotated[int, typer.Option(help="Of the hidden layer; 0: a linear map alone.")] = 64,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="What attention counts, by commas: while a block is repeated, from text that goes on, from questions."
+        ),
+    ] = "1,20,6",
+    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default two in the middle.")] = "",
+    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
+    work: Annotated[Path, typer.Option(help="Folder of states: a run that was cut short goes on.")] = Path(
+        "runs/trimmer"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
+    ] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by.
+
+    What else was trained for the model stays in the pack.
+    """
+    from everlong.learned.pack import pack_folder_of
+    from everlong.models import load
+    from everlong.training.attended import trim_texts
+    from everlong.training.boundaries import books_of
+    from everlong.training.data import load_pairs
+    from everlong.training.run import train_trimmer as train_it
+    from everlong.training.trimmer import TrimmerTraining, weights_of
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    pairs = load_pairs(["fairytale"]) if stories else None
+    texts = trim_texts(tokenizer, books_of(text or ()), pairs, samples=samples, stories=stories, seed=seed)
+
+    def said(what: str, done: int, of: int) -> None:
+        console.print(f"{what}: {done:,} of {of:,} texts", highlight=False)
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        console.print(f"step {step:,}: loss {found['loss']:.3f}; held out {found['error']:.3f}", highlight=False)
+
+    pack = train_it(
+        network,
+        tokenizer,
+        texts,
+        work=work,
+        layers=[int(layer) for layer in layers.split(",") if layer],
+        settings={"units": units},
+        training=TrimmerTraining(weights_of(weights), minutes=minutes, seed=seed),
+        progress=said,
+        check=checked,
+    )
+    folder = out or pack_folder_of(pack.model)
+    pack.save(folder)
+    made = pack.parts["trimmer"].made
+    if as_json:
+        print_json({"folder": str(folder), **made})
+        return
+    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
+    for split, found in made["figures"].items():
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in found.items())
+        console.print(f"{split}: {shares}", highlight=False)

@@ -1,4 +1,4 @@
-"""What was trained for a model, and how it is put to use: packs, towers, the trigger."""
+"""What was trained for a model, and how it is put to use: packs, towers, the trigger, the Trimmer."""
 
 from typing import Final
 

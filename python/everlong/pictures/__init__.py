@@ -11,6 +11,7 @@ from everlong.pictures.budget import draw_by_budget
 from everlong.pictures.canvas import require_matplotlib
 from everlong.pictures.depth import draw_by_depth
 from everlong.pictures.heatmap import draw_heat_map
+from everlong.pictures.kept import draw_kept
 from everlong.pictures.position import draw_by_position
 from everlong.pictures.reliability import draw_reliability
 from everlong.pictures.timeline import draw_timeline
@@ -23,9 +24,8 @@ __all__ = ["draw_report", "require_matplotlib"]
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Every picture that a report has, written to `folder`.
 
-    `report` is that of a suite, of `eval niah`, of `eval ppl`, one that `eval meaning --keep` kept, or a trace, as JSON
-    gives it back.
-    Raises ValueError for anything else.
+    `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval meaning --keep` and `eval trimmer
+    --keep` kept, or a trace, as JSON gives it back. Raises ValueError for anything else.
     """
     try:
         return _draw(report if isinstance(report, Mapping) else {}, folder)
@@ -41,9 +41,11 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
         return [draw_heat_map(report, folder / f"heatmap.{suffix}") for suffix in ("png", "svg")]
     if "by_position" in report:
         return draw_by_position(report, folder)
+    if "trimming" in report:
+        return draw_kept(report, folder)
     if "confidences" in report:
         return draw_reliability(report, folder)
     if "events" in report:
         files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
         return [draw_timeline(report["events"], file) for file in files]
-    raise ValueError("no report of a suite, of niah, of ppl, of meaning, or a trace: nothing to draw")
+    raise ValueError("no report of a suite, of niah, of ppl, of meaning, of trimmer, or a trace: nothing to draw")

@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions and what answers them, ends of topics, states, answers, trainers."""
+"""How the learned parts are trained: questions and answers, ends of topics, planted facts, states, trainers."""
 
 from typing import Final
 

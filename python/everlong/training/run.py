@@ -17,11 +17,14 @@ from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, TowerSettings
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trigger import TriggerSettings
+from everlong.learned.trimmer import PART as TRIMMER
+from everlong.learned.trimmer import TrimmerSettings
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.vectors import Encoder, encoder_name
 from everlong.training.adapter import AdapterTrainer, AdapterTraining
 from everlong.training.answers import read_examples, taught_answers
+from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
 from everlong.training.read_states import read_states
@@ -30,11 +33,15 @@ from everlong.training.teacher import taught_vectors
 from everlong.training.towers import TowerTrainer, TowerTraining
 from everlong.training.trigger import TriggerTraining, figures_of
 from everlong.training.trigger import train_trigger as train_on
+from everlong.training.trimmer import TrimmerTraining
+from everlong.training.trimmer import figures_of as figures_of_trimmer
+from everlong.training.trimmer import train_trimmer as train_trimmer_on
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
 _DEPTHS = (1 / 3, 0.43, 0.53)
 _TRIGGER_DEPTHS = (0.43,)
+_TRIMMER_DEPTHS = (1 / 3, 0.53)
 
 
 def middle_layers(model: Any, depths: Sequence[float] = _DEPTHS) -> tuple[int, ...]:
@@ -173,6 +180,50 @@ def _least(log: Sequence[Mapping[str, float]]) -> float:
 
 def _sets_of(pairs: Pairs) -> list[str]:
     return sorted({text.origin for text in pairs.texts if text.split == "train"})
+
+
+def train_trimmer(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[TrimText],
+    *,
+    work: pathlib.Path,
+    layers: Sequence[int] = (),
+    settings: Mapping[str, Any] | None = None,
+    training: TrimmerTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Cache states and what their tokens are attended by in `work`, train, measure on texts that were held out.
+
+    `settings` are further ones of TrimmerSettings. What was cut short goes on where it stopped; training takes seconds
+    and begins anew. ValueError where there is nothing to train on or to hold out.
+    """
+    training = training or TrimmerTraining()
+    layers = tuple(layers) or middle_layers(model, _TRIMMER_DEPTHS)
+    attended = attended_texts(model, tokenizer, texts, layers, work / "states", progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    own = TrimmerSettings(layers, hidden_size, **(settings or {}))
+    trained = train_trimmer_on(attended, own, training, progress=check)
+    # As a pack gives it back: its maps are in 16 bits there.
+    trimmer = type(trained.trimmer).of_part(trained.trimmer.part({}))
+    asked = [text.origin for text in texts if text.split == "train" for _ in text.asked]
+    made = {
+        "data": {
+            "blocks": sum(text.blocks for text in texts if text.split == "train"),
+            "planted questions": asked.count("book"),
+            "questions about stories": asked.count("story"),
+        },
+        "books": sorted({text.name.rpartition(" ")[0] for text in texts if text.origin == "book"}),
+        "stories": sorted({text.name for text in texts if text.origin == "story"}),
+        "training": dataclasses.asdict(training),
+        "steps": trained.steps,
+        "minutes": round(trained.minutes, 2),
+        "figures": {split: figures_of_trimmer(trimmer, attended, split, training) for split in ("train", "fit")},
+        "log": list(trained.log),
+        "with": made_with(model),
+    }
+    return _pack(model, {TRIMMER: trimmer.part(made)})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

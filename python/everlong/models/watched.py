@@ -1,0 +1,133 @@
+"""What attention tokens receive while something is read: reduced layer by layer, in a forward of transformers' own."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+_NAME = "everlong_watched"
+_ROWS_AT_ONCE = 256
+
+See = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Of which rows of the forward [first, last) the attention to which keys [first, last) counts; keys are all that
+    the cache holds and the rows behind them.
+    """
+
+    rows: tuple[int, int]
+    keys: tuple[int, int]
+
+
+class WatchedAttention:
+    """Context manager: forwards inside it read the same text in one forward each, rows of a batch of one, causally.
+
+    The model attends through a function that is registered with transformers ("sdpa", which keeps the probabilities of
+    the watches, too), and as before once it is left. One thread and one model at a time.
+    """
+
+    _watching: WatchedAttention | None = None
+
+    def __init__(self, model: Any, watches: Mapping[str, Watch], see: See | None = None) -> None:
+        """`see` is called with each layer's q [1, H, S, D], k, v [1, Hkv, N, D], rotated, too."""
+        self._model = model
+        self._also = see
+        self._watches = dict(watches)
+        self._sums: dict[str, torch.Tensor] = {}
+        self._largest: dict[str, torch.Tensor] = {}
+        self._layers: dict[str, int] = dict.fromkeys(watches, 0)
+        self._layer: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __enter__(self) -> WatchedAttention:
+        self._thread = threading.get_ident()
+        self._before = self._model.config._attn_implementation
+        self._model.set_attn_implementation(_NAME)
+        WatchedAttention._watching = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        WatchedAttention._watching = None
+        self._model.set_attn_implementation(self._before)
+
+    def mass(self, name: str) -> torch.Tensor:
+        """[keys] fp32: the attention that each key gets of all rows together, mean over heads and layers."""
+        return self._sums[name] / self._layers[name]
+
+    def largest(self, name: str) -> torch.Tensor:
+        """[keys] fp32: the largest attention that a key gets of any row and head, mean over layers."""
+        return self._largest[name] / self._layers[name]
+
+    @torch.no_grad()
+    def _see(self, q: torch.Tensor, k: torch.Tensor, scale: float) -> None:
+        """q [1, H, S, D] and k [1, Hkv, N, D] of one layer, rotated; the rows are the last S of the N."""
+        heads, rows, keys, groups = q.shape[1], q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+        first = keys - rows
+        ends = [watch.rows for watch in self._watches.values()]
+        for begin in range(0, rows, _ROWS_AT_ONCE):
+            end = min(rows, begin + _ROWS_AT_ONCE)
+            if all(last <= begin or end <= start for start, last in ends):
+                continue
+            seen = first + end
+            asked = q[0, :, begin:end].reshape(k.shape[1], groups * (end - begin), -1)
+            scores = torch.matmul(asked, k[0, :, :seen].transpose(-1, -2)).view(heads, end - begin, seen).float()
+            later = (
+                torch.arange(seen, device=q.device)[None] > first + torch.arange(begin, end, device=q.device)[:, None]
+            )
+            shares = torch.softmax((scores * scale).masked_fill(later, -torch.inf), dim=-1)
+            for name, watch in self._watches.items():
+                of_rows = slice(max(watch.rows[0], begin) - begin, min(watch.rows[1], end) - begin)
+                if of_rows.stop <= of_rows.start:
+                    continue
+                kept = shares[:, of_rows, watch.keys[0] : watch.keys[1]]
+                missing = watch.keys[1] - watch.keys[0] - kept.shape[-1]  # keys behind the last row
+                mass = torch.nn.functional.pad(kept.sum(dim=1).mean(dim=0), (0, missing))
+                largest = torch.nn.functional.pad(kept.amax(dim=(0, 1)), (0, missing))
+                self._add(name, mass, largest)
+        for name in self._watches:
+            self._close_layer(name)
+
+    def _add(self, name: str, mass: torch.Tensor, largest: torch.Tensor) -> None:
+        """Of some rows of a layer."""
+        if name in self._layer:
+            before = self._layer[name]
+            mass, largest = before[0] + mass, torch.maximum(before[1], largest)
+        self._layer[name] = mass, largest
+
+    def _close_layer(self, name: str) -> None:
+        mass, largest = self._layer.pop(name)
+        self._sums[name] = self._sums.get(name, 0) + mass
+        self._largest[name] = self._largest.get(name, 0) + largest
+        self._layers[name] += 1
+
+
+def _watched(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **arguments: Any,
+) -> tuple[torch.Tensor, None]:
+    watching = WatchedAttention._watching
+    if watching is not None and watching._thread == threading.get_ident():
+        scale = arguments.get("scaling")
+        watching._see(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
+        if watching._also is not None:
+            watching._also(query, key, value)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **arguments)
+
+
+AttentionInterface.register(_NAME, _watched)
+AttentionMaskInterface.register(_NAME, sdpa_mask)
