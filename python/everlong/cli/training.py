@@ -2,21 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
 
+if TYPE_CHECKING:
+    from everlong.learned.pack import Pack
+
 train_app = typer.Typer(no_args_is_help=True, help="Train what a memory has learned for a model: its pack.")
 app.add_typer(train_app, name="train")
+
+Layers = Annotated[str, typer.Option(help="Whose states are read, by commas; by default some in the middle.")]
+Seed = Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")]
+Minutes = Annotated[float | None, typer.Option(help="Of training, at most; what it needs is computed before.")]
+Work = Annotated[Path, typer.Option(help="Folder of states and checkpoints: a run that was cut short goes on.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")]
+Teacher = Annotated[
+    str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")
+]
 
 
 @train_app.callback()
 def train() -> None:
-    """Parts by name."""
+    """Parts by name, or all of them. What else was trained for the model stays in its pack."""
+
+
+@train_app.command("all")
+def train_all(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books, author--title.txt; by default those that are shipped.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help='Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.'
+        ),
+    ] = None,
+    parts: Annotated[
+        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, adapter.")
+    ] = "towers,trigger,trimmer",
+    minutes: Annotated[
+        float | None, typer.Option(help="No part begins later; each trains for its share of what is left.")
+    ] = None,
+    teacher: Teacher = "minilm",
+    seed: Seed = 0,
+    work: Work = Path("runs/pack"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """One part after the other. A run that was cut short goes on, and trains no part again that is done."""
+    from everlong.learned.pack import load_pack, pack_folder_of
+    from everlong.models import load
+    from everlong.models.fingerprint import weights_fingerprint
+    from everlong.training.all_parts import train_parts
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    folder = out or pack_folder_of(weights_fingerprint(network))
+    trained = train_parts(
+        network,
+        tokenizer,
+        [part for part in parts.split(",") if part],
+        text=text or (),
+        data=data or (),
+        work=work,
+        out=folder,
+        minutes=minutes,
+        seed=seed,
+        teacher=_encoder_of(teacher),
+        progress=_told(console),
+        say=lambda line: console.print(line, highlight=False),
+    )
+    made = {part: dict(load_pack(folder).parts[part].made) for part in trained}
+    if as_json:
+        print_json({"folder": str(folder), "parts": made})
+        return
+    for part, said in made.items():
+        _print_figures(console, f"{part}, trained in {said['minutes']} minutes", said)
+    console.print(f"the pack: {folder}", highlight=False, soft_wrap=True)
 
 
 @train_app.command("towers")
@@ -35,27 +106,19 @@ def train_towers(
         list[Path] | None,
         typer.Option(help="Text that nobody asks about: wrong passages, among which a fact is looked for."),
     ] = None,
-    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default three in the middle.")] = "",
+    layers: Layers = "",
     steps: Annotated[int, typer.Option(help="Of training.")] = 2000,
-    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
-    teacher: Annotated[
-        str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")
-    ] = "minilm",
-    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
-    work: Annotated[
-        Path, typer.Option(help="Folder of states and checkpoints: a run that was cut short goes on.")
-    ] = Path("runs/towers"),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
-    ] = None,
+    minutes: Minutes = None,
+    teacher: Teacher = "minilm",
+    seed: Seed = 0,
+    work: Work = Path("runs/towers"),
+    out: Out = None,
     dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:
     """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
-    from everlong.learned.pack import pack_folder_of
     from everlong.models import load
-    from everlong.retrieval.embedding import load_encoder
     from everlong.training.data import load_pairs
     from everlong.training.run import train_towers as train_them
     from everlong.training.towers import TowerTraining
@@ -63,11 +126,6 @@ def train_towers(
     console = Console(stderr=True)
     pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or (), foreign=text or ())
     network, tokenizer = load(model, dtype or None, **on_device(device))
-    encoder = None if teacher in ("", "none") else load_encoder(teacher)
-
-    def said(what: str, done: int, of: int) -> None:
-        if done == of or done % 50 == 0:
-            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
 
     def checked(step: int, found: dict[str, float]) -> None:
         shares = ", ".join(f"{name} {100 * found[name]:.1f} %" for name in ("@1", "@4") if name in found)
@@ -78,22 +136,13 @@ def train_towers(
         tokenizer,
         pairs,
         work=work,
-        layers=[int(layer) for layer in layers.split(",") if layer],
+        layers=_numbers(layers),
         training=TowerTraining(steps=steps, minutes=minutes, seed=seed),
-        teacher=encoder,
-        progress=said,
+        teacher=_encoder_of(teacher),
+        progress=_told(console),
         check=checked,
     )
-    folder = out or pack_folder_of(pack.model)
-    pack.save(folder)
-    made = pack.parts["towers"].made
-    if as_json:
-        print_json({"folder": str(folder), **made})
-        return
-    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
-    for split, found in made["figures"].items():
-        shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found.items())
-        console.print(f"{split} stories, right section of all: {shares}", highlight=False)
+    _keep(pack, "towers", out, console, as_json=as_json)
 
 
 @train_app.command("trigger")
@@ -105,25 +154,17 @@ def train_trigger(
     ] = None,
     splices: Annotated[int, typer.Option(help="Texts of six pieces of books each.")] = 36,
     dialogues: Annotated[bool, typer.Option(help="Learn from the shipped dialogues (TIAGE), too.")] = True,
-    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default one in the middle.")] = "",
+    layers: Layers = "",
     steps: Annotated[int, typer.Option(help="Of training, at most.")] = 600,
-    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
-    work: Annotated[Path, typer.Option(help="Folder of states: a run that was cut short goes on.")] = Path(
-        "runs/trigger"
-    ),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
-    ] = None,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/trigger"),
+    out: Out = None,
     dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:
-    """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues.
-
-    What else was trained for the model stays in the pack.
-    """
-    from everlong.learned.pack import pack_folder_of
+    """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues."""
     from everlong.models import load
     from everlong.training.boundaries import books_of, trigger_texts
     from everlong.training.run import train_trigger as train_it
@@ -133,10 +174,6 @@ def train_trigger(
     texts = trigger_texts(books_of(text or ()), splices=splices, with_dialogues=dialogues, seed=seed)
     network, tokenizer = load(model, dtype or None, **on_device(device))
 
-    def said(what: str, done: int, of: int) -> None:
-        if done == of or done % 50 == 0:
-            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
-
     def checked(step: int, found: dict[str, float]) -> None:
         console.print(f"step {step:,}: loss {found['loss']:.3f}; held out {found['held out']:.3f}", highlight=False)
 
@@ -145,87 +182,12 @@ def train_trigger(
         tokenizer,
         texts,
         work=work,
-        layers=[int(layer) for layer in layers.split(",") if layer],
+        layers=_numbers(layers),
         training=TriggerTraining(steps=steps, minutes=minutes, seed=seed),
-        progress=said,
+        progress=_told(console),
         check=checked,
     )
-    folder = out or pack_folder_of(pack.model)
-    pack.save(folder)
-    made = pack.parts["trigger"].made
-    if as_json:
-        print_json({"folder": str(folder), **made})
-        return
-    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
-    for split, found in made["figures"].items():
-        shares = ", ".join(f"{name} {share:.3f}" for name, share in found.items())
-        console.print(f"{split}, average precision: {shares}", highlight=False)
-
-
-@train_app.command("adapter")
-def train_adapter(
-    model: Model = DEFAULT_MODEL,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(help='Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.'),
-    ] = None,
-    sets: Annotated[
-        str, typer.Option(help="Shipped sets, by commas; fairytale is the text that others are planted in.")
-    ] = "fairytale,squad,natural",
-    tokens: Annotated[int, typer.Option(help="Of the memory that questions are asked to.")] = 160_000,
-    steps: Annotated[int, typer.Option(help="Of training, of eight questions each.")] = 150,
-    minutes: Annotated[float | None, typer.Option(help="Of training, at most; the memory is read before.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
-    work: Annotated[
-        Path, typer.Option(help="Folder of the memory, answers and checkpoints: a run that was cut short goes on.")
-    ] = Path("runs/adapter"),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
-    ] = None,
-    dtype: Dtype = "",
-    device: Device = "",
-    as_json: Json = False,
-) -> None:
-    """The adapter, which helps a model to answer from what came back as it does on the right passage alone.
-
-    What else was trained for the model stays in the pack.
-    """
-    from everlong.learned.pack import pack_folder_of
-    from everlong.models import load
-    from everlong.training.adapter import AdapterTraining
-    from everlong.training.data import load_pairs
-    from everlong.training.run import train_adapter as train_it
-
-    console = Console(stderr=True)
-    pairs = load_pairs([name for name in sets.split(",") if name], data or ())
-    network, tokenizer = load(model, dtype or None, **on_device(device))
-
-    def said(what: str, done: int, of: int) -> None:
-        console.print(f"{what}: {done:,} of {of:,}", highlight=False)
-
-    def checked(step: int, found: dict[str, float]) -> None:
-        console.print(f"step {step:,}: held out {found['held out']:.3f} nats a token", highlight=False)
-
-    pack = train_it(
-        network,
-        tokenizer,
-        pairs,
-        work=work,
-        tokens=tokens,
-        training=AdapterTraining(steps=steps, minutes=minutes, seed=seed),
-        progress=said,
-        check=checked,
-    )
-    folder = out or pack_folder_of(pack.model)
-    pack.save(folder)
-    made = pack.parts["adapter"].made
-    if as_json:
-        print_json({"folder": str(folder), **made})
-        return
-    console.print(f"trained on {made['questions']:,} questions in {made['minutes']} minutes; the pack: {folder}")
-    for name, found in made["figures"].items():
-        shares = ", ".join(f"{when} {value:.3f}" for when, value in found.items())
-        console.print(f"{name}: {shares}", highlight=False)
+    _keep(pack, "trigger", out, console, as_json=as_json)
 
 
 @train_app.command("trimmer")
@@ -247,24 +209,16 @@ def train_trimmer(
             help="What attention counts, by commas: while a block is repeated, from text that goes on, from questions."
         ),
     ] = "1,20,6",
-    layers: Annotated[str, typer.Option(help="Whose states are read, by commas; by default two in the middle.")] = "",
-    minutes: Annotated[float | None, typer.Option(help="Of training, at most; states are computed before.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
-    work: Annotated[Path, typer.Option(help="Folder of states: a run that was cut short goes on.")] = Path(
-        "runs/trimmer"
-    ),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")
-    ] = None,
+    layers: Layers = "",
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/trimmer"),
+    out: Out = None,
     dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:
-    """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by.
-
-    What else was trained for the model stays in the pack.
-    """
-    from everlong.learned.pack import pack_folder_of
+    """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by."""
     from everlong.models import load
     from everlong.training.attended import trim_texts
     from everlong.training.boundaries import books_of
@@ -277,9 +231,6 @@ def train_trimmer(
     pairs = load_pairs(["fairytale"]) if stories else None
     texts = trim_texts(tokenizer, books_of(text or ()), pairs, samples=samples, stories=stories, seed=seed)
 
-    def said(what: str, done: int, of: int) -> None:
-        console.print(f"{what}: {done:,} of {of:,} texts", highlight=False)
-
     def checked(step: int, found: dict[str, float]) -> None:
         console.print(f"step {step:,}: loss {found['loss']:.3f}; held out {found['error']:.3f}", highlight=False)
 
@@ -288,19 +239,96 @@ def train_trimmer(
         tokenizer,
         texts,
         work=work,
-        layers=[int(layer) for layer in layers.split(",") if layer],
+        layers=_numbers(layers),
         settings={"units": units},
         training=TrimmerTraining(weights_of(weights), minutes=minutes, seed=seed),
-        progress=said,
+        progress=_told(console),
         check=checked,
     )
+    _keep(pack, "trimmer", out, console, as_json=as_json)
+
+
+@train_app.command("adapter")
+def train_adapter(
+    model: Model = DEFAULT_MODEL,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help='Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.'),
+    ] = None,
+    sets: Annotated[
+        str, typer.Option(help="Shipped sets, by commas; fairytale is the text that others are planted in.")
+    ] = "fairytale,squad,natural",
+    tokens: Annotated[int, typer.Option(help="Of the memory that questions are asked to.")] = 160_000,
+    steps: Annotated[int, typer.Option(help="Of training, of eight questions each.")] = 150,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/adapter"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The adapter, which helps a model to answer from what came back as it does on the right passage alone."""
+    from everlong.models import load
+    from everlong.training.adapter import AdapterTraining
+    from everlong.training.data import load_pairs
+    from everlong.training.run import train_adapter as train_it
+
+    console = Console(stderr=True)
+    pairs = load_pairs([name for name in sets.split(",") if name], data or ())
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        console.print(f"step {step:,}: held out {found['held out']:.3f} nats a token", highlight=False)
+
+    pack = train_it(
+        network,
+        tokenizer,
+        pairs,
+        work=work,
+        tokens=tokens,
+        training=AdapterTraining(steps=steps, minutes=minutes, seed=seed),
+        progress=_told(console),
+        check=checked,
+    )
+    _keep(pack, "adapter", out, console, as_json=as_json)
+
+
+def _encoder_of(teacher: str) -> Any:
+    from everlong.retrieval.embedding import load_encoder
+
+    return None if teacher in ("", "none") else load_encoder(teacher)
+
+
+def _numbers(layers: str) -> list[int]:
+    return [int(layer) for layer in layers.split(",") if layer]
+
+
+def _told(console: Console) -> Callable[[str, int, int], None]:
+    """Every fiftieth of what is counted, and the last."""
+
+    def said(what: str, done: int, of: int) -> None:
+        if done == of or done % 50 == 0:
+            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
+
+    return said
+
+
+def _keep(pack: Pack, part: str, out: Path | None, console: Console, *, as_json: bool) -> None:
+    """Put a trained part into its model's pack, beside what is there, and say how it was made."""
+    from everlong.learned.pack import pack_folder_of
+
     folder = out or pack_folder_of(pack.model)
     pack.save(folder)
-    made = pack.parts["trimmer"].made
+    made = pack.parts[part].made
     if as_json:
         print_json({"folder": str(folder), **made})
         return
-    console.print(f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", highlight=False)
-    for split, found in made["figures"].items():
-        shares = ", ".join(f"{name} {share:.3f}" for name, share in found.items())
-        console.print(f"{split}: {shares}", highlight=False)
+    _print_figures(console, f"trained on {made['data']} in {made['minutes']} minutes; the pack: {folder}", made)
+
+
+def _print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
+    console.print(head, highlight=False)
+    for name, found in made["figures"].items():
+        figures = ", ".join(f"{what} {figure:.3f}" for what, figure in found.items())
+        console.print(f"  {name}: {figures}", highlight=False)

@@ -15,7 +15,7 @@ from everlong.errors import ModelMismatchError
 from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
-from everlong.frame.trimming import UNTRAINED, TokenScorer, untrained_scorer
+from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.meaning import Meaning
@@ -23,6 +23,7 @@ from everlong.learned.pack import Pack, open_pack
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
 from everlong.learned.trigger import PART as TRIGGER
+from everlong.learned.trimmer import trimmer_of
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
@@ -111,8 +112,14 @@ def _token_scorer(pack: Pack | None, config: MemoryConfig) -> TokenScorer | None
         return None
     if config.trimmer != "learned":
         return untrained_scorer(config.trimmer)
-    others = ", ".join(f"'{name}'" for name in UNTRAINED)
-    raise ValueError(f"trimmer='learned': there is no trimmer for this model; {others} need none")
+    trimmer = None if pack is None else trimmer_of(pack)
+    if trimmer is None:
+        others = ", ".join(f"'{name}'" for name in UNTRAINED)
+        raise ValueError(
+            "trimmer='learned': there is no Trimmer for this model; `everlong train trimmer` makes one, and "
+            f"{others} need none"
+        )
+    return ByStates(trimmer.settings.layers, trimmer.scores)
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:

@@ -1,0 +1,134 @@
+"""Every learned part of a model's pack, one after the other, within a time: what `everlong train all` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.pack import Pack, load_pack
+from everlong.learned.towers import PART as TOWERS
+from everlong.learned.trigger import PART as TRIGGER
+from everlong.learned.trimmer import PART as TRIMMER
+from everlong.text.vectors import Encoder
+from everlong.training.adapter import AdapterTraining
+from everlong.training.attended import trim_texts
+from everlong.training.boundaries import books_of, trigger_texts
+from everlong.training.data import load_pairs
+from everlong.training.run import Progress, train_adapter, train_towers, train_trigger, train_trimmer
+from everlong.training.towers import TowerTraining
+from everlong.training.trigger import TriggerTraining
+from everlong.training.trimmer import TrimmerTraining
+
+# In the order in which they are trained: what helps most first, and the adapter behind the towers that it recalls by.
+PARTS = (TOWERS, TRIGGER, TRIMMER, ADAPTER)
+_DONE = "trained.json"  # in a part's folder: which one was made there, and of what
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much each part is trained on."""
+
+    tower_steps: int = 2000
+    splices: int = 36
+    samples: int = 24
+    stories: int = 12
+    adapter_tokens: int = 160_000
+    adapter_steps: int = 150
+
+
+def train_parts(
+    model: Any,
+    tokenizer: Any,
+    parts: Sequence[str],
+    *,
+    text: Sequence[pathlib.Path],
+    data: Sequence[pathlib.Path],
+    work: pathlib.Path,
+    out: pathlib.Path,
+    minutes: float | None = None,
+    seed: int = 0,
+    teacher: Encoder | None = None,
+    sizes: Sizes | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """Train `parts`, each in a folder of `work`, and put each into the pack `out` once it is done; which were.
+
+    `text`: books in which topics are joined and facts planted, and which give the towers wrong passages; the shipped
+    ones without. `data`: pairs for the towers, beside the shipped sets. No part begins once `minutes` have passed, and
+    of those that are left a part's training, without the states that it needs first, takes its share at most. Called
+    again with the same arguments it goes on: a part that is done is not trained again. ValueError for an unknown part.
+    """
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise ValueError(f"there is no part {unknown[0]!r}: there are {', '.join(PARTS)}")
+    sizes, started = sizes or Sizes(), time.monotonic()
+    wanted = [part for part in PARTS if part in parts]
+    trained: list[str] = []
+    for number, part in enumerate(wanted):
+        folder = work / part
+        asked = {"seed": seed, "text": list(map(str, text)), "data": list(map(str, data)), **dataclasses.asdict(sizes)}
+        if _is_done(folder, out, part, asked):
+            say(f"{part}: is there")
+            trained.append(part)
+            continue
+        left = None if minutes is None else minutes - (time.monotonic() - started) / 60
+        if left is not None and left <= 0:
+            say(f"{part}: left out, the time is over; the same command goes on")
+            continue
+        share = None if left is None else left / (len(wanted) - number)
+        say(f"{part}: training")
+        pack = _trained(model, tokenizer, part, text, data, folder, share, seed, teacher, sizes, progress)
+        pack.save(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _DONE).write_text(json.dumps({"id": pack.parts[part].id, "asked": asked}))
+        trained.append(part)
+    return trained
+
+
+def _is_done(folder: pathlib.Path, out: pathlib.Path, part: str, asked: dict[str, Any]) -> bool:
+    file = folder / _DONE
+    if not file.exists() or not out.exists():
+        return False
+    said = json.loads(file.read_text())
+    kept = load_pack(out).parts.get(part)
+    return kept is not None and said == {"id": kept.id, "asked": json.loads(json.dumps(asked))}
+
+
+def _trained(
+    model: Any,
+    tokenizer: Any,
+    part: str,
+    text: Sequence[pathlib.Path],
+    data: Sequence[pathlib.Path],
+    work: pathlib.Path,
+    minutes: float | None,
+    seed: int,
+    teacher: Encoder | None,
+    sizes: Sizes,
+    progress: Progress | None,
+) -> Pack:
+    if part == TOWERS:
+        towers = TowerTraining(steps=sizes.tower_steps, minutes=minutes, seed=seed)
+        pairs = load_pairs(files=data, foreign=text)
+        return train_towers(model, tokenizer, pairs, work=work, training=towers, teacher=teacher, progress=progress)
+    if part == TRIGGER:
+        texts = trigger_texts(books_of(text), splices=sizes.splices, with_dialogues=True, seed=seed)
+        trigger = TriggerTraining(minutes=minutes, seed=seed)
+        return train_trigger(model, tokenizer, texts, work=work, training=trigger, progress=progress)
+    if part == TRIMMER:
+        stories = load_pairs(["fairytale"]) if sizes.stories else None
+        trimmed = trim_texts(
+            tokenizer, books_of(text), stories, samples=sizes.samples, stories=sizes.stories, seed=seed
+        )
+        trimmer = TrimmerTraining(minutes=minutes, seed=seed)
+        return train_trimmer(model, tokenizer, trimmed, work=work, training=trimmer, progress=progress)
+    adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
+    return train_adapter(
+        model, tokenizer, load_pairs(), work=work, tokens=sizes.adapter_tokens, training=adapter, progress=progress
+    )
