@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,7 @@ class KeptStates(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
+        self.recalled: list[int] = []
         self.mm = everlong.MemoryModel(self.model, self.tokenizer, self.root / "m", config=self.config)
 
     @rule(tokens=st.integers(1, 90), seed=st.integers(0, 9), origin=st.sampled_from(["read", "prompt", "generated"]))
@@ -82,10 +84,17 @@ class KeptStates(RuleBasedStateMachine):
         if asked:
             self.mm.frame.begin_prompt(None)
         self.mm.frame.recall([pages[at] for at in found])
+        self.recalled = self.newest_recall()
+
+    def newest_recall(self) -> list[int]:
+        """Tokens of the stream that it brought."""
+        *_, restore = (event for event in self.mm.frame.os.trace() if event["what"] == "restore")
+        return [token for run in restore["restored"] for token in range(run["begin"], run["end"])]
 
     @rule()
     def clear(self) -> None:
         self.mm.frame.clear_recalled()
+        self.recalled = []
 
     @rule(tokens=st.integers(1, 200), seed=st.integers(0, 9))
     def branch(self, tokens: int, seed: int) -> None:
@@ -93,9 +102,9 @@ class KeptStates(RuleBasedStateMachine):
         before = cache.k[:, :, cache.begin : cache.end].clone()
         with self.mm.frame.branch():
             self.extend(tokens, seed, "generated")
-            self.require_once(branched=True)
+            self.require_once(self.recalled)
             self.mm.frame.recall(self.mm.memory.core.pages()[-3:])
-            self.require_once(branched=True)
+            self.require_once(self.newest_recall())
         assert self.mm.frame.os.kept == zone
         assert torch.equal(cache.k[:, :, cache.begin : cache.end], before)
 
@@ -118,17 +127,10 @@ class KeptStates(RuleBasedStateMachine):
     @invariant()
     def stands_once(self) -> None:
         if hasattr(self, "mm"):
-            self.require_once(branched=False)
+            self.require_once(self.recalled)
 
-    def require_once(self, *, branched: bool) -> None:
+    def require_once(self, recalled: Sequence[int]) -> None:
         os, cache = self.mm.frame.os, self.mm.frame.cache
-        events = [
-            event
-            for event in os.trace()
-            if event["what"] in ("restore", "clear", "resume") and (branched or event["branched_at"] is None)
-        ]
-        restored = events[-1]["restored"] if events and events[-1]["what"] == "restore" else []
-        recalled = [token for run in restored for token in range(run["begin"], run["end"])]
         anchors = [token for anchor in os.anchor_zone["anchors"] for token in range(*anchor)]
         frame = [*range(os.sinks), *anchors, *os.kept_shown, *recalled, *range(*os.rolling)]
         assert len(frame) == len(set(frame))
