@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions with what answers them, ends of topics, planted facts, states, trainers."""
+"""How the learned parts are trained: questions and their answers, ends of topics, planted facts, states, trainers."""
 
 from typing import Final
 
