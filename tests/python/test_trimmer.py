@@ -303,7 +303,13 @@ def test_the_command_s_way_from_books_to_a_pack_and_a_table(tmp_path: pathlib.Pa
     with pytest.raises(EverlongError, match="train trimmer"):
         trimmer_pack((model, tokenizer), tmp_path / "empty")
     config = TrimmingConfig(budgets=(32, 64), places=2, fact_blocks=0, story_blocks=0)
-    report = run_trimming((model, tokenizer), found, config, books=small_books())
+    known: list[Any] = []
+    report = run_trimming((model, tokenizer), found, config, books=small_books(), known=known.append)
+    # What was known after the first place is what fewer places give.
+    first = dataclasses.replace(config, places=1)
+    fewer = run_trimming((model, tokenizer), found, first, books=small_books())
+    assert (known[0].trimming, known[0].differences) == (fewer.trimming, fewer.differences)
+    assert known[-1] == report
     assert report.sizes == {trimming.PROSE: 2}
     assert report.trimming["prose"]["all kept"]["0"]["kl"] == pytest.approx(0, abs=1e-6)
     assert set(report.trimming["prose"]["Trimmer"]) == {"32", "64"}
