@@ -84,6 +84,7 @@ GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radi
 
 void BindGraph(py::module_& module) {
   const GardenerOptions defaults;
+  module.attr("GRAPH_SHARE") = defaults.share;
   py::class_<GardenerHandle>(module, "Gardener")
       .def(py::init([](int32_t dimension, int32_t levels, double radius, double share, double growth,
                        int64_t most_members, int64_t flat_below, uint64_t seed) {

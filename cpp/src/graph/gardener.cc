@@ -15,10 +15,9 @@
 namespace everlong::graph {
 namespace {
 
-// Hysteresis. What is split is wider than what is let in, and what is merged narrower: neither undoes the other.
+// Hysteresis. What is split is wider than what is let in or merged: neither undoes the other.
 constexpr double kSplitFrom = 1.25;  // of the radius
-constexpr double kMergeUpTo = 0.9;   // of the radius
-constexpr double kFarthest = 2;      // radii, of a member from the mean that it joins
+constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it joins; two of one topic are 1.41 apart
 constexpr double kMoveBelow = 0.8;   // of the distance to its parent, that to another which a centre moves to
 constexpr int32_t kCandidates = 4;
 // A centre is looked after once in so many blocks, beside those that blocks come to.
@@ -287,7 +286,7 @@ struct Gardener::State {
     Growing& centre = Of(level, id);
     Growing& other = Of(level, other_id);
     if (std::ssize(centre.members) + std::ssize(other.members) > options.most_members / 2 ||
-        SquaredRadiusOfBoth(centre.sums, other.sums) > kMergeUpTo * kMergeUpTo * SquaredRadius(level)) {
+        SquaredRadiusOfBoth(centre.sums, other.sums) > SquaredRadius(level)) {
       return false;
     }
     for (const int64_t member : other.members) {
@@ -335,14 +334,18 @@ struct Gardener::State {
       const std::map<int64_t, Growing>& centres = levels[static_cast<size_t>(level)].centres;
       const auto ids = static_cast<uint64_t>(centres.rbegin()->first - centres.begin()->first + 1);
       const int64_t drawn = centres.begin()->first + static_cast<int64_t>(MixedBits(draw, level) % ids);
-      const int64_t id = centres.lower_bound(drawn)->first;
+      int64_t id = centres.lower_bound(drawn)->first;
       EVERLONG_RETURN_IF_ERROR(SplitIfTooMuch(level, id));
-      EVERLONG_ASSIGN_OR_RETURN(const std::vector<Near> near, Nearest(level, Of(level, id).sums, id));
-      bool merged = false;
-      if (!near.empty()) {
-        EVERLONG_ASSIGN_OR_RETURN(merged, MergeIfOne(level, std::min(id, near[0].id), std::max(id, near[0].id)));
+      // Each merge is of a centre that somebody made: all of them together cost no more than that.
+      while (true) {
+        EVERLONG_ASSIGN_OR_RETURN(const std::vector<Near> near, Nearest(level, Of(level, id).sums, id));
+        if (near.empty()) break;
+        const int64_t older = std::min(id, near[0].id);
+        EVERLONG_ASSIGN_OR_RETURN(const bool merged, MergeIfOne(level, older, std::max(id, near[0].id)));
+        if (!merged) break;
+        id = older;
       }
-      if (!merged && !IsHighest(level)) EVERLONG_RETURN_IF_ERROR(MoveIfNearer(level, id));
+      if (!IsHighest(level)) EVERLONG_RETURN_IF_ERROR(MoveIfNearer(level, id));
     }
     return OkStatus();
   }

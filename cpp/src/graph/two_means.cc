@@ -93,7 +93,7 @@ std::vector<bool> TwoMeans(const WeightedPoints& points, uint64_t seed, bool bal
     if (!changed) break;
   }
   const size_t right = on_right();
-  if (balanced && std::min(right, count - right) < count / 8) {
+  if (balanced && 8 * std::min(right, count - right) < count) {
     std::vector<size_t> order(count);
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, {}, [&along](size_t i) { return along[i]; });
