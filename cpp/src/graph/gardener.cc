@@ -23,7 +23,7 @@ constexpr int32_t kCandidates = 4;
 // A centre is looked after once in so many blocks, beside those that blocks come to.
 constexpr uint64_t kWalkEvery = 4;
 // How far from where it is a centre may be found, in shares of the squared radius.
-constexpr double kSlack = 1.0 / 16;
+constexpr double kSlack = 1.0 / 4;
 
 struct Growing {
   Sums sums;
