@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -281,6 +282,44 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
   ASSERT_TRUE(memory->Forget(std::vector<int64_t>{4}).ok());  // whatever the graph is like
   EXPECT_FALSE(memory->Verify(true)->damage.empty());
   ASSERT_TRUE(memory->SetGraph({}).ok());
+  Tend(*memory);
+  ExpectWhole(*memory, true, true);
+}
+
+TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
+  const TemporaryFolder root;
+  const auto memory = Memory::Create(root.path() / "memory", TestManifest()).value();
+  ASSERT_TRUE(memory->SetGraph({.most_members = 8}).ok());
+  std::atomic<bool> done = false;
+  std::thread tending([&] {
+    while (!done) {
+      const Result<int64_t> tended = memory->TendGraph(3);
+      EXPECT_TRUE(tended.ok()) << tended.status().ToString();
+      if (!tended.ok()) return;
+    }
+  });
+  std::mt19937_64 random(8);
+  std::vector<int64_t> ids;
+  for (int i = 0; i < 120; ++i) {
+    const auto stream = static_cast<int64_t>(random() % 3);
+    const auto id = Append(*memory, RandomBlock(random, stream, memory->StreamEnd(stream), 4));
+    ASSERT_TRUE(id.ok());
+    ids.push_back(*id);
+    const std::vector<int32_t> question{static_cast<int32_t>(random() % 50)};
+    SearchRequest request;
+    request.token_ids = question;
+    request.kinds = {IndexPart::kLexical};
+    EXPECT_TRUE(memory->Search(request).ok());
+    if (i % 7 == 6) {
+      const size_t which = random() % ids.size();
+      EXPECT_TRUE(memory->Forget(std::vector<int64_t>{ids[which]}).ok());
+      ids.erase(ids.begin() + static_cast<int64_t>(which));
+    }
+    if (i % 40 == 39) EXPECT_TRUE(memory->Compact().ok());
+  }
+  EXPECT_TRUE(memory->Flush().ok());
+  done = true;
+  tending.join();
   Tend(*memory);
   ExpectWhole(*memory, true, true);
 }

@@ -21,7 +21,7 @@ constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it
 constexpr double kMoveBelow = 0.8;   // of the distance to its parent, that to another which a centre moves to
 constexpr int32_t kCandidates = 4;
 // A centre is looked after once in so many blocks, beside those that blocks come to.
-constexpr uint64_t kWalkEvery = 4;
+constexpr uint64_t kWalkEvery = 8;
 // How far from where it is a centre may be found, in shares of the squared radius.
 constexpr double kSlack = 1.0 / 4;
 
