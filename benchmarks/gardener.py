@@ -2,15 +2,17 @@
 
     python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
     python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
+    python benchmarks/gardener.py memory --memory FOLDER [--json]
 
-Both parts, or the one that is named; all in one run. Times are the processor's, of all threads.
+The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
 speed: so many centres are there, each of one block; --blocks-timed more come, each near one of them. MiniBatchKMeans is
 told the centres, and takes blocks 1,024 at a time; it is left out above 10,000 centres, all of which its first call
 compares with one another. The others take blocks one after the other. Birch has the same radius.
 quality: Gaussians whose means drift by: they come one after the other, and overlap in time; and the same shuffled.
-Normalised mutual information with the truth. scikit-learn's two are told how many topics there are, Birch the radius
-that the Gardener finds, too. Then half of the blocks are forgotten: whether all sums are those of the blocks that are
-left.
+Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the radius
+that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten: whether all sums are
+those of the blocks that are left.
+memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import argparse
 import dataclasses
 import json
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -27,10 +30,12 @@ import torch
 from sklearn.cluster import Birch, MiniBatchKMeans
 from sklearn.metrics import normalized_mutual_info_score
 
+import everlong
 import everlong._core as _core
 from everlong.models.machine import processor
 
-PARTS = ("speed", "quality")
+PARTS = ("speed", "quality", "memory")
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
 MOST_K_MEANS = 10_000
 NEAR, RADIUS = 0.3, 0.5  # of a block from its centre, of a centre; centres are about 1.4 apart
@@ -127,7 +132,7 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
     def clocked(name: str, started: float) -> None:
         seconds[name] = time.process_time() - started
 
-    gardener = _core.Gardener(dimension)
+    gardener = _core.Gardener(dimension, share=0.4)
     started = time.process_time()
     gardener.add(np.arange(1, count + 1), points)
     clocked("gardener", started)
@@ -154,6 +159,30 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
     return Quality(order, score, birch_score, k_means_score, found, seconds, exact)
 
 
+@dataclasses.dataclass(frozen=True)
+class Topics:
+    """Of a memory: topics on either level, blocks of the largest of level 0, topics of one block alone."""
+
+    share: float
+    topics: list[int]
+    largest: int
+    single: int
+
+
+def topics_of(folder: str) -> tuple[int, list[Topics]]:
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        vectors = np.array([node.vector for node in memory.graph.nodes("block") if node.vector.size])
+    if not len(vectors):
+        raise SystemExit(f"{folder} has no graph with vectors: everlong read --set graph=true grows one")
+    rows = []
+    for share in SHARES:
+        gardener = _core.Gardener(vectors.shape[1], share=share)
+        gardener.add(np.arange(1, len(vectors) + 1), vectors)
+        counts = [centre.count for centre in gardener.centres() if centre.level == 0]
+        rows.append(Topics(share, [gardener.size(0), gardener.size(1)], max(counts), counts.count(1)))
+    return len(vectors), rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
@@ -162,11 +191,23 @@ def main() -> None:
     parser.add_argument("--blocks-timed", type=int, default=20_000)
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--memory", help="folder of a memory with a graph")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Number of subclusters")  # in Birch's first batches
     report: dict[str, Any] = {"processor": processor(), "dimension": arguments.dimension}
-    parts = arguments.parts or PARTS
+    parts = arguments.parts or ("speed", "quality")
+    if "memory" in parts:
+        if not arguments.memory:
+            parser.error("memory: expected --memory FOLDER")
+        blocks, rows = topics_of(arguments.memory)
+        report["memory"] = [dataclasses.asdict(of) for of in rows]
+        for of in rows if not arguments.json else ():
+            print(
+                f"{blocks:,} blocks, share {of.share}: {of.topics[0]:,} topics, {of.single:,} of one block, the "
+                f"largest of {of.largest:,}; {of.topics[1]:,} above"
+            )
     if "speed" in parts:
         report["speed"] = []
         if not arguments.json:

@@ -185,7 +185,7 @@ TEST(GraphSums, RefuseWhatHasNoExactSum) {
 
 TEST(GraphGardener, FindsTwelveTopics) {
   for (const double radius : {0.0, 2.0}) {
-    Garden garden({.radius = radius});
+    Garden garden({.radius = radius, .share = 0.4});
     std::mt19937 random(5);
     int64_t block = 1;
     for (int round = 0; round < 60; ++round) {

@@ -158,20 +158,20 @@ def test_the_order_of_arrival_changes_little() -> None:
     points, truth = drifting_mixture(6000, 40, 32, 2.5, seed=7)
     scores = []
     for order in (np.arange(6000), *(np.random.default_rng(seed).permutation(6000) for seed in range(3))):
-        scores.append(normalized_mutual_info_score(truth[order], gardened(points[order])))
+        scores.append(normalized_mutual_info_score(truth[order], gardened(points[order], share=0.4)))
     assert max(scores) - min(scores) <= 0.02
 
 
 def test_the_same_seed_gives_the_same_topics() -> None:
     points, _ = drifting_mixture(3000, 20, 16, 1.0, seed=3)
-    assert gardened(points, seed=5, flat_below=32) == gardened(points, seed=5, flat_below=32)
+    assert gardened(points, share=0.4, seed=5, flat_below=32) == gardened(points, share=0.4, seed=5, flat_below=32)
 
 
 def test_a_graph_of_centres_finds_what_all_of_them_find() -> None:
     """From `flat_below` centres on the nearest is found by hnsw; topics are as good."""
     points, truth = drifting_mixture(6000, 100, 32, 2.5, seed=4)
-    flat = normalized_mutual_info_score(truth, gardened(points, flat_below=10_000))
-    by_graph = normalized_mutual_info_score(truth, gardened(points, flat_below=16))
+    flat = normalized_mutual_info_score(truth, gardened(points, share=0.4, flat_below=10_000))
+    by_graph = normalized_mutual_info_score(truth, gardened(points, share=0.4, flat_below=16))
     assert by_graph >= flat - 0.02
 
 

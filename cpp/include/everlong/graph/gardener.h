@@ -27,8 +27,8 @@ struct GardenerOptions {
   // The widest that a centre of level 0 grows: the root of its members' mean squared distance from their mean, in the
   // unit of the vectors. 0: `share` of that of all blocks, so that the vectors' scale does not count.
   double radius = 0;
-  double share = 0.4;
-  double growth = 1.5;          // of the radius, a level
+  double share = 0.7;
+  double growth = 1.25;         // of the radius, a level
   int64_t most_members = 4096;  // of a centre: blocks on level 0, centres above; >= 4
   int64_t flat_below = 1024;    // from so many centres of a level on the nearest is found by a graph
   uint64_t seed = 0;            // of the axis a split begins with, and of which centre is looked after next
