@@ -9,9 +9,9 @@ speed: so many centres are there, each of one block; --blocks-timed more come, e
 told the centres, and takes blocks 1,024 at a time; it is left out above 10,000 centres, all of which its first call
 compares with one another. The others take blocks one after the other. Birch has the same radius.
 quality: Gaussians whose means drift by: they come one after the other, and overlap in time; and the same shuffled.
-Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the radius
-that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten: whether all sums are
-those of the blocks that are left.
+Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the
+radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
+whether all sums are those of the blocks that are left.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
