@@ -84,7 +84,8 @@ def test_nobody_who_did_not_ask_has_one(tmp_path: Path) -> None:
         mm.read(TEXTS["a"])
     with everlong.Memory.open(tmp_path / "m") as memory:
         assert len(memory.graph) == 0
-        assert memory.graph.nodes() == memory.graph.edges() == []
+        assert memory.graph.nodes() == []
+        assert memory.graph.edges() == []
     # Who asks later has all of it.
     with open_model(tmp_path / "m") as mm:
         mm.searcher.settle()
