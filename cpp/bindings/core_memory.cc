@@ -20,8 +20,10 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "core_graph.h"
 #include "core_tensors.h"
 #include "everlong/base/process.h"
+#include "everlong/graph/names.h"
 #include "everlong/index/part_kinds.h"
 #include "everlong/kv/transfer_engine.h"
 #include "everlong/os/memory.h"
@@ -389,6 +391,12 @@ std::optional<py::bytes> File(const MemoryHandle& self, const std::string& name)
   return py::bytes(reinterpret_cast<const char*>(bytes->data()), bytes->size());
 }
 
+store::NodeKind ParseNodeKind(const std::string& name) {
+  const std::optional<store::NodeKind> kind = graph::ParseNodeKind(name);
+  if (kind.has_value()) return *kind;
+  throw py::value_error("kind: \"" + name + "\", expected \"block\", \"topic\", \"timeline\" or \"entity\"");
+}
+
 int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
   const kv::PayloadLayout layout = self.Call([](Memory& memory) { return memory.layout(); });
   if (tokens < 1 || tokens > layout.page_tokens) {
@@ -449,6 +457,54 @@ void BindMemory(py::module_& module) {
            [](const MemoryHandle& self) {
              return self.Call([](Memory& memory) { return memory.BlocksWithout(index::IndexPart::kMeaning); });
            })
+      .def(
+          "set_graph",
+          [](const MemoryHandle& self, int32_t levels, double radius, double share, double growth, int64_t most_members,
+             int64_t flat_below, uint64_t seed) {
+            const graph::GardenerOptions options =
+                GardenerOptionsOf(1, levels, radius, share, growth, most_members, flat_below, seed);
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.SetGraph(options); }));
+          },
+          py::kw_only(), py::arg("levels") = graph::GardenerOptions{}.levels, py::arg("radius") = 0.0,
+          py::arg("share") = graph::GardenerOptions{}.share, py::arg("growth") = graph::GardenerOptions{}.growth,
+          py::arg("most_members") = graph::GardenerOptions{}.most_members,
+          py::arg("flat_below") = graph::GardenerOptions{}.flat_below, py::arg("seed") = 0)
+      .def(
+          "tend_graph",
+          [](const MemoryHandle& self, int32_t most_blocks) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.TendGraph(most_blocks); }));
+          },
+          py::arg("most_blocks"))
+      .def("graph",
+           [](const MemoryHandle& self) {
+             store::Graph graph = ValueOrRaise(self.Call([](Memory& memory) { return memory.Graph(); }));
+             return std::pair(std::move(graph.nodes), std::move(graph.edges));
+           })
+      .def(
+          "graph_node",
+          [](const MemoryHandle& self, int64_t id) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Node(id); }));
+          },
+          py::arg("id"))
+      .def(
+          "graph_nodes",
+          [](const MemoryHandle& self, const std::string& kind) {
+            const store::NodeKind of = ParseNodeKind(kind);
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Nodes(of); }));
+          },
+          py::arg("kind"))
+      .def(
+          "graph_edges",
+          [](const MemoryHandle& self, int64_t node) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.EdgesOf(node); }));
+          },
+          py::arg("node"))
+      .def(
+          "graph_path",
+          [](const MemoryHandle& self, int64_t source, int64_t target) {
+            return ValueOrRaise(self.Call([&](Memory& memory) { return memory.Path(source, target); }));
+          },
+          py::arg("source"), py::arg("target"))
       .def("save_indexes",
            [](const MemoryHandle& self) {
              RaiseIfError(self.Call([](Memory& memory) { return memory.SaveIndexes(); }));

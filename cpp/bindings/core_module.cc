@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
   everlong::bindings::BindManifest(module);
   everlong::bindings::BindPages(module);
+  everlong::bindings::BindGraph(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
   everlong::bindings::BindTransfer(module);

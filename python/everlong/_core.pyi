@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 FORMAT_VERSION: int
+GRAPH_SHARE: float  # GardenerOptions::share where none is given
 
 class Manifest:
     """`attributes` is handed out as a copy: assign a whole dict, or use Memory.set_attribute."""
@@ -268,6 +269,26 @@ class Memory:
         """
     def blocks_without_meaning(self) -> list[int]:
         """Ids of blocks that have no vectors of the pack yet, in order of archiving; none without set_meaning."""
+    def set_graph(
+        self,
+        *,
+        levels: int = ...,
+        radius: float = 0.0,
+        share: float = ...,
+        growth: float = ...,
+        most_members: int = ...,
+        flat_below: int = ...,
+        seed: int = 0,
+    ) -> None:
+        """A graph over the blocks from now on; its vectors are the encoder's after set_page_vectors, else the keys'."""
+    def tend_graph(self, most_blocks: int) -> int:
+        """How many blocks got their nodes, in one commit; 0: all have, or wait for the encoder."""
+    def graph(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
+    def graph_node(self, id: int) -> GraphNode: ...
+    def graph_nodes(self, kind: str) -> list[GraphNode]: ...
+    def graph_edges(self, node: int) -> list[GraphEdge]:
+        """From it and to it."""
+    def graph_path(self, source: int, target: int) -> list[int]: ...
     def save_indexes(self) -> None:
         """Keep in index/ what took a reading of the payload; what is saved already is not written again."""
     def take_messages(self) -> list[str]:
@@ -396,6 +417,82 @@ class Memory:
     def read_only(self) -> bool: ...
     def close(self) -> None:
         """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
+
+class GraphNode:
+    """cpp/include/everlong/store/graph.h; python/everlong/graph/graph.py is its face."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def vector(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def linear_sum(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def square_sum(self) -> float: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def updated_at(self) -> float: ...
+
+class GraphEdge:
+    @property
+    def source(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def time(self) -> float: ...
+
+class Gardener:
+    """cpp/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks."""
+
+    def __init__(
+        self,
+        dimension: int,
+        *,
+        levels: int = ...,
+        radius: float = 0.0,
+        share: float = ...,
+        growth: float = ...,
+        most_members: int = ...,
+        flat_below: int = ...,
+        seed: int = 0,
+    ) -> None: ...
+    def add(self, blocks: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32]) -> None:
+        """One after the other; those before one that is refused stay."""
+    def forget(self, block: int) -> None: ...
+    def centre_of(self, block: int) -> int | None: ...
+    def centres(self) -> list[Centre]:
+        """By level, then id."""
+    def size(self, level: int = 0) -> int: ...
+    def radius(self, level: int = 0) -> float: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class Centre:
+    @property
+    def id(self) -> int: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def parent(self) -> int: ...
+    @property
+    def members(self) -> list[int]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def square(self) -> float: ...
+    @property
+    def linear(self) -> npt.NDArray[np.float64]: ...
 
 class VectorIndex:
     """cpp/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its face."""

@@ -67,6 +67,11 @@ class MemoryConfig:
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
+    # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
+    # "embedding", else of the blocks' keys; a memory of text alone without one has blocks in time, and no topics.
+    graph: bool = False
+    # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
+    graph_share: float = _core.GRAPH_SHARE
     groups: int = 4  # page groups recalled for a question
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
     # what is said of like things helps a small model to the form of the answer.
@@ -165,6 +170,8 @@ class MemoryConfig:
             raise ValueError(f"recalled_temperature is {self.recalled_temperature}, expected at least 1")
         if not math.isfinite(self.rerank_seconds):
             raise ValueError(f"rerank_seconds is {self.rerank_seconds}, expected a number of seconds")
+        if not 0 < self.graph_share <= 1:
+            raise ValueError(f"graph_share is {self.graph_share}, expected above 0, at most 1")
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
@@ -329,7 +336,7 @@ def require_choice(name: str, value: Any, choices: Any) -> None:
 
 
 def _parsed(setting: str, value: str, kind: Any) -> Any:
-    """The value of a setting in the type of its field: text, number, one choice or several, or None where it may be."""
+    """The value of a setting in the type of its field: text, number, yes or no, choices, or None where it may be."""
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if kind is str:
         return value

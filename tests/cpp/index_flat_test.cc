@@ -263,6 +263,42 @@ TEST(FlatIndex, ASavedIndexAnswersTheSameAndADamagedOneIsRefused) {
   EXPECT_EQ(LoadFlatIndex(file).status().code(), StatusCode::kNotFound);
 }
 
+// Of every index: a vector comes back as it is kept, of a cosine's its direction.
+TEST(VectorIndex, GivesAVectorBack) {
+  std::mt19937_64 random(6);
+  constexpr int32_t kWidth = 21;
+  const std::vector<float> vectors = RandomVectors(random, 3, kWidth);
+  for (const Metric metric : {Metric::kInnerProduct, Metric::kCosine, Metric::kL2}) {
+    std::vector<std::pair<double, std::unique_ptr<VectorIndex>>> indexes;  // with how far off a number may be, of 1
+    indexes.emplace_back(1e-6, MakeFlatIndex({kWidth, metric, VectorStorage::kFp32}));
+    indexes.emplace_back(1.0 / 256, MakeFlatIndex({kWidth, metric, VectorStorage::kBf16}));
+    indexes.emplace_back(1.0 / 127, MakeFlatIndex({kWidth, metric, VectorStorage::kInt8}));
+    indexes.emplace_back(1.0 / 15, MakeFlatIndex({kWidth, metric, VectorStorage::kE4M3}));
+    indexes.emplace_back(1e-6, MakeHnswIndex({.dimension = kWidth, .metric = metric}));
+    for (const auto& [off, index] : indexes) {
+      ASSERT_TRUE(index->Add(std::vector<int64_t>{5, 9, 7}, vectors).ok());
+      EXPECT_EQ(index->Remove(std::vector<int64_t>{5}), 1);
+      EXPECT_TRUE(index->Vector(5).empty());
+      EXPECT_TRUE(index->Vector(1).empty());
+      for (const auto& [id, row] : std::map<int64_t, int64_t>{{9, 1}, {7, 2}}) {
+        const std::vector<float> expected(vectors.begin() + row * kWidth, vectors.begin() + (row + 1) * kWidth);
+        double square = 0;
+        double largest = 0;
+        for (const float value : expected) {
+          square += double{value} * double{value};
+          largest = std::max(largest, std::abs(double{value}));
+        }
+        const double length = metric == Metric::kCosine ? std::sqrt(square) : 1;
+        const std::vector<float> got = index->Vector(id);
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+          EXPECT_NEAR(got[i], expected[i] / length, off * largest / length);
+        }
+      }
+    }
+  }
+}
+
 TEST(FlatIndex, SearchesRunBesideAWriter) {
   std::mt19937_64 random(4);
   const auto index = MakeFlatIndex({12, Metric::kCosine, VectorStorage::kInt8});

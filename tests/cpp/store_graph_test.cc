@@ -42,6 +42,9 @@ TEST_P(StoreGraph, TensorsAndGraphComeWithTheBlock) {
   EXPECT_EQ(stats.payload_bytes, std::ssize(block.payload));  // kv alone, as ever
   EXPECT_EQ(store_->Nodes(NodeKind::kTopic)->size(), 1U);
   EXPECT_EQ(store_->Nodes(NodeKind::kBlock).value()[0].id, id);
+  EXPECT_EQ(store_->NodeIds(NodeKind::kBlock).value(), std::vector<int64_t>{id});
+  EXPECT_EQ(store_->NodeIds(NodeKind::kTopic).value(), std::vector<int64_t>{kTestTopic});
+  EXPECT_TRUE(store_->NodeIds(NodeKind::kEntity)->empty());
   EXPECT_TRUE(store_->Nodes(NodeKind::kEntity)->empty());
   EXPECT_TRUE(store_->Verify(false)->damage.empty());
   EXPECT_EQ(store_->Verify(false)->nodes, 2);

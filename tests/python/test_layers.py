@@ -17,7 +17,8 @@ CPP_BELOW = {
     "kv": {"base"},
     "store": {"base"},
     "index": {"base"},
-    "os": {"base", "kv", "store", "index"},
+    "graph": {"base", "store", "index"},
+    "os": {"base", "kv", "store", "index", "graph"},
 }
 # Beside the standard library, POSIX and the compiler's intrinsics, which everyone may use.
 CPP_LIBRARIES = {
@@ -25,6 +26,7 @@ CPP_LIBRARIES = {
     "kv": set(),
     "store": {"nlohmann"},
     "index": {"hnswlib"},
+    "graph": set(),
     "os": set(),
 }
 # Headers of other layers that a layer may include, for all that is in them is arithmetic: nothing to link.

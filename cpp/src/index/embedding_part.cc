@@ -28,6 +28,8 @@ class EmbeddingPart final : public Part {
     return vectors_.Add(block.id, block.page_count, pages, vectors);
   }
 
+  std::vector<float> BlockVector(const BlockEntry& block) const override { return vectors_.Mean(block.id); }
+
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
                               vectors_.Search(query.Input("page_query"), k, [&](int64_t id, int32_t page) {

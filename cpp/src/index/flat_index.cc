@@ -63,6 +63,25 @@ float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte*
   return 1;
 }
 
+// Number `i` of an encoded row, without its scale.
+float DecodeNumber(const std::byte* row, size_t i, VectorStorage storage) {
+  float value = 0;
+  uint16_t bits = 0;
+  switch (storage) {
+    case VectorStorage::kFp32:
+      std::memcpy(&value, row + 4 * i, sizeof(value));
+      return value;
+    case VectorStorage::kBf16:
+      std::memcpy(&bits, row + 2 * i, sizeof(bits));
+      return kv::BFloat16ToFloat(bits);
+    case VectorStorage::kInt8:
+      return static_cast<float>(static_cast<int8_t>(row[i]));
+    case VectorStorage::kE4M3:
+      return kv::E4M3ToFloat(static_cast<uint8_t>(row[i]));
+  }
+  return value;
+}
+
 struct Header {
   int32_t dimension = 0;
   uint32_t metric = 0;
@@ -141,6 +160,19 @@ class FlatIndex final : public VectorIndex {
     rows.storage = options_.storage;
     rows.metric = options_.metric;
     return ScanRows(rows, AllowedRuns(ids_, filter), padded, k);
+  }
+
+  std::vector<float> Vector(int64_t id) const override {
+    const std::shared_lock reading(guard_);
+    const auto found = rows_of_.find(id);
+    if (found == rows_of_.end()) return {};
+    const auto row = static_cast<size_t>(found->second);
+    const float scale = HasScale(options_.storage) ? scales_[row] : 1.0F;
+    std::vector<float> vector(static_cast<size_t>(options_.dimension));
+    for (size_t i = 0; i < vector.size(); ++i) {
+      vector[i] = scale * DecodeNumber(rows_.data() + row * row_bytes_, i, options_.storage);
+    }
+    return vector;
   }
 
   Status Save(const std::filesystem::path& file) const override {

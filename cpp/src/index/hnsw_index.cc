@@ -193,6 +193,15 @@ class HnswIndex final : public VectorIndex {
     return hits;
   }
 
+  std::vector<float> Vector(int64_t id) const override {
+    const std::shared_lock reading(guard_);
+    const auto found = graph_.label_lookup_.find(static_cast<hnswlib::labeltype>(id));
+    if (found == graph_.label_lookup_.end()) return {};
+    std::vector<float> vector(static_cast<size_t>(options_.dimension));
+    std::memcpy(vector.data(), graph_.getDataByInternalId(found->second), vector.size() * sizeof(float));
+    return vector;
+  }
+
   Status Save(const std::filesystem::path& file) const override {
     const std::shared_lock reading(guard_);
     if (free_rows_.empty()) return SaveRows(file);

@@ -101,6 +101,22 @@ void PageVectors::Remove(int64_t block) {
   ids_.erase(found);
 }
 
+std::vector<float> PageVectors::Mean(int64_t block) const {
+  std::vector<int64_t> ids;
+  {
+    const std::scoped_lock lock(*ids_guard_);
+    const auto found = ids_.find(block);
+    if (found != ids_.end()) ids = found->second;
+  }
+  std::vector<float> mean;
+  for (const int64_t id : ids) {
+    const std::vector<float> vector = index_->Vector(id);
+    mean.resize(std::max(mean.size(), vector.size()), 0.0F);
+    for (size_t i = 0; i < vector.size(); ++i) mean[i] += vector[i] / static_cast<float>(ids.size());
+  }
+  return mean;
+}
+
 Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const float> query, int32_t count,
                                                             const Allows& allows) const {
   if (std::ssize(query) != options_.dimension) {

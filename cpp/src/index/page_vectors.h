@@ -19,8 +19,8 @@
 
 namespace everlong::index {
 
-// One thread at a time adds and removes, searches run beside it; all else is asked by that thread, but for Has, which
-// is thread-safe.
+// One thread at a time adds and removes, searches run beside it; all else is asked by that thread, but for Has and
+// Mean, which are thread-safe.
 class PageVectors {
  public:
   explicit PageVectors(PageVectorOptions options);
@@ -45,6 +45,9 @@ class PageVectors {
     return ids_.contains(block);
   }
   [[nodiscard]] int64_t bytes() const { return index_->bytes(); }  // of host memory, about
+
+  // The mean of a block's vectors, each of unit length; empty for a block without.
+  [[nodiscard]] std::vector<float> Mean(int64_t block) const;
 
   struct Found {
     int64_t block = 0;

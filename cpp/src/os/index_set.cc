@@ -354,7 +354,7 @@ Result<IndexSet::Lock> IndexSet::ReadWith(std::span<const IndexPart> asked) {
 }
 
 void IndexSet::TellBytes(int64_t more) const {
-  int64_t bytes = more + table_.bytes() + statistics_.bytes();
+  int64_t bytes = more + bytes_beside_ + table_.bytes() + statistics_.bytes();
   ForEach([&bytes](const PartKind& /*kind*/, const Part& part) { bytes += part.bytes(); });
   store_.SetIndexBytes(bytes);
 }

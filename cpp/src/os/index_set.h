@@ -1,6 +1,7 @@
 // The parts of the index over one store, the table of blocks that they share, and who may touch them when.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -90,6 +91,8 @@ class IndexSet {
 
   // Tells the store what all of this holds in RAM, or will hold: `more`.
   void TellBytes(int64_t more = 0) const;
+  // What else is kept in RAM for this memory; any thread. Told with the next TellBytes.
+  void SetBytesBeside(int64_t bytes) { bytes_beside_ = bytes; }
 
   // --- what index/ has, by whoever has the turn: index_set_saved.cc
   Status Save();
@@ -163,6 +166,8 @@ class IndexSet {
   std::vector<Slot> slots_;  // by IndexPart::number
   Status broken_;
   std::set<std::string, std::less<>> unsaved_;  // parts that differ from what index/ has of them
+
+  std::atomic<int64_t> bytes_beside_ = 0;
 
   mutable std::mutex message_guard_;
   mutable std::vector<std::string> messages_;

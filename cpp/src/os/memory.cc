@@ -451,7 +451,8 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
   for (const int64_t id : blocks) {
     EVERLONG_ASSIGN_OR_RETURN(token_ids[id], s.store->TokenIds(id));
   }
-  const Status forgotten = s.store->Forget(blocks);
+  const std::scoped_lock growing(s.graph_guard);
+  const Status forgotten = s.ForgetFromStore(blocks);
   // What fails behind the commit, as giving room back may, leaves them forgotten.
   std::erase_if(token_ids, [&](const auto& of) {
     return !forgotten.ok() && s.store->Block(of.first).status().code() != StatusCode::kNotFound;
@@ -495,7 +496,9 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
   State& s = *state_;
   const auto turn = s.index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(s.Flush());
+  const std::scoped_lock growing(s.graph_guard);
   Result<store::VerifyReport> report = s.store->Verify(repair);
+  if (repair) s.graph.reset();  // nodes may be gone
   // Of a block's tensors parts may have taken some that are gone now. A repair may fail behind the commit that drops
   // blocks.
   if (report.ok() ? repair && !report->damage.empty() : repair && s.index.HasBlocksThatAreGone()) {

@@ -6,10 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/graph/memory_graph.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
@@ -43,6 +45,17 @@ struct Memory::State {
   mutable std::mutex options_guard;
   std::vector<index::RetrievalHead> heads;
   std::optional<index::MeaningOptions> meaning;
+
+  // --- under its own lock, taken after the turn of `index` and before its Read
+  std::mutex graph_guard;
+  std::optional<graph::GraphOptions> graph_options;  // of a graph that grows
+  std::unique_ptr<graph::MemoryGraph> graph;  // opened when it is needed; closed when a change could not be stored
+  int64_t tended_to = 0;                      // blocks up to this one have nodes, or get none
+
+  // What stands in the store, in the memory that a change needs. Under graph_guard.
+  Status OpenGraph();
+  // MemoryStore::Forget, and what is left of the graph in the same commit. Under graph_guard.
+  Status ForgetFromStore(std::span<const int64_t> blocks);
 
   // Waits for the store, and takes blocks that it could not keep out of the index. By whoever has the turn.
   Status Flush();

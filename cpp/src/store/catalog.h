@@ -125,6 +125,7 @@ class Catalog {
   [[nodiscard]] Result<Graph> ReadGraph(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);
   [[nodiscard]] Result<GraphNode> Node(int64_t id);
   [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind);
+  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind);
   [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node);
   // How many nodes there are, and edges.
   [[nodiscard]] Result<std::pair<int64_t, int64_t>> GraphSize();

@@ -17,6 +17,7 @@ constexpr std::string_view kSelectNodes =
 constexpr std::string_view kSelectNodesOf =
     "SELECT id, kind, level, count, square_sum, created_at, updated_at, crc, vector, linear_sum FROM nodes "
     "WHERE kind = ? ORDER BY id";
+constexpr std::string_view kSelectNodeIdsOf = "SELECT id FROM nodes WHERE kind = ? ORDER BY id";
 constexpr std::string_view kSelectNode =
     "SELECT id, kind, level, count, square_sum, created_at, updated_at, crc, vector, linear_sum FROM nodes WHERE id = "
     "?";
@@ -253,6 +254,22 @@ Result<std::vector<GraphNode>> Catalog::Nodes(NodeKind kind) {
     bool whole = false;
     nodes.push_back(NodeOf(query, whole));
     if (!whole) return Mismatch("checksum mismatch in the row of node " + std::to_string(nodes.back().id));
+  }
+}
+
+Result<std::vector<int64_t>> Catalog::NodeIds(NodeKind kind) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(Refresh());
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+  std::vector<int64_t> ids;
+  if (schema < 2) return ids;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectNodeIdsOf));
+  query.Bind(static_cast<int64_t>(kind));
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) return ids;
+    ids.push_back(query.Int64(0));
   }
 }
 

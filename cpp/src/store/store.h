@@ -70,6 +70,7 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<Graph> ReadGraph() const override;
   [[nodiscard]] Result<GraphNode> Node(int64_t id) const override;
   [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const override;
+  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind) const override;
   [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const override;
   [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;

@@ -30,6 +30,11 @@ Result<std::vector<GraphNode>> Store::Nodes(NodeKind kind) const {
   return rooms_.catalog->Nodes(kind);
 }
 
+Result<std::vector<int64_t>> Store::NodeIds(NodeKind kind) const {
+  if (queue_) queue_->Wait();
+  return rooms_.catalog->NodeIds(kind);
+}
+
 Result<std::vector<GraphEdge>> Store::EdgesOf(int64_t node) const {
   if (queue_) queue_->Wait();
   return rooms_.catalog->EdgesOf(node);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
+from everlong.graph import MemoryGraph
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
@@ -233,6 +234,11 @@ class Memory:
         """How much it holds, from the catalog: no payload is read."""
         core = self.core.stats()
         return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
+
+    @property
+    def graph(self) -> MemoryGraph:
+        """Its graph: blocks in time, topics over them; empty where none was grown (`MemoryConfig(graph=True)`)."""
+        return MemoryGraph(self.core)
 
     def close(self) -> None:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.

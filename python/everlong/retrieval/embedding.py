@@ -96,7 +96,7 @@ class PageEmbedder:
         dimension = self.query("").shape[0]
         core.set_page_vectors(encoder_name(encoder), dimension, graph)
         # A fast tokenizer is not made for two threads.
-        missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
+        missing = self._missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
         self._background = Background(
             missing.encode,
             name="everlong page vectors",
@@ -104,6 +104,10 @@ class PageEmbedder:
             failed="pages could not be encoded",
         )
         self.archived()
+
+    def tell(self, encoded: Callable[[], None]) -> None:
+        """From now on, whenever a block has its vectors; in the thread that encodes."""
+        self._missing.encoded = encoded
 
     def archived(self) -> None:
         """There are new pages."""
@@ -130,6 +134,7 @@ class _MissingVectors:
         self._core = core
         self._tokenizer = tokenizer
         self._encoder = encoder
+        self.encoded: Callable[[], None] = _nobody
 
     def encode(self, closed: Callable[[], bool]) -> None:
         """Encode block after block, until the embedder is closed."""
@@ -154,3 +159,8 @@ class _MissingVectors:
                 of_page.append(page.page)
         vectors = vectors_of(self._encoder, texts)
         self._core.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors)
+        self.encoded()
+
+
+def _nobody() -> None:
+    """Is told."""

@@ -22,6 +22,7 @@ from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
+from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
     IndexProfile,
@@ -86,6 +87,12 @@ class Searcher:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
+        self._growth: GraphGrowth | None = None
+        if config.graph and not self._core.read_only:
+            growth = self._growth = GraphGrowth(self._core, config.graph_share)
+            frame.observe(lambda *archived: growth.archived())
+            if self.embedder is not None:
+                self.embedder.tell(growth.archived)
         self.meaning = meaning
         self._missing_meaning: Background | None = None
         if meaning is not None:
@@ -108,13 +115,16 @@ class Searcher:
         self._missing_meaning.wake()
 
     def settle(self) -> None:
-        """Return once every page has its vectors, those of memories that were archived without them too."""
-        for background in (self.embedder, self._missing_meaning):
+        """Return once every page has its vectors, and every block its place in the graph.
+
+        Those, too, of memories that were archived without them.
+        """
+        for background in (self.embedder, self._missing_meaning, self._growth):
             if background is not None:
                 background.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, self._missing_meaning):
+        for background in (self.embedder, self._missing_meaning, self._growth):
             if background is not None:
                 background.close()
 

@@ -187,6 +187,10 @@ class Part {
     return InvalidArgumentError("vectors are given, expected none: this part takes none");
   }
 
+  // One vector of all of a block that is in the table, in the space in which the part compares; empty where it has
+  // none. Beside Ranks.
+  [[nodiscard]] virtual std::vector<float> BlockVector(const BlockEntry& /*block*/) const { return {}; }
+
   // Tensors that were put to a block which is in the table, by a part that takes tensors. `block` has its pages and, as
   // its tensors, those that were put; the others it had stay. CheckTensors is asked before they are stored:
   // kInvalidArgument when TensorsCame would refuse them. No Rank runs beside TensorsCame.

@@ -64,6 +64,9 @@ class VectorIndex {
   [[nodiscard]] virtual Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
                                                                const IdFilter& filter) const = 0;
 
+  // What is kept of a vector, fp32 [dimension()]: of kCosine one of unit length, or zeros. Empty: it is not here.
+  [[nodiscard]] virtual std::vector<float> Vector(int64_t id) const = 0;
+
   // One file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] virtual Status Save(const std::filesystem::path& file) const = 0;
 

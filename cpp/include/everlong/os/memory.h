@@ -17,6 +17,7 @@
 #include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/graph/gardener.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
@@ -158,6 +159,23 @@ class Memory {
   // The blocks of which a part has nothing, in order of archiving: for kMeaning those that have no vectors yet. Empty
   // where the part is not there.
   [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;
+
+  // A graph over the blocks from now on (graph/memory_graph.h), which TendGraph grows: real nodes with vectors of the
+  // encoder where SetPageVectors was called, else the direction of the sum of the block's un-rotated keys of the last
+  // layer, else none; topics over them by the Gardener, whose `dimension` is not read. Of a graph that is there with
+  // vectors of another space nothing is kept. Durable on return. kInvalidArgument, kReadOnly.
+  Status SetGraph(const graph::GardenerOptions& options);
+  // Gives at most so many blocks their nodes, the oldest without first, in one commit, beside searches and appends; how
+  // many: 0 once all have, or wait for vectors of the encoder, and without SetGraph. Forget keeps the graph right
+  // whether it was called or not.
+  Result<int64_t> TendGraph(int32_t most_blocks);
+  // The store's: what is committed. kNotFound for a node that is not there.
+  [[nodiscard]] Result<store::Graph> Graph() const;
+  [[nodiscard]] Result<store::GraphNode> Node(int64_t id) const;
+  [[nodiscard]] Result<std::vector<store::GraphNode>> Nodes(store::NodeKind kind) const;
+  [[nodiscard]] Result<std::vector<store::GraphEdge>> EdgesOf(int64_t node) const;
+  // graph::ShortestPath.
+  [[nodiscard]] Result<std::vector<int64_t>> Path(int64_t from, int64_t to) const;
 
   // Pages by every kind of `request.kinds` that has its input, fused; a kind with one ranking keeps its own scores
   // where it is asked alone.

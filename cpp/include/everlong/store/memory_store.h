@@ -198,6 +198,7 @@ class MemoryStore {
   [[nodiscard]] virtual Result<Graph> ReadGraph() const = 0;
   [[nodiscard]] virtual Result<GraphNode> Node(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<GraphNode>> Nodes(NodeKind kind) const = 0;   // by id
+  [[nodiscard]] virtual Result<std::vector<int64_t>> NodeIds(NodeKind kind) const = 0;   // ascending; no row is read
   [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
   // Fills every read's buffer, checksum checked on the way in. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;

@@ -1,0 +1,246 @@
+"""The Gardener beside scikit-learn's Birch and MiniBatchKMeans: microseconds a block, and how good the topics are.
+
+    python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
+    python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
+    python benchmarks/gardener.py memory --memory FOLDER [--json]
+
+The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
+speed: so many centres are there, each of one block; --blocks-timed more come, each near one of them. MiniBatchKMeans is
+told the centres, and takes blocks 1,024 at a time; it is left out above 10,000 centres, all of which its first call
+compares with one another. The others take blocks one after the other. Birch has the same radius.
+quality: Gaussians whose means drift by: they come one after the other, and overlap in time; and the same shuffled.
+Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the
+radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
+whether all sums are those of the blocks that are left.
+memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.cluster import Birch, MiniBatchKMeans
+from sklearn.metrics import normalized_mutual_info_score
+
+import everlong
+import everlong._core as _core
+from everlong.models.machine import processor
+
+PARTS = ("speed", "quality", "memory")
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+BATCH = 1024
+MOST_K_MEANS = 10_000
+NEAR, RADIUS = 0.3, 0.5  # of a block from its centre, of a centre; centres are about 1.4 apart
+Vectors = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """Microseconds a block that comes to so many centres, and a block that becomes one."""
+
+    centres: int
+    gardener: float
+    birch: float
+    mini_batch_k_means: float | None
+    gardener_new: float
+    birch_new: float
+    gardener_bytes: int  # of host memory, a centre; without the vectors of the blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """Normalised mutual information with the truth; topics that the Gardener found; seconds of one pass."""
+
+    order: str
+    gardener: float
+    birch: float
+    mini_batch_k_means: float
+    topics: int
+    seconds: dict[str, float]
+    exact: bool  # sums after half was forgotten
+
+
+def unit(rows: npt.NDArray[np.float64]) -> Vectors:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def speed(centres: int, dimension: int, timed: int) -> Speed:
+    random = np.random.default_rng(centres)
+    means = unit(random.normal(size=(centres, dimension)))
+    near = random.normal(0, NEAR / np.sqrt(dimension), (timed, dimension))
+    blocks = (means[random.integers(0, centres, timed)] + near).astype(np.float32)
+
+    gardener = _core.Gardener(dimension, radius=RADIUS)
+    started = time.process_time()
+    gardener.add(np.arange(1, centres + 1), means)
+    gardener_new = time.process_time() - started
+    assert gardener.size() >= 0.99 * centres, gardener.size()
+    started = time.process_time()
+    gardener.add(np.arange(centres + 1, centres + timed + 1), blocks)
+    gardener_old = time.process_time() - started
+
+    birch = Birch(threshold=RADIUS, n_clusters=None)
+    started = time.process_time()
+    birch.partial_fit(means)
+    birch_new = time.process_time() - started
+    started = time.process_time()
+    birch.partial_fit(blocks)
+    birch_old = time.process_time() - started
+
+    k_means_old = None
+    if centres <= MOST_K_MEANS:
+        k_means = MiniBatchKMeans(centres, init=means, n_init=1, batch_size=BATCH, reassignment_ratio=0)
+        k_means.partial_fit(means)  # its first call takes no fewer blocks than there are centres
+        few = blocks[: 4 * BATCH]
+        started = time.process_time()
+        for first in range(0, len(few), BATCH):
+            k_means.partial_fit(few[first : first + BATCH])
+        k_means_old = (time.process_time() - started) / len(few)
+    return Speed(
+        centres,
+        gardener=1e6 * gardener_old / timed,
+        birch=1e6 * birch_old / timed,
+        mini_batch_k_means=None if k_means_old is None else 1e6 * k_means_old,
+        gardener_new=1e6 * gardener_new / centres,
+        birch_new=1e6 * birch_new / centres,
+        gardener_bytes=gardener.nbytes // gardener.size(),
+    )
+
+
+def drifting(blocks: int, topics: int, dimension: int) -> tuple[Vectors, Labels]:
+    random = np.random.default_rng(topics)
+    means = random.normal(0, 2.5, (topics, dimension))
+    when = np.sort(random.uniform(0, topics, blocks))
+    truth = np.clip(np.floor(when + random.normal(0, 0.7, blocks)), 0, topics - 1).astype(np.int64)
+    points = means[truth] + random.normal(0, 1, (blocks, dimension))
+    return (points / np.sqrt((points**2).sum(1).mean())).astype(np.float32), truth
+
+
+def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
+    dimension, count = points.shape[1], len(points)
+    seconds = {}
+
+    def clocked(name: str, started: float) -> None:
+        seconds[name] = time.process_time() - started
+
+    gardener = _core.Gardener(dimension, share=0.4)
+    started = time.process_time()
+    gardener.add(np.arange(1, count + 1), points)
+    clocked("gardener", started)
+    ours = [gardener.centre_of(block) for block in range(1, count + 1)]
+    found = gardener.size()
+    birch = Birch(threshold=gardener.radius(), n_clusters=topics)
+    k_means = MiniBatchKMeans(topics, random_state=0, n_init=1, batch_size=BATCH)
+    for name, other in (("birch", birch), ("mini_batch_k_means", k_means)):
+        started = time.process_time()
+        for first in range(0, count - BATCH + 1, BATCH):
+            other.partial_fit(points[first : first + BATCH])
+        clocked(name, started)
+
+    for block in range(1, count + 1, 2):
+        gardener.forget(block)
+    kept = np.arange(2, count + 1, 2)
+    whole = np.rint(points.astype(np.float64) * 2.0**22)  # what the sums are made of
+    exact = sum(centre.count for centre in gardener.centres() if centre.level == 0) == len(kept)
+    for centre in gardener.centres():
+        if centre.level == 0:
+            exact &= bool((whole[np.array(centre.members) - 1].sum(0) == centre.linear * 2.0**22).all())
+    labels = (ours, birch.predict(points), k_means.predict(points))
+    score, birch_score, k_means_score = (float(normalized_mutual_info_score(truth, of)) for of in labels)
+    return Quality(order, score, birch_score, k_means_score, found, seconds, exact)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topics:
+    """Of a memory: topics on either level, blocks of the largest of level 0, topics of one block alone."""
+
+    share: float
+    topics: list[int]
+    largest: int
+    single: int
+
+
+def topics_of(folder: str) -> tuple[int, list[Topics]]:
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        vectors = np.array([node.vector for node in memory.graph.nodes("block") if node.vector.size])
+    if not len(vectors):
+        raise SystemExit(f"{folder} has no graph with vectors: everlong read --set graph=true grows one")
+    rows = []
+    for share in SHARES:
+        gardener = _core.Gardener(vectors.shape[1], share=share)
+        gardener.add(np.arange(1, len(vectors) + 1), vectors)
+        counts = [centre.count for centre in gardener.centres() if centre.level == 0]
+        rows.append(Topics(share, [gardener.size(0), gardener.size(1)], max(counts), counts.count(1)))
+    return len(vectors), rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
+    parser.add_argument("--centres", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--dimension", type=int, default=128)
+    parser.add_argument("--blocks-timed", type=int, default=20_000)
+    parser.add_argument("--blocks", type=int, default=200_000)
+    parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--memory", help="folder of a memory with a graph")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Number of subclusters")  # in Birch's first batches
+    report: dict[str, Any] = {"processor": processor(), "dimension": arguments.dimension}
+    parts = arguments.parts or ("speed", "quality")
+    if "memory" in parts:
+        if not arguments.memory:
+            parser.error("memory: expected --memory FOLDER")
+        blocks, rows = topics_of(arguments.memory)
+        report["memory"] = [dataclasses.asdict(of) for of in rows]
+        for of in rows if not arguments.json else ():
+            print(
+                f"{blocks:,} blocks, share {of.share}: {of.topics[0]:,} topics, {of.single:,} of one block, the "
+                f"largest of {of.largest:,}; {of.topics[1]:,} above"
+            )
+    if "speed" in parts:
+        report["speed"] = []
+        if not arguments.json:
+            print(f"{processor()}; {arguments.dimension} numbers a vector")
+            print(f"{'centres':>9} {'Gardener':>10} {'Birch':>10} {'k-means':>10} {'new: Gardener':>14} {'Birch':>10}")
+        for centres in arguments.centres:
+            row = speed(centres, arguments.dimension, arguments.blocks_timed)
+            report["speed"].append(dataclasses.asdict(row))
+            if not arguments.json:
+                k_means = "-" if row.mini_batch_k_means is None else f"{row.mini_batch_k_means:.1f} us"
+                print(
+                    f"{row.centres:>9,} {row.gardener:>7.1f} us {row.birch:>7.1f} us {k_means:>10} "
+                    f"{row.gardener_new:>11.1f} us {row.birch_new:>7.1f} us; {row.gardener_bytes:,} bytes a centre",
+                    flush=True,
+                )
+    if "quality" in parts:
+        report["quality"] = []
+        points, truth = drifting(arguments.blocks, arguments.topics, 64)
+        shuffled = np.random.default_rng(1).permutation(len(points))
+        for order, rows in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
+            found = quality(order, points[rows], truth[rows], arguments.topics)
+            report["quality"].append(dataclasses.asdict(found))
+            if not arguments.json:
+                print(
+                    f"{len(points):,} blocks of {arguments.topics} topics, {order}: NMI Gardener {found.gardener:.3f}, "
+                    f"Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; {found.topics} topics "
+                    f"found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; seconds "
+                    + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
+                    flush=True,
+                )
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+// The Gardener on its own (everlong/graph/gardener.h), with the vectors of its blocks in RAM.
+#include "core_graph.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core_arrays.h"
+#include "core_bindings.h"
+#include "core_errors.h"
+#include "core_gil.h"
+#include "everlong/graph/gardener.h"
+#include "everlong/graph/names.h"
+
+namespace everlong::bindings {
+namespace {
+
+namespace py = pybind11;
+using graph::Centre;
+using graph::GardenerOptions;
+
+class GardenerHandle {
+ public:
+  explicit GardenerHandle(const GardenerOptions& options)
+      : dimension_(options.dimension), gardener_(options, [this](int64_t block) -> Result<std::vector<float>> {
+          const auto found = vectors_.find(block);
+          if (found == vectors_.end()) return NotFoundError("no vector of block " + std::to_string(block));
+          return found->second;
+        }) {}
+  GardenerHandle(const GardenerHandle&) = delete;
+  GardenerHandle& operator=(const GardenerHandle&) = delete;
+
+  Status Add(std::span<const int64_t> blocks, std::span<const float> vectors) {
+    const auto width = static_cast<size_t>(dimension_);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const std::span<const float> vector = vectors.subspan(i * width, width);
+      const bool is_new = vectors_.try_emplace(blocks[i], vector.begin(), vector.end()).second;
+      const Status added = gardener_.Add(blocks[i], vector, 0);
+      if (!added.ok() && is_new) vectors_.erase(blocks[i]);
+      EVERLONG_RETURN_IF_ERROR(added);
+      static_cast<void>(gardener_.TakeChange());  // nobody stores it
+    }
+    return OkStatus();
+  }
+  Status Forget(int64_t block) {
+    EVERLONG_RETURN_IF_ERROR(gardener_.Forget(block));
+    vectors_.erase(block);
+    return OkStatus();
+  }
+  [[nodiscard]] const graph::Gardener& gardener() const { return gardener_; }
+  [[nodiscard]] int32_t dimension() const { return dimension_; }
+
+ private:
+  int32_t dimension_;
+  std::unordered_map<int64_t, std::vector<float>> vectors_;
+  graph::Gardener gardener_;
+};
+
+}  // namespace
+
+GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radius, double share, double growth,
+                                  int64_t most_members, int64_t flat_below, uint64_t seed) {
+  GardenerOptions options;
+  options.dimension = dimension;
+  options.levels = levels;
+  options.radius = radius;
+  options.share = share;
+  options.growth = growth;
+  options.most_members = most_members;
+  options.flat_below = flat_below;
+  options.seed = seed;
+  RaiseIfError(Validate(options));
+  return options;
+}
+
+void BindGraph(py::module_& module) {
+  const GardenerOptions defaults;
+  module.attr("GRAPH_SHARE") = defaults.share;
+  py::class_<GardenerHandle>(module, "Gardener")
+      .def(py::init([](int32_t dimension, int32_t levels, double radius, double share, double growth,
+                       int64_t most_members, int64_t flat_below, uint64_t seed) {
+             return std::make_unique<GardenerHandle>(
+                 GardenerOptionsOf(dimension, levels, radius, share, growth, most_members, flat_below, seed));
+           }),
+           py::arg("dimension"), py::kw_only(), py::arg("levels") = defaults.levels, py::arg("radius") = 0.0,
+           py::arg("share") = defaults.share, py::arg("growth") = defaults.growth,
+           py::arg("most_members") = defaults.most_members, py::arg("flat_below") = defaults.flat_below,
+           py::arg("seed") = 0)
+      .def(
+          "add",
+          [](GardenerHandle& self, const py::object& blocks, const py::object& vectors) {
+            const auto ids = View<int64_t>(blocks, "blocks");
+            const auto rows = View<float>(vectors, "vectors", 2);
+            if (rows.size() != ids.size() * static_cast<size_t>(self.dimension())) {
+              throw py::value_error("vectors: expected [" + std::to_string(ids.size()) + ", " +
+                                    std::to_string(self.dimension()) + "]");
+            }
+            RaiseIfError(Unlocked([&] { return self.Add(ids, rows); }));
+          },
+          py::arg("blocks"), py::arg("vectors"))
+      .def(
+          "forget",
+          [](GardenerHandle& self, int64_t block) { RaiseIfError(Unlocked([&] { return self.Forget(block); })); },
+          py::arg("block"))
+      .def(
+          "centre_of", [](const GardenerHandle& self, int64_t block) { return self.gardener().CentreOf(block); },
+          py::arg("block"))
+      .def("centres", [](const GardenerHandle& self) { return self.gardener().Centres(); })
+      .def(
+          "size", [](const GardenerHandle& self, int32_t level) { return self.gardener().centres(level); },
+          py::arg("level") = 0)
+      .def(
+          "radius", [](const GardenerHandle& self, int32_t level) { return self.gardener().Radius(level); },
+          py::arg("level") = 0)
+      .def_property_readonly("nbytes", [](const GardenerHandle& self) { return self.gardener().bytes(); });
+
+  py::class_<Centre>(module, "Centre")
+      .def_readonly("id", &Centre::id)
+      .def_readonly("level", &Centre::level)
+      .def_readonly("parent", &Centre::parent)
+      .def_readonly("members", &Centre::members)
+      .def_property_readonly("count", [](const Centre& self) { return self.sums.count(); })
+      .def_property_readonly("square", [](const Centre& self) { return self.sums.square(); })
+      .def_property_readonly("linear", [](const Centre& self) {
+        const auto linear = self.sums.linear();
+        return py::array_t<double>(static_cast<py::ssize_t>(linear.size()), linear.data());
+      });
+
+  py::class_<store::GraphNode>(module, "GraphNode")
+      .def_readonly("id", &store::GraphNode::id)
+      .def_property_readonly("kind", [](const store::GraphNode& self) { return graph::NameOf(self.kind); })
+      .def_readonly("level", &store::GraphNode::level)
+      .def_property_readonly("vector", [](const store::GraphNode& self) { return ToArray(self.vector); })
+      .def_readonly("count", &store::GraphNode::count)
+      .def_property_readonly("linear_sum", [](const store::GraphNode& self) { return ToArray(self.linear_sum); })
+      .def_readonly("square_sum", &store::GraphNode::square_sum)
+      .def_readonly("created_at", &store::GraphNode::created_at)
+      .def_readonly("updated_at", &store::GraphNode::updated_at);
+  py::class_<store::GraphEdge>(module, "GraphEdge")
+      .def_readonly("source", &store::GraphEdge::from)
+      .def_readonly("target", &store::GraphEdge::to)
+      .def_property_readonly("kind", [](const store::GraphEdge& self) { return graph::NameOf(self.kind); })
+      .def_readonly("weight", &store::GraphEdge::weight)
+      .def_readonly("time", &store::GraphEdge::time);
+}
+
+}  // namespace everlong::bindings

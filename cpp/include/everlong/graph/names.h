@@ -1,0 +1,45 @@
+// What kinds of nodes and edges are called outside of the core.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "everlong/store/graph.h"
+
+namespace everlong::graph {
+
+constexpr std::string_view NameOf(store::NodeKind kind) {
+  switch (kind) {
+    case store::NodeKind::kBlock:
+      return "block";
+    case store::NodeKind::kTopic:
+      return "topic";
+    case store::NodeKind::kTimeline:
+      return "timeline";
+    case store::NodeKind::kEntity:
+      return "entity";
+  }
+  return "";
+}
+
+constexpr std::string_view NameOf(store::EdgeKind kind) {
+  switch (kind) {
+    case store::EdgeKind::kNext:
+      return "next";
+    case store::EdgeKind::kPrevious:
+      return "previous";
+    case store::EdgeKind::kBelongsTo:
+      return "belongs_to";
+  }
+  return "";
+}
+
+constexpr std::optional<store::NodeKind> ParseNodeKind(std::string_view name) {
+  for (const store::NodeKind kind :
+       {store::NodeKind::kBlock, store::NodeKind::kTopic, store::NodeKind::kTimeline, store::NodeKind::kEntity}) {
+    if (name == NameOf(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace everlong::graph

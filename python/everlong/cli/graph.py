@@ -1,0 +1,95 @@
+"""`everlong graph`: what a memory's graph has, and the way out of it."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from everlong.cli.app import Json, app, print_json
+
+_SHOWN_SOURCES = 3
+
+
+@app.command()
+def graph(
+    memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
+    graphml: Annotated[
+        Path | None,
+        typer.Option(help="Write all of it as GraphML into this file, for Gephi, yEd or Cytoscape.", dir_okay=False),
+    ] = None,
+    topics: Annotated[int, typer.Option(help="How many topics to list, the largest.", min=0)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Topics of a memory and the blocks in them, without a model. `everlong read --set graph=true` grows them."""
+    from everlong.memory import Memory
+
+    with Memory.open(memory, read_only=True) as kept:
+        report = _report(kept, topics)
+        if graphml is not None:
+            kept.graph.write_graphml(graphml)
+    if as_json:
+        print_json(report)
+        return
+    _print(memory, report, Console())
+    if graphml is not None:
+        print(f"written to {graphml}")
+
+
+def _report(memory: Any, listed: int) -> dict[str, Any]:
+    stats, blocks = memory.core.stats(), {block.id: block for block in memory.blocks()}
+    found = memory.graph.nodes("topic")
+    members = collections.defaultdict(list)
+    for edge in memory.graph.edges():
+        if edge.kind == "belongs_to":
+            members[edge.target].append(edge.source)
+    largest = sorted((node for node in found if node.level == 0), key=lambda node: (-node.count, node.id))[:listed]
+    return {
+        "nodes": stats.graph_nodes,
+        "edges": stats.graph_edges,
+        "blocks": stats.graph_nodes - len(found),
+        "topics": [count for _, count in sorted(collections.Counter(node.level for node in found).items())],
+        "largest": [
+            {
+                "id": node.id,
+                "blocks": node.count,
+                "belongs_to": memory.graph.neighbours(node.id, "belongs_to"),
+                "first": node.created_at.isoformat(),
+                "newest": node.updated_at.isoformat(),
+                "sources": collections.Counter(blocks[id].source for id in members[node.id] if id in blocks),
+            }
+            for node in largest
+        ],
+    }
+
+
+def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
+    if report["nodes"] == 0:
+        console.print(f"{folder}: no graph; a reading with --set graph=true grows one", markup=False, soft_wrap=True)
+        return
+    levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
+    console.print(
+        f"{folder}: {report['blocks']:,} blocks, topics: {levels}; {report['edges']:,} edges",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    if not report["largest"]:
+        return
+    table = Table()
+    table.add_column("topic")
+    for heading in ("blocks", "belongs to", "first read, UTC", "newest, UTC"):
+        table.add_column(heading, justify="right")
+    table.add_column("sources")
+    for topic in report["largest"]:
+        first, newest = (topic[key][:16].replace("T", " ") for key in ("first", "newest"))  # to the minute
+        named = [f"{name or 'conversation'} {count:,}" for name, count in topic["sources"].most_common(_SHOWN_SOURCES)]
+        more = ["..."] if len(topic["sources"]) > _SHOWN_SOURCES else []
+        above = ", ".join(map(str, topic["belongs_to"]))
+        table.add_row(str(topic["id"]), f"{topic['blocks']:,}", above, first, newest, Text(", ".join(named + more)))
+    console.print(table)

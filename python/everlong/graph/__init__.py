@@ -1,0 +1,9 @@
+"""The graph of a memory: blocks in time, topics over them. Looking at it, on the way to networkx and GraphML."""
+
+from typing import Final
+
+from everlong.graph.graph import Edge, MemoryGraph, Node
+
+MAY_IMPORT: Final = ("_core", "errors")
+
+__all__ = ["Edge", "MemoryGraph", "Node"]

@@ -1,0 +1,145 @@
+"""What a memory's graph has: nodes, their neighbours, ways between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+import everlong._core as _core
+from everlong.errors import EverlongError
+
+if TYPE_CHECKING:
+    import networkx
+
+NodeKind = Literal["block", "topic", "timeline", "entity"]
+EdgeKind = Literal["next", "previous", "belongs_to"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A block, whose node has its id, or what stands over several: a topic, whose vector is the mean of its blocks'."""
+
+    id: int
+    kind: NodeKind
+    level: int  # of a topic: 0 right over blocks, 1 over topics of level 0 ...
+    count: int  # of a topic: blocks below it; 0 for a block
+    created_at: datetime.datetime  # UTC; of a topic that of its first block
+    updated_at: datetime.datetime  # UTC; of a topic that of its newest block
+    vector: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # [dimension]; empty without
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """From one node to another. `next` and `previous` lead through a stream's time, `belongs_to` up to a topic."""
+
+    source: int
+    target: int
+    kind: EdgeKind
+    weight: float
+    time: datetime.datetime  # UTC; of a way through time when the later block was archived, else 1970
+
+
+class MemoryGraph:
+    """The graph of an open memory, as it is committed when it is asked: `memory.graph`.
+
+    It grows where a MemoryModel reads with `MemoryConfig(graph=True)`, and is empty elsewhere. Thread-safe. Every call
+    raises CorruptMemoryError for a damaged row, ClosedError once the memory is closed.
+    """
+
+    def __init__(self, core: _core.Memory) -> None:
+        self._core = core
+
+    def __len__(self) -> int:
+        """How many nodes there are."""
+        return self._core.stats().graph_nodes
+
+    def nodes(self, kind: NodeKind | None = None) -> list[Node]:
+        """All nodes, or those of a kind, by id."""
+        found = self._core.graph()[0] if kind is None else self._core.graph_nodes(kind)
+        return list(map(_node_of, found))
+
+    def node(self, id: int) -> Node:
+        """MemoryNotFoundError where there is none of that id."""
+        return _node_of(self._core.graph_node(id))
+
+    def edges(self) -> list[Edge]:
+        """All edges, by source, target and kind."""
+        return list(map(_edge_of, self._core.graph()[1]))
+
+    def neighbours(self, id: int, kind: EdgeKind | None = None, *, incoming: bool = False) -> list[int]:
+        """Ids of the nodes that edges of a kind, or of any, lead to from a node; `incoming`: those that lead to it.
+
+        `neighbours(block, "belongs_to")` are its topics, `neighbours(topic, "belongs_to", incoming=True)` what belongs
+        to a topic. MemoryNotFoundError where there is no such node.
+        """
+        self._core.graph_node(id)
+        near, far = ("target", "source") if incoming else ("source", "target")
+        edges = self._core.graph_edges(id)
+        named = (edge for edge in edges if getattr(edge, near) == id and kind in (None, edge.kind))
+        return sorted({getattr(edge, far) for edge in named})
+
+    def path(self, source: int, target: int) -> list[int]:
+        """Ids from one node to another over the fewest edges, taken in either direction; empty where there is no way.
+
+        MemoryNotFoundError where there is no such node.
+        """
+        return self._core.graph_path(source, target)
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """All of it as a networkx graph: an edge's key is its kind, vectors stay behind. Extra `graph`.
+
+        Attributes of nodes are kind, level, count, created_at and updated_at, of blocks stream, begin, end, source and
+        role, too; of edges kind, weight and time. Times are texts in ISO 8601, so that every format takes them.
+        """
+        try:
+            import networkx
+        except ImportError:
+            raise EverlongError('networkx is not installed: pip install "everlong[graph]"') from None
+        graph = networkx.MultiDiGraph()
+        nodes, edges = self._core.graph()
+        blocks = {block.id: block for block in self._core.blocks()}
+        for node in map(_node_of, nodes):
+            attributes: dict[str, str | int] = {"kind": node.kind, "level": node.level, "count": node.count}
+            attributes |= {"created_at": node.created_at.isoformat(), "updated_at": node.updated_at.isoformat()}
+            if node.kind == "block" and node.id in blocks:
+                block = blocks[node.id]
+                attributes |= {"stream": block.stream, "begin": block.begin, "end": block.end}
+                attributes |= {"source": block.source, "role": block.role}
+            graph.add_node(node.id, **attributes)
+        for edge in map(_edge_of, edges):
+            graph.add_edge(
+                edge.source, edge.target, key=edge.kind, kind=edge.kind, weight=edge.weight, time=edge.time.isoformat()
+            )
+        return graph
+
+    def write_graphml(self, file: str | os.PathLike[str]) -> None:
+        """The same as a GraphML file, which Gephi, yEd and Cytoscape open."""
+        graph = self.to_networkx()
+        import networkx
+
+        networkx.write_graphml(graph, os.fspath(file))
+
+
+def _node_of(core: _core.GraphNode) -> Node:
+    return Node(
+        id=core.id,
+        kind=cast(NodeKind, core.kind),
+        level=core.level,
+        count=core.count,
+        created_at=_time(core.created_at),
+        updated_at=_time(core.updated_at),
+        vector=core.vector,
+    )
+
+
+def _edge_of(core: _core.GraphEdge) -> Edge:
+    return Edge(core.source, core.target, cast(EdgeKind, core.kind), core.weight, _time(core.time))
+
+
+def _time(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC)

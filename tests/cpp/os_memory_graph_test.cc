@@ -1,0 +1,382 @@
+// A memory's graph against its blocks: nodes, the chain through time, topics whose sums are those of the nodes below;
+// through forgetting, reopening, repair, other spaces, and writers that are killed.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "everlong/base/sqlite.h"
+#include "everlong/graph/memory_graph.h"
+#include "everlong/graph/sums.h"
+#include "os_memory_blocks.h"
+
+namespace everlong::os {
+namespace {
+
+using graph::GardenerOptions;
+using graph::Sums;
+using store::EdgeKind;
+using store::GraphEdge;
+using store::GraphNode;
+using store::NodeKind;
+
+void Tend(Memory& memory, int32_t at_once = 7) {
+  while (true) {
+    const Result<int64_t> tended = memory.TendGraph(at_once);
+    ASSERT_TRUE(tended.ok()) << tended.status().ToString();
+    if (*tended == 0) return;
+  }
+}
+
+// Of unit length: of the sum of the last layer's keys, as the test knows them.
+std::vector<float> DirectionOfKeys(const Block& block) {
+  std::vector<double> sum(kKvHeads * kDim, 0.0);
+  for (int32_t head = 0; head < kKvHeads; ++head) {
+    for (int64_t token = 0; token < block.span.size(); ++token) {
+      for (int32_t d = 0; d < kDim; ++d) {
+        sum[static_cast<size_t>(head * kDim + d)] += double{block.Key(kLayers - 1, head, token)[d]};
+      }
+    }
+  }
+  double square = 0;
+  for (const double value : sum) square += value * value;
+  std::vector<float> direction;
+  for (const double value : sum) direction.push_back(static_cast<float>(value / std::sqrt(square)));
+  return direction;
+}
+
+// The graph holds together, and has a node for every block that is in `tended`, or for all that are in the memory.
+// With topics every node belongs to one, and all sums are those of the nodes below.
+void ExpectWhole(const Memory& memory, bool all_tended, bool has_topics) {
+  std::map<int64_t, store::BlockInfo> blocks;
+  const std::vector<store::BlockInfo> infos = memory.Blocks().value();
+  for (const store::BlockInfo& block : infos) blocks[block.id] = block;
+  const store::Graph graph = memory.Graph().value();
+  std::map<int64_t, GraphNode> nodes;
+  for (const GraphNode& node : graph.nodes) nodes[node.id] = node;
+  std::map<int64_t, int64_t> parent;
+  std::map<std::pair<int64_t, int64_t>, EdgeKind> in_time;
+  for (const GraphEdge& edge : graph.edges) {
+    if (edge.kind == EdgeKind::kBelongsTo) {
+      EXPECT_TRUE(parent.emplace(edge.from, edge.to).second) << edge.from;
+      EXPECT_EQ(nodes.at(edge.to).level,
+                nodes.at(edge.from).kind == NodeKind::kBlock ? 0 : nodes.at(edge.from).level + 1);
+    } else {
+      in_time[{edge.from, edge.to}] = edge.kind;
+    }
+  }
+  // The chain: the blocks of a stream that have nodes, in the order of their tokens.
+  std::map<int64_t, std::map<int64_t, int64_t>> streams;
+  for (const auto& [id, block] : blocks) {
+    EXPECT_TRUE(nodes.contains(id) || !all_tended) << "block " << id << " has no node";
+    if (nodes.contains(id)) streams[block.stream][block.span.begin] = id;
+  }
+  std::map<std::pair<int64_t, int64_t>, EdgeKind> chain;
+  for (const auto& [stream, ids] : streams) {
+    for (auto it = ids.begin(); it != ids.end() && std::next(it) != ids.end(); ++it) {
+      chain[{it->second, std::next(it)->second}] = EdgeKind::kNext;
+      chain[{std::next(it)->second, it->second}] = EdgeKind::kPrevious;
+    }
+  }
+  EXPECT_EQ(in_time, chain);
+  std::map<int64_t, Sums> sums;
+  for (const auto& [id, node] : nodes) {
+    if (node.kind != NodeKind::kBlock) continue;
+    EXPECT_TRUE(blocks.contains(id)) << "node of no block " << id;
+    EXPECT_EQ(node.created_at, blocks.at(id).created_at);
+    EXPECT_EQ(parent.contains(id), has_topics) << id;
+    for (int64_t above = id; parent.contains(above);) {
+      above = parent.at(above);
+      auto [of, added] = sums.try_emplace(above, static_cast<int32_t>(node.vector.size()));
+      of->second.Add(Sums::Of(node.vector).value());
+    }
+  }
+  for (const auto& [id, node] : nodes) {
+    if (node.kind == NodeKind::kBlock) continue;
+    ASSERT_TRUE(sums.contains(id)) << "topic " << id << " of nothing";
+    EXPECT_EQ(sums.at(id), Sums(node.count, node.linear_sum, node.square_sum)) << "topic " << id;
+    EXPECT_EQ(sums.at(id).Mean(), node.vector);
+    EXPECT_EQ(parent.contains(id), node.level == 0);
+  }
+  EXPECT_EQ(sums.empty(), nodes.empty() || !has_topics);
+}
+
+TEST(OsMemoryGraph, HasEveryBlockWithTheDirectionOfItsKeys) {
+  const Filled filled = FilledInRam(1);
+  EXPECT_EQ(filled.memory->TendGraph(5).value(), 0);  // nobody asked for one
+  ASSERT_TRUE(filled.memory->SetGraph({}).ok());
+  EXPECT_EQ(filled.memory->TendGraph(5).value(), 5);
+  ExpectWhole(*filled.memory, false, true);
+  Tend(*filled.memory);
+  ExpectWhole(*filled.memory, true, true);
+  for (const Block& block : filled.blocks) {
+    const GraphNode node = filled.memory->Node(block.id).value();
+    const std::vector<float> expected = DirectionOfKeys(block);
+    ASSERT_EQ(node.vector.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(node.vector[i], expected[i], 1e-5);
+  }
+  EXPECT_EQ(filled.memory->TendGraph(0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->SetGraph({.levels = 0}).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
+  for (const bool asked : {true, false}) {  // also where this opener did not ask for the graph
+    const TemporaryFolder root;
+    const std::filesystem::path folder = root.path() / "memory";
+    {
+      const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 2, 30);
+      ASSERT_TRUE(filled.memory->SetGraph({.most_members = 6}).ok());
+      Tend(*filled.memory);
+    }
+    const auto memory = Memory::Open(folder, false).value();
+    if (asked) ASSERT_TRUE(memory->SetGraph({.most_members = 6}).ok());
+    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{3}).ok());
+    ExpectWhole(*memory, true, true);
+    std::vector<int64_t> many;
+    for (int64_t id = 5; id < 20; ++id) many.push_back(id);
+    ASSERT_TRUE(memory->Forget(many).ok());
+    ExpectWhole(*memory, true, true);
+    EXPECT_EQ(memory->Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
+    ExpectWhole(*memory, true, true);
+    ASSERT_TRUE(memory->Compact().ok());
+    EXPECT_TRUE(memory->Verify(false)->damage.empty());
+    std::vector<int64_t> rest;
+    const std::vector<store::BlockInfo> infos = memory->Blocks().value();
+    for (const store::BlockInfo& block : infos) rest.push_back(block.id);
+    ASSERT_TRUE(memory->Forget(rest).ok());
+    EXPECT_EQ(memory->Graph().value(), store::Graph());
+  }
+}
+
+TEST(OsMemoryGraph, GoesOnWhereItWas) {
+  const TemporaryFolder root;
+  const std::filesystem::path folder = root.path() / "memory";
+  store::Graph before;
+  {
+    const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 3, 20);
+    ASSERT_TRUE(filled.memory->SetGraph({}).ok());
+    EXPECT_EQ(filled.memory->TendGraph(12).value(), 12);
+    before = filled.memory->Graph().value();
+  }
+  const auto memory = Memory::Open(folder, false).value();
+  ASSERT_TRUE(memory->SetGraph({}).ok());
+  EXPECT_EQ(memory->Graph().value(), before);
+  EXPECT_EQ(memory->TendGraph(100).value(), 8);
+  EXPECT_EQ(memory->TendGraph(100).value(), 0);
+  ExpectWhole(*memory, true, true);
+  // And a reader sees it.
+  const auto reader = Memory::Open(folder, true).value();
+  EXPECT_EQ(reader->Graph().value(), memory->Graph().value());
+  EXPECT_EQ(reader->SetGraph({}).code(), StatusCode::kReadOnly);
+  // So do a fork and an export.
+  ASSERT_TRUE(memory->Fork(root.path() / "fork").ok());
+  EXPECT_EQ(Memory::Open(root.path() / "fork", true).value()->Graph().value(), memory->Graph().value());
+  ASSERT_TRUE(memory->Export(root.path() / "file").ok());
+  const auto imported = Memory::Import(root.path() / "file", std::nullopt).value();
+  EXPECT_EQ(imported->Graph().value(), memory->Graph().value());
+  ASSERT_TRUE(imported->Forget(std::vector<int64_t>{1, 2, 3}).ok());
+  ExpectWhole(*imported, true, true);
+}
+
+TEST(OsMemoryGraph, TakesTheEncodersVectorsAndWaitsForThem) {
+  const Filled filled = FilledInRam(4, 12);
+  Memory& memory = *filled.memory;
+  ASSERT_TRUE(memory.SetGraph({}).ok());
+  Tend(memory);
+  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3, false}).ok());
+  ASSERT_TRUE(memory.SetGraph({}).ok());  // vectors of keys are of no use any more
+  EXPECT_EQ(memory.Graph().value(), store::Graph());
+  EXPECT_EQ(memory.TendGraph(100).value(), 0);
+  for (int64_t id = 1; id <= 9; ++id) {
+    const float x = static_cast<float>(id) / 10;
+    ASSERT_TRUE(memory.AddPageVectors(id, std::vector<int32_t>{0, 0}, std::vector<float>{x, 1, 0, x, 0, 1}).ok());
+  }
+  EXPECT_EQ(memory.TendGraph(100).value(), 9);
+  const std::vector<float> vector = memory.Node(5).value().vector;
+  // The mean of (0.5, 1, 0) and (0.5, 0, 1), each of unit length, has this direction.
+  for (const auto& [i, value] : std::map<size_t, double>{{0, 1}, {1, 1}, {2, 1}}) {
+    EXPECT_NEAR(vector[i], value / std::sqrt(3.0), 1e-6);
+  }
+  ExpectWhole(memory, false, true);
+}
+
+TEST(OsMemoryGraph, OfTextAloneIsTheChain) {
+  store::Manifest manifest = TestManifest();
+  manifest.geometry.layers = 0;
+  manifest.geometry.kv_heads = 0;
+  manifest.geometry.head_dim = 0;
+  auto memory = Memory::Create(std::nullopt, manifest);
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  std::mt19937_64 random(5);
+  for (int64_t i = 0; i < 5; ++i) {
+    const Block block = RandomBlock(random, 0, 10 * i, 10);
+    ASSERT_TRUE((*memory)->Append(DraftOf(block)).ok());
+  }
+  ASSERT_TRUE((*memory)->SetGraph({}).ok());
+  Tend(**memory);
+  ExpectWhole(**memory, true, false);
+  ASSERT_TRUE((*memory)->Forget(std::vector<int64_t>{2, 3}).ok());
+  ExpectWhole(**memory, true, false);
+  EXPECT_EQ((*memory)->Path(1, 5).value(), (std::vector<int64_t>{1, 4, 5}));
+}
+
+TEST(OsMemoryGraph, FindsTheShortestWay) {
+  const Filled filled = FilledInRam(6, 25);
+  Memory& memory = *filled.memory;
+  ASSERT_TRUE(memory.SetGraph({}).ok());
+  Tend(memory);
+  const store::Graph graph = memory.Graph().value();
+  std::map<int64_t, std::set<int64_t>> beside;
+  for (const GraphEdge& edge : graph.edges) {
+    beside[edge.from].insert(edge.to);
+    beside[edge.to].insert(edge.from);
+  }
+  for (const GraphNode& from : graph.nodes) {
+    // Distances by breadth-first search over the whole graph.
+    std::map<int64_t, size_t> distance{{from.id, 0}};
+    std::vector<int64_t> queue{from.id};
+    for (size_t i = 0; i < queue.size(); ++i) {
+      for (const int64_t next : beside[queue[i]]) {
+        if (distance.try_emplace(next, distance[queue[i]] + 1).second) queue.push_back(next);
+      }
+    }
+    for (const GraphNode& to : graph.nodes) {
+      const std::vector<int64_t> path = memory.Path(from.id, to.id).value();
+      ASSERT_EQ(path.empty(), !distance.contains(to.id));
+      if (path.empty()) continue;
+      EXPECT_EQ(path.size(), distance[to.id] + 1);
+      EXPECT_EQ(path.front(), from.id);
+      EXPECT_EQ(path.back(), to.id);
+      for (size_t i = 1; i < path.size(); ++i) EXPECT_TRUE(beside[path[i - 1]].contains(path[i]));
+    }
+  }
+  EXPECT_EQ(memory.Path(1, 999).status().code(), StatusCode::kNotFound);
+}
+
+TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
+  const TemporaryFolder root;
+  const std::filesystem::path folder = root.path() / "memory";
+  {
+    const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 7, 20);
+    ASSERT_TRUE(filled.memory->SetGraph({}).ok());
+    Tend(*filled.memory);
+  }
+  {
+    Database database =
+        Database::Open((folder / "catalog.sqlite").string(), SQLITE_OPEN_READWRITE, "the catalog").value();
+    ASSERT_TRUE(database.Execute("UPDATE nodes SET count = count + 1 WHERE kind = 2 AND level = 0").ok());
+  }
+  const auto memory = Memory::Open(folder, false).value();
+  EXPECT_EQ(memory->SetGraph({}).code(), StatusCode::kCorrupt);
+  ASSERT_TRUE(memory->Forget(std::vector<int64_t>{4}).ok());  // whatever the graph is like
+  EXPECT_FALSE(memory->Verify(true)->damage.empty());
+  ASSERT_TRUE(memory->SetGraph({}).ok());
+  Tend(*memory);
+  ExpectWhole(*memory, true, true);
+}
+
+TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
+  const TemporaryFolder root;
+  const auto memory = Memory::Create(root.path() / "memory", TestManifest()).value();
+  ASSERT_TRUE(memory->SetGraph({.most_members = 8}).ok());
+  std::atomic<bool> done = false;
+  std::thread tending([&] {
+    while (!done) {
+      const Result<int64_t> tended = memory->TendGraph(3);
+      EXPECT_TRUE(tended.ok()) << tended.status().ToString();
+      if (!tended.ok()) return;
+    }
+  });
+  std::mt19937_64 random(8);
+  std::vector<int64_t> ids;
+  for (int i = 0; i < 120; ++i) {
+    const auto stream = static_cast<int64_t>(random() % 3);
+    const auto id = Append(*memory, RandomBlock(random, stream, memory->StreamEnd(stream), 4));
+    ASSERT_TRUE(id.ok());
+    ids.push_back(*id);
+    const std::vector<int32_t> question{static_cast<int32_t>(random() % 50)};
+    SearchRequest request;
+    request.token_ids = question;
+    request.kinds = {IndexPart::kLexical};
+    EXPECT_TRUE(memory->Search(request).ok());
+    if (i % 7 == 6) {
+      const size_t which = random() % ids.size();
+      EXPECT_TRUE(memory->Forget(std::vector<int64_t>{ids[which]}).ok());
+      ids.erase(ids.begin() + static_cast<int64_t>(which));
+    }
+    if (i % 40 == 39) EXPECT_TRUE(memory->Compact().ok());
+  }
+  EXPECT_TRUE(memory->Flush().ok());
+  done = true;
+  tending.join();
+  Tend(*memory);
+  ExpectWhole(*memory, true, true);
+}
+
+constexpr GardenerOptions kSmallTopics{.most_members = 8};
+
+// Appends, tends and forgets for ever.
+[[noreturn]] void GrowUntilKilled(const std::filesystem::path& folder, uint64_t seed) {
+  auto opened = Memory::Open(folder, false);
+  if (!opened.ok()) ::_exit(1);
+  Memory& memory = **opened;
+  if (!memory.SetGraph(kSmallTopics).ok()) ::_exit(2);
+  std::mt19937_64 random(seed);
+  for (;;) {
+    for (int i = 0; i < 3; ++i) {
+      const auto stream = static_cast<int64_t>(random() % 2);
+      if (!Append(memory, RandomBlock(random, stream, memory.StreamEnd(stream), 3)).ok()) ::_exit(3);
+    }
+    if (!memory.TendGraph(4).ok()) ::_exit(4);
+    const auto blocks = memory.Blocks();
+    if (!blocks.ok()) ::_exit(5);
+    if (blocks->size() > 60) {
+      std::vector<int64_t> gone;
+      for (int i = 0; i < 3; ++i) gone.push_back((*blocks)[random() % blocks->size()].id);
+      std::ranges::sort(gone);
+      gone.erase(std::ranges::unique(gone).begin(), gone.end());
+      if (!memory.Forget(gone).ok()) ::_exit(6);
+    }
+    if (random() % 16 == 0 && !memory.Compact().ok()) ::_exit(7);
+  }
+}
+
+TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
+  const TemporaryFolder root;
+  const std::filesystem::path folder = root.path() / "memory";
+  ASSERT_TRUE(Memory::Create(folder, TestManifest()).ok());
+  const char* const asked = std::getenv("EVERLONG_GRAPH_KILLS");
+  const int rounds = asked == nullptr ? 40 : std::stoi(asked);
+  std::mt19937_64 random(std::random_device{}());
+  for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const pid_t child = ::fork();
+    if (child == 0) GrowUntilKilled(folder, static_cast<uint64_t>(round));
+    std::this_thread::sleep_for(std::chrono::microseconds(20'000 + random() % 150'000));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer gave up with " << WEXITSTATUS(status);
+    const auto memory = Memory::Open(folder, false);
+    ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+    ExpectWhole(**memory, false, true);
+    EXPECT_TRUE((*memory)->Verify(false)->damage.empty());
+    ASSERT_TRUE((*memory)->SetGraph(kSmallTopics).ok());
+    Tend(**memory);
+    ExpectWhole(**memory, true, true);
+  }
+}
+
+}  // namespace
+}  // namespace everlong::os

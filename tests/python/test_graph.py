@@ -1,0 +1,196 @@
+"""A memory's graph as a user meets it: grown while a MemoryModel reads, looked at without a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import numpy.typing as npt
+import pytest
+from typer.testing import CliRunner
+
+import everlong
+from everlong.cli.app import app
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+GROWING = dataclasses.replace(SMALL, graph=True)
+TEXTS = {"a": random_text(1500, seed=1), "b": random_text(700, seed=2), "c": random_text(700, seed=3)}
+
+
+def open_model(folder: Path | None, config: everlong.MemoryConfig = GROWING) -> everlong.MemoryModel:
+    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with open_model(tmp_path / "m") as mm:
+        for source, text in TEXTS.items():
+            mm.read(text, source=source)
+    return tmp_path / "m"
+
+
+@pytest.fixture
+def memory(folder: Path) -> Iterator[everlong.Memory]:
+    with everlong.Memory.open(folder) as memory:
+        yield memory
+
+
+def check(memory: everlong.Memory) -> None:
+    """Every block is a node, in the chain of its stream and below one topic; sums are those of the nodes below."""
+    graph = memory.graph
+    blocks = [block.id for block in memory.blocks()]
+    assert [node.id for node in graph.nodes("block")] == blocks
+    for before, after in itertools.pairwise(blocks):
+        assert graph.neighbours(before, "next") == [after]
+        assert graph.neighbours(after, "previous") == [before]
+    below: dict[int, list[int]] = {}
+    for topic in sorted(graph.nodes("topic"), key=lambda topic: topic.level):
+        members = graph.neighbours(topic.id, "belongs_to", incoming=True)
+        assert all(graph.neighbours(member, "belongs_to") == [topic.id] for member in members)
+        below[topic.id] = members if topic.level == 0 else [block for member in members for block in below[member]]
+        core = memory.core.graph_node(topic.id)
+        vectors = np.array([graph.node(block).vector for block in below[topic.id]], dtype=np.float64)
+        sums = np.rint(vectors * 2**22).sum(0)
+        assert topic.count == core.count == len(vectors)
+        np.testing.assert_array_equal(core.linear_sum * 2**22, sums)
+        np.testing.assert_allclose(topic.vector, vectors.mean(0), atol=1e-6)
+    assert sorted(block for topic in graph.nodes("topic") if topic.level == 0 for block in below[topic.id]) == blocks
+
+
+def test_reading_grows_it(memory: everlong.Memory) -> None:
+    assert len(memory.blocks()) > 20
+    check(memory)
+    for block in memory.blocks():
+        keys = [
+            memory.core.read_keys(page, memory.core.manifest().layers - 1)
+            for page in memory.core.pages()
+            if page.block == block.id
+        ]
+        summed = sum(of_page.astype(np.float64).sum(1).reshape(-1) for of_page in keys)
+        node = memory.graph.node(block.id)
+        np.testing.assert_allclose(node.vector, summed / np.linalg.norm(summed), atol=1e-4)
+        assert node.created_at == block.created_at
+
+
+def test_nobody_who_did_not_ask_has_one(tmp_path: Path) -> None:
+    with open_model(tmp_path / "m", SMALL) as mm:
+        mm.read(TEXTS["a"])
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        assert len(memory.graph) == 0
+        assert memory.graph.nodes() == []
+        assert memory.graph.edges() == []
+    # Who asks later has all of it.
+    with open_model(tmp_path / "m") as mm:
+        mm.searcher.settle()
+        check(mm.memory)
+
+
+def test_a_memory_in_ram_has_one_too() -> None:
+    with open_model(None) as mm:
+        mm.read(TEXTS["a"])
+        mm.searcher.settle()
+        check(mm.memory)
+        mm.memory.forget([2, 3])
+        check(mm.memory)
+
+
+def test_forgetting_and_going_on(folder: Path) -> None:
+    with everlong.Memory.open(folder) as memory:
+        memory.forget(source="b")
+        check(memory)
+        assert memory.verify().damage == ()
+    with open_model(folder) as mm:
+        mm.read(random_text(200, seed=9), source="d")
+    with everlong.Memory.open(folder) as memory:
+        assert {block.source for block in memory.blocks()} == {"a", "c", "d"}
+        check(memory)
+        memory.forget([block.id for block in memory.blocks()])
+        assert len(memory.graph) == 0
+
+
+class Encoder:
+    """A vector says how often letters are there."""
+
+    name = "letters"
+
+    def encode(self, sentences: list[str]) -> npt.NDArray[np.float32]:
+        rows = [[1.0 + text.count(letter) for letter in "aeiost"] for text in sentences]
+        return np.array(rows, dtype=np.float32)
+
+
+def test_with_an_encoder_its_vectors(folder: Path) -> None:
+    config = dataclasses.replace(GROWING, index=("lexical", "embedding"), encoder=Encoder())
+    with open_model(folder, config) as mm:
+        mm.searcher.settle()
+        assert {node.vector.shape for node in mm.memory.graph.nodes("block")} == {(6,)}
+        check(mm.memory)
+        mm.read(random_text(200, seed=10), source="d")
+        mm.searcher.settle()
+        check(mm.memory)
+
+
+def test_ways_and_networkx_agree(memory: everlong.Memory) -> None:
+    graph = memory.graph.to_networkx()
+    assert graph.number_of_nodes() == len(memory.graph) == len(memory.graph.nodes())
+    assert graph.number_of_edges() == len(memory.graph.edges())
+    blocks = {block.id: block for block in memory.blocks()}
+    for id, attributes in graph.nodes(data=True):
+        node = memory.graph.node(id)
+        assert (attributes["kind"], attributes["level"], attributes["count"]) == (node.kind, node.level, node.count)
+        if node.kind == "block":
+            assert attributes["source"] == blocks[id].source
+            assert (attributes["begin"], attributes["end"]) == blocks[id].span
+    either = graph.to_undirected()
+    ids = sorted(graph.nodes)
+    for source, target in ((ids[0], ids[-1]), (ids[3], ids[20]), (ids[5], ids[5])):
+        way = memory.graph.path(source, target)
+        assert len(way) == len(networkx.shortest_path(either, source, target))
+        assert networkx.is_path(either, way)
+    with pytest.raises(everlong.errors.MemoryNotFoundError):
+        memory.graph.node(999)
+    with pytest.raises(everlong.errors.MemoryNotFoundError):
+        memory.graph.neighbours(999)
+
+
+def test_the_command_line_shows_and_writes_it(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "m.graphml"
+    shown = CliRunner().invoke(app, ["graph", str(folder), "--graphml", str(file)])
+    assert shown.exit_code == 0, shown.output
+    with everlong.Memory.open(folder, read_only=True) as memory:
+        read = networkx.read_graphml(file, node_type=int, force_multigraph=True)
+        assert set(read.nodes) == {node.id for node in memory.graph.nodes()}
+        assert read.number_of_edges() == len(memory.graph.edges())
+        blocks = len(memory.blocks())
+        topics = memory.graph.nodes("topic")
+    assert f"{blocks:,} blocks" in shown.output
+    told = CliRunner().invoke(app, ["graph", str(folder), "--json", "--topics", "3"])
+    report: dict[str, Any] = json.loads(told.output)
+    assert (report["blocks"], sum(report["topics"])) == (blocks, len(topics))
+    first = sorted((-topic.count, topic.id) for topic in topics if topic.level == 0)[:3]
+    assert [(-topic["blocks"], topic["id"]) for topic in report["largest"]] == first
+    for topic in report["largest"]:
+        assert sum(topic["sources"].values()) == topic["blocks"]
+
+
+def test_the_command_line_says_where_there_is_none(tmp_path: Path) -> None:
+    with open_model(tmp_path / "m", SMALL) as mm:
+        mm.read(TEXTS["a"])
+    shown = CliRunner().invoke(app, ["graph", str(tmp_path / "m")])
+    assert shown.exit_code == 0
+    assert "no graph" in shown.output
+
+
+def test_settings_of_it() -> None:
+    config = everlong.MemoryConfig().with_settings(["graph=true", "graph_share=0.5"])
+    assert (config.graph, config.graph_share) == (True, 0.5)
+    assert not everlong.MemoryConfig().graph
+    for wrong in ("graph=1", "graph_share=0", "graph_share=1.5"):
+        with pytest.raises(ValueError, match="graph"):
+            everlong.MemoryConfig().with_settings([wrong])
