@@ -70,7 +70,8 @@ class Quality:
 
 
 def unit(rows: npt.NDArray[np.float64]) -> Vectors:
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    scaled: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
 
 
 def speed(centres: int, dimension: int, timed: int) -> Speed:
@@ -227,8 +228,8 @@ def main() -> None:
         report["quality"] = []
         points, truth = drifting(arguments.blocks, arguments.topics, 64)
         shuffled = np.random.default_rng(1).permutation(len(points))
-        for order, rows in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
-            found = quality(order, points[rows], truth[rows], arguments.topics)
+        for order, in_order in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
+            found = quality(order, points[in_order], truth[in_order], arguments.topics)
             report["quality"].append(dataclasses.asdict(found))
             if not arguments.json:
                 print(
