@@ -92,7 +92,9 @@ def test_the_stub_names_what_there_is() -> None:
     stub = ast.parse((Path(everlong.__file__).parent / "_core.pyi").read_text())
     classes = [node for node in stub.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in stub.body if isinstance(node, ast.FunctionDef)]
-    assert {node.name for node in classes} | set(functions) | {"FORMAT_VERSION"} == {
+    constants = [node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
+    assert {"FORMAT_VERSION", "GRAPH_SHARE"}.issubset(constants)
+    assert {node.name for node in classes} | set(functions) | set(constants) == {
         name for name in vars(_core) if not name.startswith("_")
     }
     for node in classes:

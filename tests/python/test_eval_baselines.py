@@ -280,7 +280,8 @@ def test_random_pages_keep_to_sources_and_come_again(reading: Reading) -> None:
 def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
     """Recalling by hand what a search found answers as the search's own recall does."""
     mm, question = reading.mm, asked().question.text
-    own = mm.generate(question, 8, remember=False)
+    with configured(mm, quotes=0):
+        own = mm.generate(question, 8, remember=False)
     spans = [recall.span for recall in reversed(own.recalled)]
     pages = [page for begin, end in spans for page in mm.memory.core.pages_of(0, begin, end)]
     assert mm.generate(question, 8, recall=pages, remember=False).text == own.text

@@ -36,6 +36,7 @@ MEMORY = MemoryConfig(
     block_tokens=128,
     index=("lexical",),
     recall_mode="kv",
+    quotes=0,  # a question is what is prefilled, and nothing else
 )
 TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  # layers, keys and values, KV heads, head dim, fp32
 CONFIG = SuiteConfig(suites=("passkey", "vt", "dialogue_session"), lengths=(6_000, 12_000), count=2)

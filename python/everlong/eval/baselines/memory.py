@@ -19,6 +19,7 @@ class _Recalling(Baseline):
 
     parts: ClassVar[tuple[IndexPart, ...] | None] = None  # of the index
     groups: int | None = None
+    quotes: int | None = None
     decisive: float | None = None
     recalled_temperature: float | None = None
 
