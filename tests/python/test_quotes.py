@@ -120,6 +120,18 @@ def test_an_answer_that_was_not_taken_to_its_end_is_remembered_as_far_as_it_was_
     assert len(ids) > len(question)
 
 
+def test_nothing_is_quoted_of_what_a_question_is_kept_from() -> None:
+    """Though it goes on with a sentence of what came back."""
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
+        mm.read(text(20) + " The amulet of house 900 stands by", source="ours")
+        mm.read("SECRET words of another hand. " * 3, source="theirs")
+        mm.read(text(), source="houses")
+        where = everlong.Where(source="ours")
+        (quoted,) = mm.generate("amulet of house 900?", max_new_tokens=2, remember=False, where=where).quoted
+        assert quoted.startswith("The amulet of house 900")
+        assert "SECRET" not in quoted
+
+
 def test_what_the_window_holds_is_not_quoted() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
         mm.read(text(5))

@@ -69,6 +69,8 @@ def nearest_sentences(
     without `towers`. A group that was forgotten meanwhile has none.
     """
     found: list[Sentence] = []
+    words = np.unique(asked)
+    rare = core.idf(words)
     for group in groups:
         try:
             begin, ids = _with_what_is_beside(core, group)
@@ -78,11 +80,11 @@ def nearest_sentences(
         except MemoryNotFoundError:
             continue
         for first, last in _sentences(boundaries, ids, group.begin - begin, group.end - begin):
-            words = _share_of_words(core, asked, ids[first:last])
+            share = float(rare[np.isin(words, ids[first:last])].sum() / max(float(rare.sum()), 1e-9))
             cosine = 0.0
             if vectors is not None and places is not None and query is not None:
                 cosine = _mean_cosine(query, vectors[(places >= begin + first) & (places < begin + last)])
-            score = cosine + words_weight * words
+            score = cosine + words_weight * share
             found.append(Sentence(group.stream, begin + first, begin + last, score))
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's
     chosen: list[Sentence] = []
@@ -108,15 +110,13 @@ def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:
 
 
 def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[int, npt.NDArray[np.int32]]:
-    """Token ids of a group and of what stands around it, where that is there; and the first one's place."""
-    for beyond in (_BEYOND, 0):
-        begin, end = max(0, group.begin - beyond), min(core.stream_end(group.stream), group.end + beyond)
-        try:
-            return begin, core.token_ids(group.stream, begin, end)
-        except MemoryNotFoundError:
-            if beyond == 0:
-                raise
-    raise AssertionError
+    """Token ids of a group and of what stands around it in its own blocks, and the first one's place.
+
+    No further: another block may be one that the question was kept from.
+    """
+    first, last = core.block(group.pages[0].block), core.block(group.pages[-1].block)
+    begin, end = max(first.begin, group.begin - _BEYOND), min(last.end, group.end + _BEYOND)
+    return begin, core.token_ids(group.stream, begin, end)
 
 
 def _sentences(
@@ -138,12 +138,16 @@ def _vectors(
 ) -> tuple[Floats, npt.NDArray[np.int64]] | tuple[None, None]:
     """Unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
     rows, places = [], []
+    full = core.manifest().page_tokens
+    by_block = {
+        block: core.block_tensors(block).get(f"meaning.{towers.id}") for block in {page.block for page in group.pages}
+    }
     for page in group.pages:
-        kept = core.block_tensors(page.block).get(f"meaning.{towers.id}")
+        kept = by_block[page.block]
         if kept is None:
             continue
-        before, count = _rows_of(core, page, towers.group_tokens)
-        rows.append(kept[before : before + count])
+        before = page.page * -(-full // towers.group_tokens)
+        rows.append(kept[before : before - (-(page.end - page.begin) // towers.group_tokens)])
         places.append(page.begin + np.arange(len(rows[-1])) * towers.group_tokens + towers.group_tokens // 2)
     if not rows:
         return None, None
@@ -151,23 +155,8 @@ def _vectors(
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9), np.concatenate(places)
 
 
-def _rows_of(core: _core.Memory, page: _core.PageRef, group_tokens: int) -> tuple[int, int]:
-    """Which rows of its block's vectors are a page's: those of the pages before it, and how many."""
-    block = core.block(page.block)
-    full = core.manifest().page_tokens
-    before = page.page * -(-full // group_tokens)
-    tokens = min(full, block.end - block.begin - page.page * full)
-    return before, -(-tokens // group_tokens)
-
-
 def _mean_cosine(query: Floats, vectors: Floats) -> float:
     if len(vectors) == 0:
         return 0.0
     weights = np.linalg.norm(query, axis=1)
     return float((query @ vectors.T).max(axis=1).sum() / max(float(weights.sum()), 1e-9))
-
-
-def _share_of_words(core: _core.Memory, asked: npt.NDArray[np.int32], ids: npt.NDArray[np.int32]) -> float:
-    words = np.unique(asked)
-    rare = core.idf(words)
-    return float(rare[np.isin(words, ids)].sum() / max(float(rare.sum()), 1e-9))
