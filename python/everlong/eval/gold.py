@@ -10,7 +10,7 @@ import torch
 from everlong.eval.decoding import AS_MEASURED
 from everlong.models.cache_argument import cache_argument
 from everlong.models.packing import packed
-from everlong.text.prompt import with_start
+from everlong.text.prompt import passage_ids
 
 GOLD_TOKENS = 512  # of the text around an answer
 _CHUNK_TOKENS = 512
@@ -23,12 +23,7 @@ def answer_from_passage(
 
     Further arguments are those of `generate`.
     """
-    text = f"{passage.strip()}\n\n{question}"
-    if getattr(tokenizer, "chat_template", None):
-        turn = [{"role": "user", "content": text}]
-        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    ids = with_start(tokenizer, plain)
+    ids = passage_ids(tokenizer, passage, question)
     return continue_prompt(model, tokenizer, ids, max_new_tokens=max_new_tokens, **generation)
 
 

@@ -52,6 +52,15 @@ def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     return list(ids) if list(ids[: len(start)]) == start else [*start, *ids]
 
 
+def passage_ids(tokenizer: Any, passage: str, question: str) -> list[int]:
+    """Passage and question as a text of its own: one turn of a user where there is a chat template."""
+    text = f"{passage.strip()}\n\n{question}"
+    if getattr(tokenizer, "chat_template", None):
+        turn = [{"role": "user", "content": text}]
+        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    return with_start(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
 def with_template_variables(tokenizer: Any, variables: Mapping[str, Any]) -> Any:
     """The tokenizer with these variables in its chat template, whoever applies it; a call that names others has those.
 

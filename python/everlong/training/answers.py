@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 
 from everlong.generation.memory_model import MemoryModel
-from everlong.text.prompt import start_ids, with_start
+from everlong.text.prompt import passage_ids, start_ids
 from everlong.training.data import Pairs
 
 Span = tuple[int, int]
@@ -114,7 +114,7 @@ def taught_answers(
 ) -> list[Taught]:
     """What the model answers to each on its passage alone, kept in `folder`: a call that was cut short goes on."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [_asked_ids(tokenizer, example) for example in examples]
+    rows = [passage_ids(tokenizer, example.passage, example.words) for example in examples]
     order = sorted(range(len(rows)), key=lambda at: len(rows[at]))  # of one length, as far as may be
     found: dict[int, Taught] = {}
     for begin in range(0, len(order), _ROWS):
@@ -129,15 +129,6 @@ def taught_answers(
         if progress is not None:
             progress("answers on the right passage", len(found), len(order))
     return [found[at] for at in range(len(rows))]
-
-
-def _asked_ids(tokenizer: Any, example: Example) -> list[int]:
-    """Passage and question as one turn of a user, as plain text without a chat template."""
-    text = f"{example.passage.strip()}\n\n{example.words}"
-    if getattr(tokenizer, "chat_template", None):
-        turn = [{"role": "user", "content": text}]
-        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    return list(with_start(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 def _answers(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[Taught]:
