@@ -22,16 +22,13 @@ from rich.table import Table
 from transformers.cache_utils import DynamicCache
 
 from everlong.data import shipped_books
-from everlong.errors import EverlongError
 from everlong.eval.segmentation import f1, pk, window_diff
 from everlong.frame.taps import HiddenTap
-from everlong.learned.pack import Pack, open_pack
+from everlong.learned.pack import Pack, pack_with
 from everlong.learned.topic_ends import SaidText, block_lengths, said_texts, threshold_for
 from everlong.learned.towers import side_by_side
 from everlong.learned.trigger import PART, Trigger, calibration_of
-from everlong.memory.fingerprint import Fingerprint
 from everlong.models.cache_argument import cache_argument
-from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.training.boundaries import TOPICS, CutText, dialogues, joined, plain
@@ -78,10 +75,7 @@ class TopicsReport:
 
 def trigger_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
     """The pack of a model; EverlongError where it has no trigger."""
-    found = open_pack(pack, Fingerprint(weights_fingerprint(model[0]), rope="", tokenizer=""))
-    if found is None or PART not in found.parts:
-        raise EverlongError("there is no trigger for this model: `everlong train trigger` makes one")
-    return found
+    return pack_with(PART, "trigger", model[0], pack)
 
 
 def run_topics(

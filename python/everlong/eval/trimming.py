@@ -22,15 +22,12 @@ from rich.table import Table
 
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_lines
-from everlong.errors import EverlongError
 from everlong.eval.facts import PARAPHRASES, Kind, make_facts
 from everlong.eval.statistics import mean_and_stderr
 from everlong.eval.trimming_scores import KVZIP, NEWEST, TRIMMER, ScoredStream, scored_stream
-from everlong.learned.pack import Pack, open_pack
+from everlong.learned.pack import Pack, pack_with
 from everlong.learned.trimmer import PART, Trimmer, keep
-from everlong.memory.fingerprint import Fingerprint
 from everlong.models.cut_cache import go_on
-from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.provenance import made_with
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
@@ -106,10 +103,7 @@ class TrimmingReport:
 
 def trimmer_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
     """The pack of a model; EverlongError where it has no Trimmer."""
-    found = open_pack(pack, Fingerprint(weights_fingerprint(model[0]), rope="", tokenizer=""))
-    if found is None or PART not in found.parts:
-        raise EverlongError("there is no Trimmer for this model: `everlong train trimmer` makes one")
-    return found
+    return pack_with(PART, "Trimmer", model[0], pack)
 
 
 def prose_streams(

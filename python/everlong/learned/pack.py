@@ -20,6 +20,7 @@ import torch
 
 from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
 
 FORMAT = 1
@@ -125,6 +126,14 @@ def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | No
     if loaded.model != prints.weights:
         raise ModelMismatchError(f"{pack} was trained for {loaded.model_name or 'another model'}, not for this one")
     return loaded
+
+
+def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
+    """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
+    found = open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
+    if found is None or part not in found.parts:
+        raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
+    return found
 
 
 def _replace(file: pathlib.Path, content: bytes) -> None:
