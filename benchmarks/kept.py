@@ -45,7 +45,7 @@ def configs(model: Any, kept: list[int], trimmer: str) -> dict[str, everlong.Mem
     frames = {"without": base}
     for tokens in kept:
         zone = {"kept_tokens": tokens, "trimmer": trimmer}
-        frames[f"{tokens} kept"] = dataclasses.replace(base, **zone)  # type: ignore[arg-type]
+        frames[f"{tokens} kept"] = dataclasses.replace(base, **zone)  # type: ignore[arg-type]  # as the fields have them
         frames[f"{tokens} more slots"] = dataclasses.replace(base, rolling_tokens=base.rolling_tokens + tokens)
     return frames
 
