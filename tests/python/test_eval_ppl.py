@@ -86,6 +86,33 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     print_ppl(one, console)
 
 
+def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    config = PplConfig(
+        places=3, places_per_book=2, prefix_tokens=1_000, between_tokens=300, scored_tokens=150, seed=2,
+        kept_tokens=64, kept_by=("newest", "random"),
+    )  # fmt: skip
+    model = tiny_model(), byte_tokenizer()
+    report = run_ppl(model, config, corpus=corpus, memory_config=MEMORY, out=tmp_path)
+    plain = run_ppl(model, dataclasses.replace(config, kept_tokens=0, kept_by=()), corpus=corpus, memory_config=MEMORY)
+    assert [dataclasses.replace(place, kept={}) for place in report.places] == list(plain.places)
+    assert len({report.window, *report.kept.values()}) == 3, "what is kept is seen, and it matters who chose it"
+    for kind in config.kept_by:
+        losses = [place.kept[kind] for place in report.places]
+        assert report.kept[kind] == pytest.approx(math.exp(sum(losses) / 3))
+        gains = report.kept_gain[kind]["window"]
+        assert gains["mean"] == pytest.approx(math.log(report.window) - math.log(report.kept[kind]))
+        by_book = [0.5 * sum(place.window - place.kept[kind] for place in report.places if place.source == book)
+                   for book in [report.places[0].source]]  # fmt: skip
+        alone = report.places[-1].window - report.places[-1].kept[kind]
+        assert gains["stderr"] == pytest.approx(abs(by_book[0] - alone) / 2)
+    console = Console(record=True, width=100, file=io.StringIO())
+    print_ppl(report, console)
+    assert "64 kept tokens: random" in console.export_text()
+    assert run_ppl(model, config, corpus=corpus, memory_config=MEMORY, out=tmp_path) == report
+    with pytest.raises(ValueError, match="together, or neither"):
+        PplConfig(kept_tokens=64)
+
+
 def test_the_command_prints_json_and_nothing_else(
     corpus: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def eval_ppl(
     model: Model = DEFAULT_MODEL,
     places: Annotated[int, typer.Option(help="Places in books that are scored.")] = 8,
     corpus: Corpus = None,
+    kept: Annotated[int, typer.Option(help='Slots of a zone "kept", one frame for each Trimmer that there is.')] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of what is known so far; a run goes on there.")] = None,
     seed: Seed = 0,
     settings: Settings = None,
@@ -150,12 +151,12 @@ def eval_ppl(
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
     from everlong.eval.answers import dtype_of
-    from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl
+    from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl, trimmers_for
 
     network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(out, FILE), device=device)
     report = run_ppl(
         network,
-        PplConfig(places=places, seed=seed),
+        PplConfig(places=places, kept_tokens=kept, kept_by=trimmers_for(network[0]) if kept else (), seed=seed),
         corpus=corpus,
         memory_config=memory_config,
         out=out,

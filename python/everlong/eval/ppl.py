@@ -5,7 +5,8 @@ that follow a place are scored by the window alone, with the newest blocks recal
 tokens' own queries find (`prompt`), with as many random pages (`random`, the control: any text helps a little), and by
 plain transformers with full attention over as much of what was read as the model's own window holds.
 `recovered_fraction` is (window - memory) / (window - full), in nats, over all places. The memory's own codec is held
-against an archive in bf16, read anew.
+against an archive in bf16, read anew. So are, where they are asked for, frames with a zone "kept" of chosen tokens, by
+who chooses them; nothing is recalled there.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from everlong.eval.by_position import means_by_position
 from everlong.eval.gold import prefilled
 from everlong.eval.statistics import mean_and_stderr
 from everlong.frame.room import check_room
+from everlong.frame.trimming import UNTRAINED
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
+from everlong.learned.pack import pack_for
+from everlong.learned.trimmer import trimmer_of
 from everlong.models.attach import trained_window
 from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
@@ -36,7 +40,7 @@ from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
 if TYPE_CHECKING:
-    from everlong.config import MemoryConfig
+    from everlong.config import MemoryConfig, TrimmerKind
 
 POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
@@ -51,11 +55,15 @@ class PplConfig:
     scored_tokens: int = 512
     full_tokens: int = 0  # that full attention sees; 0: the model's own window
     memory_policy: PerplexityPolicy = "prompt"  # whose recovered fraction is reported
+    kept_tokens: int = 0  # slots of a zone "kept"; 0: it is not measured
+    kept_by: tuple[TrimmerKind, ...] = ()  # who chooses what it keeps, one frame each
     seed: int = 0
 
     def __post_init__(self) -> None:
         if min(self.places, self.places_per_book, self.prefix_tokens) < 1 or self.scored_tokens < 2:
             raise ValueError("places, places_per_book, prefix_tokens must be positive, scored_tokens at least 2")
+        if bool(self.kept_tokens) != bool(self.kept_by):
+            raise ValueError("kept_tokens and kept_by are named together, or neither")
         if self.between_tokens < self.scored_tokens:
             raise ValueError(f"between_tokens is {self.between_tokens}, expected at least {self.scored_tokens}")
         if self.memory_policy not in POLICIES:
@@ -91,6 +99,7 @@ class Place:
     random: float
     full: float
     bf16: float  # the policy that is reported, over an archive in bf16
+    kept: dict[str, float]  # the window and a zone "kept", by who chose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +112,11 @@ class PplReport:
     random: float
     full: float
     bf16: float
+    kept: dict[str, float]  # by who chose
     # mean, stderr over books; None where the full window gains nothing or one book is all
     recovered_fraction: dict[str, float | None]
+    kept_recovered: dict[str, dict[str, float | None]]  # the same of the zones "kept", by who chose
+    kept_gain: dict[str, dict[str, dict[str, float | None]]]  # by who chose, by policy: nats a token less, mean, stderr
     codec_loss: dict[
         str, float | None
     ]  # mean, stderr (None of one place) of the NLL that the memory's codec costs against bf16
@@ -168,25 +180,46 @@ def run_ppl(
             kept.add(number=number, losses=losses_there)
         for first, losses in zip(part.firsts, losses_there, strict=True):
             means = {key: math.fsum(nll) / len(nll) for key, nll in losses.items()}
-            places.append(Place(part.book.name, first, **means))
+            kept_there: dict[str, float] = {kind: means.pop(_kept_key(kind)) for kind in config.kept_by}
+            places.append(Place(part.book.name, first, **means, kept=kept_there))
             losses_of.append(losses)
             if log is not None:
-                told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in means.items())
+                named = {**means, **{_kept_key(kind): nll for kind, nll in kept_there.items()}}
+                told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in named.items())
                 log(f"{part.book.name} at {first:,}: {told}")
     made = kept.made_with if kept is not None else [made_with(network)]
     return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
+
+
+def trimmers_for(model: torch.nn.Module) -> tuple[TrimmerKind, ...]:
+    """Who can choose what a zone "kept" holds: the untrained ones, and the Trimmer of the model's pack."""
+    pack = pack_for(model)
+    learned = pack is not None and trimmer_of(pack) is not None
+    return (*UNTRAINED, "learned") if learned else UNTRAINED
 
 
 def _in_bf16(config: MemoryConfig) -> MemoryConfig:
     return dataclasses.replace(config, codec="bf16")
 
 
+def _kept_key(kind: str) -> str:
+    return f"kept by {kind}"
+
+
 def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _Part) -> list[_Losses]:
-    """The losses at every place of one book, read twice: with the memory's own codec, and in bf16."""
+    """The losses at every place of one book, read anew for each frame: the memory's own, one over an archive in bf16,
+    and those with a zone "kept".
+    """
     found: list[_Losses] = [{} for _ in part.firsts]
     ids, begin = part.ids, part.firsts[0] - config.prefix_tokens
-    own, bf16 = memory_config, _in_bf16(memory_config)
-    for settings, policies in ((own, {policy: policy for policy in POLICIES}), (bf16, {"bf16": config.memory_policy})):
+    frames: list[tuple[MemoryConfig, dict[str, PerplexityPolicy]]] = [
+        (memory_config, {policy: policy for policy in POLICIES}),
+        (_in_bf16(memory_config), {"bf16": config.memory_policy}),
+    ]
+    for kind in config.kept_by:
+        keeping = dataclasses.replace(memory_config, kept_tokens=config.kept_tokens, trimmer=kind)
+        frames.append((keeping, {_kept_key(kind): "window"}))
+    for settings, policies in frames:
         with MemoryModel(network, tokenizer, None, settings) as mm:
             read_to = begin
             for losses, first in zip(found, part.firsts, strict=True):
@@ -217,23 +250,54 @@ def summarise(
     """The report of some places, with the losses of their tokens."""
     keys = (*POLICIES, "full", "bf16")
     means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in keys}
+    kept = {kind: mean_and_stderr(place.kept[kind] for place in places)[0] for kind in config.kept_by}
     policy = config.memory_policy
     loss, error = mean_and_stderr(getattr(place, policy) - place.bf16 for place in places)
-    by_book: dict[str, tuple[float, float]] = {}
-    for place in places:
-        gain, of_full = by_book.get(place.source, (0.0, 0.0))
-        gain += place.window - getattr(place, policy)
-        by_book[place.source] = (gain, of_full + place.window - place.full)
     return PplReport(
         **{key: math.exp(mean) for key, mean in means.items()},
-        recovered_fraction=recovered_fraction(list(by_book.values())),
+        kept={kind: math.exp(mean) for kind, mean in kept.items()},
+        recovered_fraction=recovered_fraction(_gains(places, _loss_of(policy))),
+        kept_recovered={kind: recovered_fraction(_gains(places, _loss_of(kind))) for kind in config.kept_by},
+        kept_gain={
+            kind: {key: _by_book(places, _loss_of(key), _loss_of(kind)) for key in (*POLICIES, "full")}
+            for kind in config.kept_by
+        },
         codec_loss={"mean": loss, "stderr": error if math.isfinite(error) else None},
-        by_position={key: means_by_position([losses[key] for losses in losses_of]) for key in keys},
+        by_position={
+            key: means_by_position([losses[key] for losses in losses_of])
+            for key in (*keys, *map(_kept_key, config.kept_by))
+        },
         places=tuple(places),
         config={**dataclasses.asdict(config), "dtype": dtype, "memory": dict(memory)},
         model=model,
         made_with=list(made_with),
     )
+
+
+def _gains(places: Sequence[Place], loss: Callable[[Place], float]) -> list[tuple[float, float]]:
+    """Of each book what a memory with this loss gains on the window, and what full attention does, in nats."""
+    by_book: dict[str, tuple[float, float]] = {}
+    for place in places:
+        gain, of_full = by_book.get(place.source, (0.0, 0.0))
+        by_book[place.source] = (gain + place.window - loss(place), of_full + place.window - place.full)
+    return list(by_book.values())
+
+
+def _loss_of(named: str) -> Callable[[Place], float]:
+    """Of a place the loss of a policy, of "full", or of who chose what is kept."""
+    return lambda place: place.kept[named] if named in place.kept else float(getattr(place, named))
+
+
+def _by_book(
+    places: Sequence[Place], worse: Callable[[Place], float], better: Callable[[Place], float]
+) -> dict[str, float | None]:
+    """Mean difference over places; its standard error is over the books' means."""
+    of_book: dict[str, list[float]] = {}
+    for place in places:
+        of_book.setdefault(place.source, []).append(worse(place) - better(place))
+    mean, _ = mean_and_stderr(worse(place) - better(place) for place in places)
+    _, error = mean_and_stderr(math.fsum(values) / len(values) for values in of_book.values())
+    return {"mean": mean, "stderr": error if math.isfinite(error) else None}
 
 
 def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | None]:
@@ -309,12 +373,22 @@ def print_ppl(report: PplReport, console: Console) -> None:
     }
     for key, label in labels.items():
         table.add_row(label, f"{getattr(report, key):.3f}")
+    for kind, perplexity in report.kept.items():
+        table.add_row(f"window and {report.config['kept_tokens']:,} kept tokens: {kind}", f"{perplexity:.3f}")
     console.print(table)
+    for kind, gains in report.kept_gain.items():
+        told = ", ".join(f"{key} {gain['mean']:+.4f}{_spread(gain['stderr'], 4)}" for key, gain in gains.items())
+        recovered = report.kept_recovered[kind]
+        if recovered["mean"] is not None:
+            told += f"; recovered fraction {recovered['mean']:.2f}{_spread(recovered['stderr'], 2)}"
+        console.print(f"kept by {kind}, nats a token less than {told}")
     mean, error = report.recovered_fraction["mean"], report.recovered_fraction["stderr"]
-    spread = "" if error is None else f" +- {error:.2f}"
-    share = "not defined: the model's own window gains nothing" if mean is None else f"{mean:.2f}{spread}"
+    share = "not defined: the model's own window gains nothing" if mean is None else f"{mean:.2f}{_spread(error, 2)}"
     books = len({place.source for place in report.places})
     console.print(f"{report.model}, {len(report.places)} places in {books} books; recovered fraction: {share}")
     loss, error = report.codec_loss["mean"], report.codec_loss["stderr"]
-    spread = "" if error is None else f" +- {error:.4f}"
-    console.print(f"the archive's codec costs {loss:+.4f}{spread} nats a token against bf16")
+    console.print(f"the archive's codec costs {loss:+.4f}{_spread(error, 4)} nats a token against bf16")
+
+
+def _spread(error: float | None, digits: int) -> str:
+    return "" if error is None else f" +- {error:.{digits}f}"

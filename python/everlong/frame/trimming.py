@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
 # In the order of how little they ask for: the newest tokens of a block; any, drawn anew for each block; those with the
 # smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430). A model that
 # normalises its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
-UNTRAINED = ("newest", "random", "key_norm")
+UNTRAINED: tuple[Literal["newest", "random", "key_norm"], ...] = ("newest", "random", "key_norm")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

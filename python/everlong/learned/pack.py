@@ -128,9 +128,14 @@ def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | No
     return loaded
 
 
+def pack_for(model: torch.nn.Module, pack: str | pathlib.Path | None = "auto") -> Pack | None:
+    """As `open_pack`, of a model that nothing was attached to yet."""
+    return open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
+
+
 def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
     """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
-    found = open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
+    found = pack_for(model, pack)
     if found is None or part not in found.parts:
         raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
     return found
