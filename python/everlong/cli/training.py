@@ -209,6 +209,12 @@ def train_trimmer(
             help="What attention counts, by commas: while a block is repeated, from text that goes on, from questions."
         ),
     ] = "1,20,6",
+    in_model: Annotated[
+        int, typer.Option(help="Steps of a second stage, whose gradient goes through the model; 0: none.")
+    ] = 0,
+    scenarios: Annotated[
+        int, typer.Option(help="Texts of that stage: facts in prose, topics that change, facts far apart, prose.")
+    ] = 48,
     layers: Layers = "",
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -224,15 +230,20 @@ def train_trimmer(
     from everlong.training.boundaries import books_of
     from everlong.training.data import load_pairs
     from everlong.training.run import train_trimmer as train_it
+    from everlong.training.scenarios import draw_scenarios
     from everlong.training.trimmer import TrimmerTraining, weights_of
+    from everlong.training.trimmer_in_model import InModelTraining
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
     pairs = load_pairs(["fairytale"]) if stories else None
-    texts = trim_texts(tokenizer, books_of(text or ()), pairs, samples=samples, stories=stories, seed=seed)
+    books = books_of(text or ())
+    texts = trim_texts(tokenizer, books, pairs, samples=samples, stories=stories, seed=seed)
 
     def checked(step: int, found: dict[str, float]) -> None:
-        console.print(f"step {step:,}: loss {found['loss']:.3f}; held out {found['error']:.3f}", highlight=False)
+        held_out = found["error"] if "error" in found else found["held out"]
+        loss = f"loss {found['loss']:.3f}; " if "loss" in found else ""
+        console.print(f"step {step:,}: {loss}held out {held_out:.3f}", highlight=False)
 
     pack = train_it(
         network,
@@ -242,6 +253,8 @@ def train_trimmer(
         layers=_numbers(layers),
         settings={"units": units},
         training=TrimmerTraining(weights_of(weights), minutes=minutes, seed=seed),
+        scenarios=draw_scenarios(tokenizer, books, scenarios, seed=seed) if in_model else (),
+        in_model=InModelTraining(steps=in_model, minutes=minutes, seed=seed) if in_model else None,
         progress=_told(console),
         check=checked,
     )

@@ -28,6 +28,7 @@ from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
 from everlong.training.read_states import read_states
+from everlong.training.scenarios import FAMILIES, Scenario
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
 from everlong.training.towers import TowerTrainer, TowerTraining
@@ -36,6 +37,7 @@ from everlong.training.trigger import train_trigger as train_on
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer import figures_of as figures_of_trimmer
 from everlong.training.trimmer import train_trimmer as train_trimmer_on
+from everlong.training.trimmer_in_model import InModelTrainer, InModelTraining
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -191,13 +193,16 @@ def train_trimmer(
     layers: Sequence[int] = (),
     settings: Mapping[str, Any] | None = None,
     training: TrimmerTraining | None = None,
+    scenarios: Sequence[Scenario] = (),
+    in_model: InModelTraining | None = None,
     progress: Progress | None = None,
     check: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Pack:
     """Cache states and what their tokens are attended by in `work`, train, measure on texts that were held out.
 
-    `settings` are further ones of TrimmerSettings. What was cut short goes on where it stopped; training takes seconds
-    and begins anew. ValueError where there is nothing to train on or to hold out.
+    With `in_model` it then learns from `scenarios` through the model. `settings` are further ones of TrimmerSettings.
+    What was cut short goes on where it stopped; the first stage's training takes seconds and begins anew. ValueError
+    where there is nothing to train on or to hold out.
     """
     training = training or TrimmerTraining()
     layers = tuple(layers) or middle_layers(model, _TRIMMER_DEPTHS)
@@ -207,6 +212,18 @@ def train_trimmer(
     trained = train_trimmer_on(attended, own, training, progress=check)
     # As a pack gives it back: its maps are in 16 bits there.
     trimmer = type(trained.trimmer).of_part(trained.trimmer.part({}))
+    second: dict[str, Any] = {}
+    if in_model is not None:
+        trainer = InModelTrainer(model, scenarios, in_model, checkpoints=work / "in-model", progress=check)
+        refined = trainer.train(trimmer)
+        trimmer = type(trimmer).of_part(refined.trimmer.part({}))
+        second = {
+            "training": dataclasses.asdict(in_model),
+            "scenarios": {family: sum(one.family == family for one in scenarios) for family in FAMILIES},
+            "steps": refined.steps,
+            "minutes": round(refined.minutes, 2),
+            "log": list(refined.log),
+        }
     asked = [text.origin for text in texts if text.split == "train" for _ in text.asked]
     made = {
         "data": {
@@ -221,6 +238,7 @@ def train_trimmer(
         "minutes": round(trained.minutes, 2),
         "figures": {split: figures_of_trimmer(trimmer, attended, split, training) for split in ("train", "fit")},
         "log": list(trained.log),
+        **({"through the model": second} if second else {}),
         "with": made_with(model),
     }
     return _pack(model, {TRIMMER: trimmer.part(made)})

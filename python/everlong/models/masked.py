@@ -1,0 +1,87 @@
+"""Logical trimming that a gradient goes through: keys count with a weight, in a forward of transformers' own."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+_NAME = "everlong_masked"
+
+
+class MaskedAttention:
+    """Context manager: in forwards inside it the first T keys count with weights m [B, T], all later ones whole.
+
+    The attention of a row to key i is m_i exp(s_i) / sum_j m_j exp(s_j) (the four-MI100 design, 3.2.3: masks are
+    multiplicative and renormalised). With m of 0 and 1 that is the forward of a cache which has only the ones, and the
+    derivative by m_i is there for both: what token i would change if it were there. Rows are the last of a batch's
+    keys, causally. One thread and one model at a time; keys that the weights reach must not all weigh 0.
+    """
+
+    _masking: MaskedAttention | None = None
+
+    def __init__(self, model: Any, weights: torch.Tensor) -> None:
+        self._model = model
+        self._weights = weights
+        self._lost: list[torch.Tensor] = []
+
+    def __enter__(self) -> MaskedAttention:
+        self._thread = threading.get_ident()
+        self._before = self._model.config._attn_implementation
+        self._model.set_attn_implementation(_NAME)
+        MaskedAttention._masking = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        MaskedAttention._masking = None
+        self._model.set_attn_implementation(self._before)
+
+    def lost(self) -> torch.Tensor:
+        """Scalar: KL from the masked attention to that with all keys, for the same queries; mean over rows, heads and
+        layers. As both have the same scores it is -log of the share of attention that the weights leave.
+        """
+        return torch.stack(self._lost).mean()
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+        """q [B, H, S, D], k, v [B, Hkv, N, D] of one layer, rotated -> [B, H, S, D]."""
+        batch, heads, rows, width = q.shape
+        keys, groups = k.shape[2], heads // k.shape[1]
+        exact = torch.promote_types(q.dtype, torch.float32)
+        asked = q.reshape(batch, k.shape[1], groups * rows, width).to(exact)
+        scores = (asked @ k.to(exact).transpose(-1, -2) * scale).view(batch, -1, groups, rows, keys)
+        later = torch.arange(keys, device=q.device) > keys - rows + torch.arange(rows, device=q.device)[:, None]
+        scores = scores.masked_fill(later, -torch.inf)
+        whole = torch.exp(scores - scores.detach().amax(dim=-1, keepdim=True))
+        weights = self._weights.to(whole)
+        later_ones = weights.new_ones(batch, keys - weights.shape[1])
+        kept = whole * torch.cat([weights, later_ones], dim=1)[:, None, None, None]
+        left = kept.sum(dim=-1, keepdim=True)
+        self._lost.append((whole.sum(dim=-1, keepdim=True).log() - left.log()).mean())
+        shares = (kept / left).view(batch, k.shape[1], groups * rows, keys)
+        return (shares.to(v.dtype) @ v).view(batch, heads, rows, width)
+
+
+def _masked(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **arguments: Any,
+) -> tuple[torch.Tensor, None]:
+    masking = MaskedAttention._masking
+    if masking is None or masking._thread != threading.get_ident():
+        raise RuntimeError("a model attends by masks only inside MaskedAttention, in its thread")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return masking.attend(query, key, value, scale).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(_NAME, _masked)
+AttentionMaskInterface.register(_NAME, sdpa_mask)
