@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pathlib
 from typing import Any
 
@@ -11,17 +12,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from transformers.cache_utils import DynamicCache
 
 from everlong.data import Book
+from everlong.eval.trimming import TrimmingConfig, print_trimming, run_trimming
+from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.learned.pack import Pack, load_pack
 from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.masked import MaskedAttention
 from everlong.training import trimmer_in_model
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, trim_texts
+from everlong.training.run import train_trimmer
 from everlong.training.scenarios import FAMILIES, Scenario, Target, draw_scenarios
 from everlong.training.top_k import gumbel, relaxed_top_k, straight_through_top_k
+from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer_in_model import (
     Choice,
     InModelTrainer,
@@ -289,6 +296,37 @@ def test_it_learns_to_keep_what_is_asked_for(scenarios: list[Scenario]) -> None:
     assert losses["helps"] < losses["harms"]
 
 
+def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
+    scenarios: list[Scenario], tmp_path: pathlib.Path
+) -> None:
+    model = tiny_model()
+    some = [*scenarios[:2], dataclasses.replace(scenarios[0], name="again", split="fit")]
+    ids = drawn_ids(40, 9)
+    before = read_whole(model, ids, rows=40).logits
+
+    def train(steps: int, checkpoints: pathlib.Path | None = None) -> trimmer_in_model.TrainedInModel:
+        adapter = Adapter(AdapterSettings(rank=2), adapted_layers(model), seed=1)
+        return InModelTrainer(model, some, small(steps), adapter=adapter, checkpoints=checkpoints).train(fresh(model))
+
+    trained = train(4)
+    assert trained.adapter is not None
+    assert max(float(up.abs().max()) for up in trained.adapter.up) > 0
+    assert torch.equal(read_whole(model, ids, rows=40).logits, before)
+    with AttachedAdapter(trained.adapter, model).at_work():
+        assert not torch.equal(read_whole(model, ids, rows=40).logits, before)
+    # What the teacher says was computed without it, whichever step asks first.
+    alone = InModelTrainer(model, some, small(1))._reading(trained.trimmer, some[0]).teacher
+    trainer = InModelTrainer(model, some, small(1), adapter=trained.adapter)
+    assert all(map(torch.equal, trainer._reading(trained.trimmer, some[0]).teacher, alone))
+
+    train(2, tmp_path)
+    on = train(4, tmp_path)
+    assert on.adapter is not None
+    assert all(map(torch.equal, on.adapter.up, trained.adapter.up))
+    with pytest.raises(ValueError, match="another training"):
+        InModelTrainer(model, some, small(4), checkpoints=tmp_path).train(fresh(model))
+
+
 def test_a_topic_that_is_over_may_lose_all(scenarios: list[Scenario]) -> None:
     one = next(own for own in scenarios if own.family == "switch")
     scores = torch.cat([torch.zeros(BLOCK_TOKENS), torch.ones(BLOCK_TOKENS)])[None]
@@ -305,6 +343,42 @@ def test_scores_are_the_trimmers_own() -> None:
     scores = scores_of(trimmer, states, SINK_TOKENS + 2 * BLOCK_TOKENS + 100)
     torch.testing.assert_close(scores[:BLOCK_TOKENS], trimmer.scores(states[:BLOCK_TOKENS], BLOCK_TOKENS + 100))
     torch.testing.assert_close(scores[BLOCK_TOKENS:], trimmer.scores(states[BLOCK_TOKENS:], 100))
+
+
+def test_from_books_to_a_pack_with_both_and_a_table(scenarios: list[Scenario], tmp_path: pathlib.Path) -> None:
+    model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
+    texts = trim_texts(tokenizer, books(), None, samples=8, stories=0, seed=0)
+    first = TrimmerTraining(steps=2, threads=1)
+
+    def train(out: pathlib.Path, **second: Any) -> Pack:
+        pack = train_trimmer(
+            model, tokenizer, texts, work=tmp_path / "work", layers=LAYERS, training=first, **second
+        )  # fmt: skip
+        pack.save(out)
+        return load_pack(out)
+
+    same = [*scenarios[:2], dataclasses.replace(scenarios[0], name="again", split="fit")]
+    alone = train(tmp_path / "alone")
+    both = train(tmp_path / "both", scenarios=same, in_model=small(4), with_adapter=True)
+    assert set(both.parts) == {"trimmer", "adapter"}
+    assert both.parts["trimmer"].made["through the model"]["steps"] == 4
+    assert "through the model" not in alone.parts["trimmer"].made
+    with pytest.raises(ValueError, match="through the model"):
+        train(tmp_path / "none", with_adapter=True)
+    config = TrimmingConfig(budgets=(32,), places=1, fact_blocks=1, story_blocks=0)
+    report = run_trimming((model, tokenizer), both, config, books=books(), beside={"first": alone})
+    for ground in ("prose", "facts"):
+        found = report.trimming[ground]
+        own, helped = found["Trimmer"]["32"], found["Trimmer, with the adapter"]["32"]
+        assert own["nats"] != helped["nats"]
+        assert (
+            found["all kept, with the adapter"]["0"]["kl"] > found["all kept"]["0"]["kl"] == pytest.approx(0, abs=1e-6)
+        )
+        assert report.differences[ground]["32"]["kl"]["best"] in found
+        assert not report.differences[ground]["32"]["kl"]["best"].startswith("Trimmer")
+    console = Console(record=True, width=160, file=io.StringIO())
+    print_trimming(report, console)
+    assert "all kept, with the adapter" in console.export_text()
 
 
 def test_bad_settings_are_said(scenarios: list[Scenario]) -> None:

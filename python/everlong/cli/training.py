@@ -212,6 +212,9 @@ def train_trimmer(
     in_model: Annotated[
         int, typer.Option(help="Steps of a second stage, whose gradient goes through the model; 0: none.")
     ] = 0,
+    with_adapter: Annotated[
+        bool, typer.Option("--with-adapter", help="Of that stage: an adapter, too, that answers from what was kept.")
+    ] = False,
     scenarios: Annotated[
         int, typer.Option(help="Texts of that stage: facts in prose, topics that change, facts far apart, prose.")
     ] = 48,
@@ -255,6 +258,7 @@ def train_trimmer(
         training=TrimmerTraining(weights_of(weights), minutes=minutes, seed=seed),
         scenarios=draw_scenarios(tokenizer, books, scenarios, seed=seed) if in_model else (),
         in_model=InModelTraining(steps=in_model, minutes=minutes, seed=seed) if in_model else None,
+        with_adapter=with_adapter,
         progress=_told(console),
         check=checked,
     )

@@ -25,6 +25,8 @@ from everlong.data.qa import qa_lines
 from everlong.eval.facts import PARAPHRASES, Kind, make_facts
 from everlong.eval.statistics import mean_and_stderr
 from everlong.eval.trimming_scores import KVZIP, NEWEST, TRIMMER, ScoredStream, scored_stream
+from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.pack import Pack, pack_with
 from everlong.learned.trimmer import PART, Trimmer, keep
 from everlong.models.cut_cache import go_on
@@ -44,7 +46,9 @@ from everlong.training.planted import with_statements
 
 PROSE, FACTS, STORIES = "prose", "facts", "stories"
 OVER_ALL = ", over all blocks"  # of a name: K tokens a block on average, wherever they stand
+WITH_ADAPTER = ", with the adapter"  # of a name: the pack's adapter is at work in what is read behind
 ALL_KEPT, NONE_KEPT = "all kept", "none kept"
+_ENDS = (ALL_KEPT, ALL_KEPT + WITH_ADAPTER, NONE_KEPT)
 
 _BLOCKS = 4  # of a place of prose
 _ROLLING_TOKENS = 256
@@ -172,6 +176,8 @@ def run_trimming(
     books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
     packs = {**(beside or {}), TRIMMER: pack}
     trimmers = {name: Trimmer.of_part(own.parts[PART]) for name, own in packs.items()}
+    adapter = Adapter.of_part(pack.parts[ADAPTER]) if ADAPTER in pack.parts else None
+    attached = None if adapter is None else AttachedAdapter(adapter, network)
     drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
     counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}
     streams = {
@@ -203,7 +209,7 @@ def run_trimming(
             ids, blocks, asked = found
             stream = scored_stream(network, ids, blocks, trimmers, random[ground])
             for question in asked:
-                for key, one in losses(network, stream, question, config.budgets).items():
+                for key, one in losses(network, stream, question, config.budgets, attached).items():
                     lost.setdefault(ground, {}).setdefault(key, []).append(one)
             kept.setdefault(ground, _kept_text(tokenizer, ground, stream, config.budgets))
             known(report())
@@ -225,19 +231,29 @@ def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def losses(model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int]) -> dict[tuple[str, int], Lost]:
+def losses(
+    model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedAdapter | None = None
+) -> dict[tuple[str, int], Lost]:
     """By method and budget, and under budget 0 what all and none of the blocks' tokens give."""
     end = SINK_TOKENS + stream.blocks * BLOCK_TOKENS
     sinks, newest = torch.arange(SINK_TOKENS), torch.arange(end, len(stream.ids))
     teacher = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
     nothing = _said(model, stream, torch.cat([sinks, newest])[None], asked)[0]
     found = {(ALL_KEPT, 0): _lost(teacher, teacher, asked), (NONE_KEPT, 0): _lost(teacher, nothing, asked)}
+    if adapter is not None:
+        with adapter.at_work():
+            all_kept = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
+        found[ALL_KEPT + WITH_ADAPTER, 0] = _lost(teacher, all_kept, asked)
     for budget in budgets:
         by_method = chosen(stream, budget)
         kept = torch.stack([torch.cat([sinks, own, newest]) for own in by_method.values()])
         said = _said(model, stream, kept, asked)
         for name, own in zip(by_method, said, strict=True):
             found[name, budget] = _lost(teacher, own, asked)
+        if adapter is not None:
+            with adapter.at_work():
+                own = _said(model, stream, kept[list(by_method).index(TRIMMER)][None], asked)[0]
+            found[TRIMMER + WITH_ADAPTER, budget] = _lost(teacher, own, asked)
     return found
 
 
@@ -316,13 +332,15 @@ def print_trimming(report: TrimmingReport, console: Console) -> None:
         for measure, title in (("nats", "nats lost a token"), ("kl", "KL"), ("right", "tokens it would choose itself")):
             if measure == "right" and ground == PROSE:
                 continue
-            ends = ", ".join(f"{name}: {_with_interval(methods[name]['0'], measure)}" for name in (ALL_KEPT, NONE_KEPT))
+            ends = ", ".join(
+                f"{name}: {_with_interval(methods[name]['0'], measure)}" for name in _ENDS if name in methods
+            )
             table = Table(title=f"{ground}, n = {report.sizes[ground]}: {title} ({ends})")
             table.add_column("kept of 512")
             for budget in budgets:
                 table.add_column(budget, justify="right")
             for method, found in methods.items():
-                if method not in (ALL_KEPT, NONE_KEPT):
+                if method not in _ENDS:
                     table.add_row(method, *(_with_interval(found[b], measure) if b in found else "" for b in budgets))
             steps = (report.differences[ground][budget][measure] for budget in budgets)
             table.add_row(

@@ -12,6 +12,7 @@ import torch
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, TowerSettings
@@ -195,15 +196,19 @@ def train_trimmer(
     training: TrimmerTraining | None = None,
     scenarios: Sequence[Scenario] = (),
     in_model: InModelTraining | None = None,
+    with_adapter: bool = False,
     progress: Progress | None = None,
     check: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Pack:
     """Cache states and what their tokens are attended by in `work`, train, measure on texts that were held out.
 
-    With `in_model` it then learns from `scenarios` through the model. `settings` are further ones of TrimmerSettings.
+    With `in_model` it then learns from `scenarios` through the model, an adapter beside it if asked for: the pack has
+    both then. `settings` are further ones of TrimmerSettings.
     What was cut short goes on where it stopped; the first stage's training takes seconds and begins anew. ValueError
     where there is nothing to train on or to hold out.
     """
+    if with_adapter and in_model is None:
+        raise ValueError("an adapter learns with a Trimmer that learns through the model; that takes steps of its own")
     training = training or TrimmerTraining()
     layers = tuple(layers) or middle_layers(model, _TRIMMER_DEPTHS)
     attended = attended_texts(model, tokenizer, texts, layers, work / "states", progress=progress)
@@ -213,9 +218,14 @@ def train_trimmer(
     # As a pack gives it back: its maps are in 16 bits there.
     trimmer = type(trained.trimmer).of_part(trained.trimmer.part({}))
     second: dict[str, Any] = {}
+    adapter: Adapter | None = None
     if in_model is not None:
-        trainer = InModelTrainer(model, scenarios, in_model, checkpoints=work / "in-model", progress=check)
+        own_adapter = Adapter(AdapterSettings(), adapted_layers(model), seed=in_model.seed) if with_adapter else None
+        trainer = InModelTrainer(
+            model, scenarios, in_model, adapter=own_adapter, checkpoints=work / "in-model", progress=check
+        )
         refined = trainer.train(trimmer)
+        adapter = refined.adapter
         trimmer = type(trimmer).of_part(refined.trimmer.part({}))
         second = {
             "training": dataclasses.asdict(in_model),
@@ -241,7 +251,10 @@ def train_trimmer(
         **({"through the model": second} if second else {}),
         "with": made_with(model),
     }
-    return _pack(model, {TRIMMER: trimmer.part(made)})
+    parts = {TRIMMER: trimmer.part(made)}
+    if adapter is not None:
+        parts[ADAPTER] = adapter.part({key: made[key] for key in ("books", "through the model", "with")})
+    return _pack(model, parts)
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

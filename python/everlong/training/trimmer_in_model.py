@@ -3,11 +3,12 @@
 The teacher has all of a stream's keys, the student those of its blocks that the Trimmer chooses, hard, under a small
 K. What it loses on what follows (scenarios.py) goes back through the frozen model to the scores: by weights of keys
 (models/masked.py) that are 0 or 1 and whose derivative is that of a relaxed choice (top_k.py). Noise on the scores
-draws several masks a target.
+draws several masks a target. An adapter may learn with it (the design, 3.2.4): it is at work in the student alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import torch
 
+from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.towers import side_by_side
 from everlong.learned.trimmer import Trimmer
 from everlong.models.cache_argument import cache_argument
@@ -28,7 +30,7 @@ from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.scenarios import Scenario, Target
 from everlong.training.top_k import gumbel, straight_through_top_k
 
-_STATE, _LOG = "state.pt", "log.json"
+_STATE = "state.pt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,7 @@ class InModelTraining:
     noise: float = 0.5  # times Gumbel's, on the scores
     temperature: float = 0.5  # of the relaxed choice, in units of the scores
     learning_rate: float = 2e-4
+    adapter_learning_rate: float = 5e-4  # of an adapter that learns, too
     check_every: int = 10  # steps; the weights of the least loss on held-out scenarios are kept
     seed: int = 0
     minutes: float | None = None  # no step begins later
@@ -65,6 +68,7 @@ class Choice:
 @dataclasses.dataclass(frozen=True)
 class TrainedInModel:
     trimmer: Trimmer
+    adapter: Adapter | None
     steps: int
     minutes: float
     log: tuple[dict[str, float], ...]  # at each check; the first one is of what it began from
@@ -80,7 +84,7 @@ class _Read:
 
 
 class InModelTrainer:
-    """One training of one Trimmer; the model is frozen and stays as it is."""
+    """One training of one Trimmer, and of an adapter where one is given; the model is frozen and stays as it is."""
 
     def __init__(
         self,
@@ -88,11 +92,14 @@ class InModelTrainer:
         scenarios: Sequence[Scenario],
         training: InModelTraining,
         *,
+        adapter: Adapter | None = None,
         checkpoints: pathlib.Path | None = None,
         progress: Callable[[int, dict[str, float]], None] | None = None,
     ) -> None:
-        """ValueError where all scenarios are held out, or none."""
+        """`adapter` is trained in place. ValueError where all scenarios are held out, or none."""
         self._model, self._training = model, training
+        self._adapter = adapter
+        self._attached = None if adapter is None else AttachedAdapter(adapter, model)
         self._checkpoints, self._progress = checkpoints, progress
         self._train, self._fit = ([one for one in scenarios if one.split == split] for split in ("train", "fit"))
         if not self._train or not self._fit:
@@ -105,8 +112,13 @@ class InModelTrainer:
         """
         training = self._training
         own = copy.deepcopy(trimmer).requires_grad_(requires_grad=True)
-        optimizer = torch.optim.AdamW(own.parameters(), lr=training.learning_rate, weight_decay=0.0)
-        step, seconds, log, best = self._load(own, optimizer)
+        learned = torch.nn.ModuleDict({"trimmer": own})
+        rates: list[dict[str, Any]] = [{"params": own.parameters(), "lr": training.learning_rate}]
+        if self._adapter is not None:
+            learned["adapter"] = self._adapter
+            rates.append({"params": self._adapter.parameters(), "lr": training.adapter_learning_rate})
+        optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
+        step, seconds, log, best = self._load(learned, optimizer)
         started, before = time.monotonic(), seconds
         if not log:
             log.append({"step": 0.0, "minutes": 0.0, "held out": self.held_out(own)})
@@ -119,7 +131,7 @@ class InModelTrainer:
             while step < training.steps and not late:
                 for at in self._batch(step):
                     losses.append(self._backward(own, self._train[at], random.Random(f"{training.seed} {step} {at}")))
-                torch.nn.utils.clip_grad_norm_(own.parameters(), 1.0)
+                torch.nn.utils.clip_grad_norm_(learned.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
                 step += 1
@@ -128,17 +140,18 @@ class InModelTrainer:
                 if step % training.check_every == 0 or step == training.steps or late:
                     held_out = self.held_out(own)
                     if held_out < min(entry["held out"] for entry in log):
-                        best = copy.deepcopy(own.state_dict())
+                        best = copy.deepcopy(learned.state_dict())
                     loss = sum(losses) / len(losses)
                     log.append({"step": float(step), "minutes": seconds / 60, "loss": loss, "held out": held_out})
                     losses.clear()
                     self._tell(log[-1])
-                    self._save(own, optimizer, step, seconds, log, best)
+                    self._save(learned, optimizer, step, seconds, log, best)
         finally:
             for weight, before_it in zip(self._model.parameters(), frozen, strict=True):
                 weight.requires_grad_(before_it)
-        own.load_state_dict(best)
-        return TrainedInModel(own.eval().requires_grad_(requires_grad=False), step, seconds / 60, tuple(log))
+        learned.load_state_dict(best)
+        learned.eval().requires_grad_(requires_grad=False)
+        return TrainedInModel(own, self._adapter, step, seconds / 60, tuple(log))
 
     @torch.no_grad()
     def held_out(self, trimmer: Trimmer) -> float:
@@ -162,7 +175,8 @@ class InModelTrainer:
     ) -> torch.Tensor:
         """alpha CE + beta KL from the teacher [scored, V] + gamma Attn-KL, mean over masks [B, n] and scored tokens."""
         training = self._training
-        said, lost = said_under(self._model, whole, weights, target)
+        with contextlib.nullcontext() if self._attached is None else self._attached.at_work():
+            said, lost = said_under(self._model, whole, weights, target)
         right = target.ids[target.first :].to(said.device)
         ce = -said.gather(-1, right[None, :, None].expand(len(said), -1, -1)).mean()
         teacher = teacher.to(said.device).float()
@@ -213,7 +227,7 @@ class InModelTrainer:
 
     def _save(
         self,
-        trimmer: Trimmer,
+        learned: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         step: int,
         seconds: float,
@@ -223,28 +237,29 @@ class InModelTrainer:
         if self._checkpoints is None:
             return
         self._checkpoints.mkdir(parents=True, exist_ok=True)
-        state = {"trimmer": trimmer.state_dict(), "optimizer": optimizer.state_dict(), "best": best, "step": step}
+        state = {"learned": learned.state_dict(), "optimizer": optimizer.state_dict(), "best": best, "step": step}
         beside = self._checkpoints / (_STATE + ".new")
         torch.save({**state, "seconds": seconds, "log": log, "of": self._of()}, beside)
         beside.replace(self._checkpoints / _STATE)
 
     def _load(
-        self, trimmer: Trimmer, optimizer: torch.optim.Optimizer
+        self, learned: torch.nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[int, float, list[dict[str, float]], dict[str, torch.Tensor]]:
         file = None if self._checkpoints is None else self._checkpoints / _STATE
         if file is None or not file.exists():
-            return 0, 0.0, [], copy.deepcopy(trimmer.state_dict())
+            return 0, 0.0, [], copy.deepcopy(learned.state_dict())
         state = torch.load(file, weights_only=True)
         if state["of"] != self._of():
             raise ValueError(f"{file.parent} holds another training; name another folder or remove it")
-        trimmer.load_state_dict(state["trimmer"])
+        learned.load_state_dict(state["learned"])
         optimizer.load_state_dict(state["optimizer"])
         return state["step"], state["seconds"], state["log"], state["best"]
 
     def _of(self) -> str:
         """What a checkpoint is of, but for how long it goes on."""
         settings = dataclasses.replace(self._training, steps=1, minutes=None)
-        return json.dumps([dataclasses.asdict(settings), [one.name for one in (*self._train, *self._fit)]])
+        names = [one.name for one in (*self._train, *self._fit)]
+        return json.dumps([dataclasses.asdict(settings), self._adapter is not None, names])
 
 
 def scores_of(trimmer: Trimmer, states: torch.Tensor, tokens: int) -> torch.Tensor:
