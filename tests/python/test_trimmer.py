@@ -78,21 +78,14 @@ def test_scores_are_those_of_numpy_in_fp64(tokens: int, behind: int) -> None:
     assert len(trimmer.scores(states[:0])) == 0
 
 
-def test_the_budget_grows_with_the_logarithm_of_a_block() -> None:
-    trimmer = drawn_trimmer(settings=dataclasses.replace(SETTINGS, least_kept=8, kept_by_log=10.0))
-    assert [trimmer.budget(n) for n in (0, 5, 512, 4096)] == [0, 5, 8 + 62, 8 + 83]
-
-
-@given(st.lists(st.floats(-5, 5), max_size=30), st.integers(0, 40), st.data())
-def test_what_is_kept_scores_highest_and_anchors_always_stay(scores: list[float], count: int, data: Any) -> None:
-    always = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+@given(st.lists(st.floats(-5, 5), max_size=30), st.integers(0, 40))
+def test_what_is_kept_scores_highest(scores: list[float], count: int) -> None:
     drawn = torch.tensor(scores, dtype=torch.float64)
-    kept = keep(drawn, count, torch.tensor(always, dtype=torch.bool)).tolist()
+    kept = keep(drawn, count).tolist()
     assert len(kept) == min(count, len(scores))
     assert kept == sorted(set(kept))
     left = set(range(len(scores))) - set(kept)
-    worth_of = [(always[at], scores[at]) for at in range(len(scores))]
-    assert not left or not kept or max(worth_of[at] for at in left) <= min(worth_of[at] for at in kept)
+    assert not left or not kept or max(scores[at] for at in left) <= min(scores[at] for at in kept)
     # One order serves every budget: what a smaller one keeps, a larger one does, too.
     assert set(keep(drawn, count // 2).tolist()) <= set(keep(drawn, count).tolist())
 

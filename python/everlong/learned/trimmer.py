@@ -28,8 +28,6 @@ class TrimmerSettings:
     units: int = 64  # of the hidden layer; 0: none, the linear map alone
     age_weight: float = 1.0  # of log(1 + tokens behind a block / age_tokens), which its tokens are worth less
     age_tokens: int = 512
-    least_kept: int = 16  # K0 of the budget
-    kept_by_log: float = 16.0  # alpha of it
 
 
 class Trimmer(torch.nn.Module):
@@ -72,10 +70,6 @@ class Trimmer(torch.nn.Module):
         age = math.log1p(behind / self.settings.age_tokens)
         return self.logits(self.normal(states)) - self.settings.age_weight * age
 
-    def budget(self, tokens: int) -> int:
-        """K = K0 + alpha log T of a block of T tokens, all of them at most (the design, 3.2.2.2)."""
-        return min(tokens, round(self.settings.least_kept + self.settings.kept_by_log * math.log(max(1, tokens))))
-
     def part(self, made: Mapping[str, Any]) -> PackPart:
         """As a pack keeps it: maps in 16 bits."""
         tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
@@ -95,11 +89,9 @@ def trimmer_of(pack: Pack) -> Trimmer | None:
     return Trimmer.of_part(pack.parts[PART]) if PART in pack.parts else None
 
 
-def keep(scores: torch.Tensor, count: int, always: torch.Tensor | None = None) -> torch.Tensor:
-    """Int64 [count] ascending: the tokens that score highest [T], the earlier of equal ones; those of `always` [T] bool
-    (anchors) first of all. All of them where there are no more.
+def keep(scores: torch.Tensor, count: int) -> torch.Tensor:
+    """Int64 [count] ascending: the tokens that score highest [T], the earlier of equal ones; all of them where there
+    are no more.
     """
     order = torch.argsort(scores, descending=True, stable=True)
-    if always is not None:
-        order = torch.cat([order[always[order]], order[~always[order]]])
     return order[: max(0, count)].sort().values
