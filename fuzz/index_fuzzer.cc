@@ -21,6 +21,7 @@
 #include "everlong/base/crc32c.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/heads.h"
+#include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/part.h"
 #include "everlong/index/token_statistics.h"
@@ -75,7 +76,8 @@ void CheckAnswers(const VectorIndex& index) {
   }
 }
 
-void CheckVectors(Result<std::unique_ptr<VectorIndex>> loaded) {
+template <class Index>
+void CheckVectors(Result<std::unique_ptr<Index>> loaded) {
   if (!loaded.ok() || (*loaded)->dimension() > kMostDimension) return;
   VectorIndex& index = **loaded;
   CheckAnswers(index);
@@ -93,8 +95,8 @@ void CheckVectors(Result<std::unique_ptr<VectorIndex>> loaded) {
   CheckAnswers(index);
 }
 
-void CheckPageVectors(const std::filesystem::path& file, bool graph) {
-  const everlong::index::PageVectorOptions options{"an encoder", 5, graph};  // as those of the corpus
+void CheckPageVectors(const std::filesystem::path& file, everlong::index::VectorSearch search) {
+  const everlong::index::PageVectorOptions options{"an encoder", 5, search};  // as those of the corpus
   Result<everlong::index::PageVectors> vectors = everlong::index::PageVectors::Load(options, file);
   if (!vectors.ok()) return;
   const std::vector<int64_t> blocks = vectors->Blocks();
@@ -268,7 +270,11 @@ void Check(std::span<const uint8_t> file) {
   const std::string path = "/proc/self/fd/" + std::to_string(memory);
   CheckVectors(everlong::index::LoadFlatIndex(path));
   CheckVectors(everlong::index::LoadHnswIndex(path));
-  for (const bool graph : {false, true}) CheckPageVectors(path, graph);
+  CheckVectors(everlong::index::LoadNeuralInvertedIndex(path));
+  using everlong::index::VectorSearch;
+  for (const auto search : {VectorSearch::kFlat, VectorSearch::kHnsw, VectorSearch::kDnii}) {
+    CheckPageVectors(path, search);
+  }
   CheckHeads(path, PagesOf(file));
   CheckLexical(path, file);
   CheckList(file);

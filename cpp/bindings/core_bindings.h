@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "everlong/index/neural_inverted_index.h"
+
 namespace everlong::bindings {
 
 void BindManifest(pybind11::module_& module);
@@ -10,6 +12,9 @@ void BindPages(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
+// Arrays [lists], [lists, dimension] and [lists]; their sizes are the index's to check.
+index::NeuralInvertedIndex::Router RouterOf(const pybind11::object& lists, const pybind11::object& vectors,
+                                            const pybind11::object& biases);
 void BindMemoryOs(pybind11::module_& module);
 void BindTransfer(pybind11::module_& module);
 

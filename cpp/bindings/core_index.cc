@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <span>
@@ -15,6 +16,7 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/vector_index.h"
 
 namespace everlong::bindings {
@@ -23,6 +25,7 @@ namespace {
 namespace py = pybind11;
 using index::IdFilter;
 using index::Metric;
+using index::NeuralInvertedIndex;
 using index::VectorHits;
 using index::VectorIndex;
 using index::VectorStorage;
@@ -54,12 +57,12 @@ void AtMost(const char* name, int64_t value, int64_t most) {
                         std::to_string(most));
 }
 
-std::unique_ptr<VectorIndex> Flat(int32_t dimension, const std::string& metric, const std::string& storage) {
+std::shared_ptr<VectorIndex> Flat(int32_t dimension, const std::string& metric, const std::string& storage) {
   AtLeast("dimension", dimension, 1);
   return index::MakeFlatIndex({dimension, ParseMetric(metric), ParseStorage(storage)});
 }
 
-std::unique_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, int32_t links, int32_t ef_construction,
+std::shared_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, int32_t links, int32_t ef_construction,
                                   int32_t ef, int32_t exact_below) {
   AtLeast("dimension", dimension, 1);
   AtLeast("links", links, 2);
@@ -67,6 +70,36 @@ std::unique_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, 
   AtLeast("ef_construction", ef_construction, 1);
   AtLeast("ef", ef, 1);
   return index::MakeHnswIndex({dimension, ParseMetric(metric), links, ef_construction, ef, exact_below});
+}
+
+std::shared_ptr<NeuralInvertedIndex> Dnii(int32_t dimension, const std::string& metric, int32_t list_vectors,
+                                          int32_t probes, int32_t rescored, int32_t exact_below) {
+  AtLeast("dimension", dimension, 1);
+  AtLeast("list_vectors", list_vectors, index::kLeastListVectors);
+  AtMost("list_vectors", list_vectors, index::kMostListVectors);
+  AtLeast("probes", probes, 1);
+  AtLeast("rescored", rescored, 1);
+  return index::MakeNeuralInvertedIndex({dimension, ParseMetric(metric), list_vectors, probes, rescored, exact_below});
+}
+
+// pybind11 takes what a function gives it for a class's own holder, and that is the shared pointer here.
+template <class Index>
+std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const std::filesystem::path& file),
+                              const std::string& file) {
+  return ValueOrRaise(Unlocked([&] { return load(file); }));
+}
+
+template <class Number>
+py::array_t<Number> Array(const std::vector<Number>& values) {
+  return py::array_t<Number>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+// [values.size() / dimension, dimension]
+py::array_t<float> Matrix(const std::vector<float>& values, int32_t dimension) {
+  const auto rows = static_cast<py::ssize_t>(values.size()) / dimension;
+  py::array_t<float> matrix({rows, py::ssize_t{dimension}});
+  std::ranges::copy(values, matrix.mutable_data());
+  return matrix;
 }
 
 // The numbers of an array [n, dimension].
@@ -80,13 +113,10 @@ std::span<const float> Rows(const py::object& value, const char* name, int32_t d
   return rows;
 }
 
+using Found = std::pair<py::array_t<int64_t>, py::array_t<float>>;
+
 // ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.
-std::pair<py::array_t<int64_t>, py::array_t<float>> Search(const VectorIndex& self, const py::object& queries,
-                                                           int32_t k, const py::object& allowed) {
-  const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
-  IdFilter filter;
-  if (!allowed.is_none()) filter = IdFilter::Bitmap(View<uint8_t>(allowed, "allowed"));
-  const std::vector<VectorHits> hits = ValueOrRaise(Unlocked([&] { return self.Search(vectors, k, filter); }));
+Found AsArrays(const std::vector<VectorHits>& hits, int32_t k) {
   const auto count = static_cast<py::ssize_t>(hits.size());
   py::array_t<int64_t> ids({count, py::ssize_t{k}});
   py::array_t<float> scores({count, py::ssize_t{k}});
@@ -102,21 +132,81 @@ std::pair<py::array_t<int64_t>, py::array_t<float>> Search(const VectorIndex& se
   return {std::move(ids), std::move(scores)};
 }
 
+IdFilter Allowed(const py::object& allowed) {
+  return allowed.is_none() ? IdFilter() : IdFilter::Bitmap(View<uint8_t>(allowed, "allowed"));
+}
+
+Found Search(const VectorIndex& self, const py::object& queries, int32_t k, const py::object& allowed) {
+  const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
+  const IdFilter filter = Allowed(allowed);
+  return AsArrays(ValueOrRaise(Unlocked([&] { return self.Search(vectors, k, filter); })), k);
+}
+
+Found Probe(const NeuralInvertedIndex& self, const py::object& queries, int32_t k, const py::object& allowed,
+            int32_t probes, std::vector<std::vector<int32_t>> terms) {
+  const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
+  const IdFilter filter = Allowed(allowed);
+  const index::InvertedQuery query{probes, std::move(terms)};
+  return AsArrays(ValueOrRaise(Unlocked([&] { return self.Probe(vectors, k, filter, query); })), k);
+}
+
+void SetRouter(NeuralInvertedIndex& self, const py::object& lists, const py::object& vectors,
+               const py::object& biases) {
+  const NeuralInvertedIndex::Router router = RouterOf(lists, vectors, biases);
+  RaiseIfError(Unlocked([&] { return self.SetRouter(router); }));
+}
+
+void BindDnii(py::module_& module) {
+  py::class_<NeuralInvertedIndex, VectorIndex, std::shared_ptr<NeuralInvertedIndex>>(module, "NeuralInvertedIndex")
+      .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
+           py::arg("rescored"), py::arg("exact_below"))
+      .def_static(
+          "load", [](const std::string& file) { return Loaded(index::LoadNeuralInvertedIndex, file); }, py::arg("file"))
+      .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
+      .def("lists",
+           [](const NeuralInvertedIndex& self) {
+             const auto lists = Unlocked([&] { return self.lists(); });
+             return py::make_tuple(Array(lists.ids), Matrix(lists.centroids, self.dimension()), Array(lists.sizes));
+           })
+      .def(
+          "lists_of",
+          [](const NeuralInvertedIndex& self, const py::object& ids) {
+            const auto view = View<int64_t>(ids, "ids");
+            return Array(Unlocked([&] { return self.ListsOf(view); }));
+          },
+          py::arg("ids"))
+      .def("router",
+           [](const NeuralInvertedIndex& self) {
+             const auto router = Unlocked([&] { return self.router(); });
+             return py::make_tuple(Array(router.lists), Matrix(router.vectors, self.dimension()), Array(router.biases));
+           })
+      .def("set_router", &SetRouter, py::arg("lists"), py::arg("vectors"), py::arg("biases"))
+      .def(
+          "set_terms",
+          [](NeuralInvertedIndex& self, int64_t id, const std::vector<int32_t>& terms) {
+            RaiseIfError(Unlocked([&] { return self.SetTerms(id, terms); }));
+          },
+          py::arg("id"), py::arg("terms"));
+}
+
 }  // namespace
 
+NeuralInvertedIndex::Router RouterOf(const py::object& lists, const py::object& vectors, const py::object& biases) {
+  const std::span<const int64_t> of = View<int64_t>(lists, "lists");
+  const std::span<const float> rows = View<float>(vectors, "vectors", 2);
+  const std::span<const float> numbers = View<float>(biases, "biases");
+  return {{of.begin(), of.end()}, {rows.begin(), rows.end()}, {numbers.begin(), numbers.end()}};
+}
+
 void BindIndex(py::module_& module) {
-  py::class_<VectorIndex>(module, "VectorIndex")
+  py::class_<VectorIndex, std::shared_ptr<VectorIndex>>(module, "VectorIndex")
       .def_static("flat", &Flat, py::arg("dimension"), py::arg("metric"), py::arg("storage"))
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
       .def_static(
-          "load_flat",
-          [](const std::string& file) { return ValueOrRaise(Unlocked([&] { return index::LoadFlatIndex(file); })); },
-          py::arg("file"))
+          "load_flat", [](const std::string& file) { return Loaded(index::LoadFlatIndex, file); }, py::arg("file"))
       .def_static(
-          "load_hnsw",
-          [](const std::string& file) { return ValueOrRaise(Unlocked([&] { return index::LoadHnswIndex(file); })); },
-          py::arg("file"))
+          "load_hnsw", [](const std::string& file) { return Loaded(index::LoadHnswIndex, file); }, py::arg("file"))
       .def(
           "add",
           [](VectorIndex& self, const py::object& ids, const py::object& vectors) {
@@ -142,6 +232,7 @@ void BindIndex(py::module_& module) {
       .def_property_readonly("dimension", &VectorIndex::dimension)
       .def_property_readonly("size", &VectorIndex::size)
       .def_property_readonly("nbytes", &VectorIndex::bytes);
+  BindDnii(module);
 }
 
 }  // namespace everlong::bindings

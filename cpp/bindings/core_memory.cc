@@ -219,8 +219,13 @@ std::vector<HeadTuple> RetrievalHeads(const MemoryHandle& self) {
   return heads;
 }
 
-void SetPageVectors(const MemoryHandle& self, std::string encoder, int32_t dimension, bool graph) {
-  const os::PageVectorOptions options{std::move(encoder), dimension, graph};
+void SetPageVectors(const MemoryHandle& self, std::string encoder, int32_t dimension, const std::string& search) {
+  const auto named = std::ranges::find(index::kVectorSearchNames, search);
+  if (named == std::end(index::kVectorSearchNames)) {
+    throw py::value_error("search: \"" + search + "\", expected \"flat\", \"hnsw\" or \"dnii\"");
+  }
+  const auto number = static_cast<uint32_t>(named - std::begin(index::kVectorSearchNames));
+  const os::PageVectorOptions options{std::move(encoder), dimension, static_cast<index::VectorSearch>(number)};
   RaiseIfError(self.Call([&](Memory& memory) { return memory.SetPageVectors(options); }));
 }
 
@@ -448,7 +453,16 @@ void BindMemory(py::module_& module) {
             return std::pair(use.bytes, use.scans);
           },
           py::arg("part"))
-      .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("graph") = false)
+      .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("search") = "flat")
+      .def("page_lists",
+           [](const MemoryHandle& self) { return self.Call([](Memory& memory) { return memory.page_lists(); }); })
+      .def(
+          "set_page_router",
+          [](const MemoryHandle& self, const py::object& lists, const py::object& vectors, const py::object& biases) {
+            const auto router = RouterOf(lists, vectors, biases);
+            RaiseIfError(self.Call([&](Memory& memory) { return memory.SetPageRouter(router); }));
+          },
+          py::arg("lists"), py::arg("vectors"), py::arg("biases"))
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
       .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
            py::arg("device") = py::none(), py::arg("device_bytes") = 0)

@@ -243,8 +243,12 @@ class Memory:
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def device_use(self, part: str) -> tuple[int, int]:
         """Bytes of the GPU that the part takes now, and how many searches it scanned for; of "heads" and "meaning"."""
-    def set_page_vectors(self, encoder: str, dimension: int, graph: bool = False) -> None:
+    def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None:
         """Search by vectors of that encoder from now on; those of another one are dropped."""
+    def page_lists(self) -> NeuralInvertedIndex | None: ...
+    def set_page_router(
+        self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
+    ) -> None: ...
     def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
         """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each."""
     def set_meaning(
@@ -520,6 +524,32 @@ class VectorIndex:
     def size(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+
+class NeuralInvertedIndex(VectorIndex):
+    """cpp/include/everlong/index/neural_inverted_index.h."""
+
+    def __init__(
+        self, dimension: int, metric: str, list_vectors: int, probes: int, rescored: int, exact_below: int
+    ) -> None: ...
+    @staticmethod
+    def load(file: str) -> NeuralInvertedIndex: ...
+    def probe(
+        self,
+        queries: npt.NDArray[np.float32],
+        k: int,
+        allowed: npt.NDArray[np.uint8] | None,
+        probes: int,
+        terms: list[list[int]],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
+    def lists(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Ids, centroids [lists, dimension] and sizes."""
+    def lists_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def router(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Ids of lists, vectors [lists, dimension] and biases."""
+    def set_router(
+        self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
+    ) -> None: ...
+    def set_terms(self, id: int, terms: list[int]) -> None: ...
 
 class MemoryOsConfig:
     """The defaults of every field stand in the C++ headers of the os layer and nowhere else."""

@@ -66,7 +66,9 @@ class MemoryConfig:
     # elsewhere.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
-    embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
+    # Where its vectors are searched: all of them, by a graph, or by lists that grow with them and whose router
+    # `everlong train dnii` learns (retrieval/index.py).
+    embedding_index: Literal["flat", "hnsw", "dnii"] = "flat"
     # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
     # "embedding", else of the blocks' keys; a memory of text alone without one has blocks in time, and no topics.
     graph: bool = False

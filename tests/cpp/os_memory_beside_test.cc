@@ -163,7 +163,7 @@ void SearchOnce(const Memory& memory, const Library& library, std::mt19937_64& r
 
 void SearchBeside(Memory& memory, const index::HeadsOptions& options) {
   ASSERT_TRUE(memory.SetRetrievalHeads(kHeads, options).ok());
-  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3, true}).ok());
+  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3, index::VectorSearch::kHnsw}).ok());
   Library library;
   std::atomic<bool> done = false;
   std::thread appender([&] { AppendAll(memory, library, done); });

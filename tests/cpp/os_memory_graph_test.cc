@@ -194,7 +194,7 @@ TEST(OsMemoryGraph, TakesTheEncodersVectorsAndWaitsForThem) {
   Memory& memory = *filled.memory;
   ASSERT_TRUE(memory.SetGraph({}).ok());
   Tend(memory);
-  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3, false}).ok());
+  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3}).ok());
   ASSERT_TRUE(memory.SetGraph({}).ok());  // vectors of keys are of no use any more
   EXPECT_EQ(memory.Graph().value(), store::Graph());
   EXPECT_EQ(memory.TendGraph(100).value(), 0);

@@ -629,7 +629,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
 TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   const Filled filled = FilledInRam(13, 70);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3, false}).ok());
+  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3}).ok());
   const std::vector<int32_t> pages(kMaxPageVectors, 0);
   const std::vector<float> vectors(3 * kMaxPageVectors, 1.0F);
   for (const Block& block : filled.blocks) {

@@ -497,7 +497,7 @@ TEST(OsMemoryTest, TheHostBudgetPaysTheIndexesFirst) {
   ASSERT_TRUE(memory.ReadPages(memory.Pages(), bytes).ok());
   EXPECT_LE(memory.Stats()->host_bytes, payload_left(after));
 
-  const PageVectorOptions options{"encoder", 64, false};
+  const PageVectorOptions options{"encoder", 64};
   ASSERT_TRUE(memory.SetPageVectors(options).ok());
   const std::vector<float> vector(64, 1.0F);
   const int32_t first_page = 0;
@@ -570,7 +570,7 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
   request.kinds = {IndexPart::kHnsw};
   {
     const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 31, 20);
-    ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 8, true}).ok());
+    ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
     std::mt19937_64 random(32);
     const std::vector<int32_t> first_page{0};
     for (const Block& block : filled.blocks) {
@@ -592,7 +592,7 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
     EXPECT_EQ(index::LoadHnswIndex(hnsw).value()->size(), 18);
   }
   const auto opened = Memory::Open(folder.path(), false).value();
-  ASSERT_TRUE(opened->SetPageVectors({"encoder", 8, true}).ok());
+  ASSERT_TRUE(opened->SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
   EXPECT_TRUE(opened->PagesWithoutVectors().empty());
   EXPECT_TRUE(opened->Search(request).ok());
   EXPECT_TRUE(opened->TakeMessages().empty());
@@ -600,9 +600,9 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
 
 // Whoever compacts a memory need not have its encoder; what that computed of other blocks is minutes of work.
 TEST(OsMemoryTest, ACompactionWithoutTheEncoderKeepsTheVectorsOfOthers) {
-  for (const bool graph : {false, true}) {
+  for (const auto search : {index::VectorSearch::kFlat, index::VectorSearch::kHnsw, index::VectorSearch::kDnii}) {
     const TemporaryFolder folder;
-    const PageVectorOptions options{"an encoder\nof two lines", 3, graph};
+    const PageVectorOptions options{"an encoder\nof two lines", 3, search};
     const std::vector<int32_t> first_page{0};
     const auto vector = [](int64_t block) { return std::vector<float>{1.0F, static_cast<float>(block), 2.0F}; };
     int64_t blocks = 0;
@@ -626,8 +626,18 @@ TEST(OsMemoryTest, ACompactionWithoutTheEncoderKeepsTheVectorsOfOthers) {
     EXPECT_TRUE(memory->PagesWithoutVectors().empty());
     EXPECT_TRUE(memory->TakeMessages().empty());
     const std::filesystem::path file = folder.path() / "index" / "embedding";
-    const auto saved = graph ? index::LoadHnswIndex(file) : index::LoadFlatIndex(file);
-    EXPECT_EQ((*saved)->size(), blocks - 1);
+    const auto size_in = [&file](const auto& load) { return load(file).value()->size(); };
+    switch (search) {
+      case index::VectorSearch::kFlat:
+        EXPECT_EQ(size_in(index::LoadFlatIndex), blocks - 1);
+        break;
+      case index::VectorSearch::kHnsw:
+        EXPECT_EQ(size_in(index::LoadHnswIndex), blocks - 1);
+        break;
+      case index::VectorSearch::kDnii:
+        EXPECT_EQ(size_in(index::LoadNeuralInvertedIndex), blocks - 1);
+        break;
+    }
   }
 }
 
@@ -710,7 +720,7 @@ TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 25, 12);
   ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3, false}).ok());
+  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3}).ok());
   const std::vector<int32_t> first_page{0};
   for (const Block& block : filled.blocks) {
     const std::vector<float> vector{1.0F, static_cast<float>(block.id), 2.0F};

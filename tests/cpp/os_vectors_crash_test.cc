@@ -56,7 +56,7 @@ namespace {
 
 constexpr int64_t kBlocks = 6;
 constexpr int64_t kForgotten = 2;
-const PageVectorOptions kEncoder{"encoder", kBlocks, false};
+const PageVectorOptions kEncoder{"encoder", kBlocks};
 
 std::vector<float> VectorOf(int64_t block) {
   std::vector<float> vector(kBlocks, 0.0F);

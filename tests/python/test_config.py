@@ -78,7 +78,7 @@ def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None
     [
         ("recall_mode", "txt", "recall_mode is 'txt', expected one of kv, text, auto"),
         ("order", "recency", "expected one of relevance, time"),
-        ("embedding_index", "HNSW", "expected one of flat, hnsw"),
+        ("embedding_index", "HNSW", "expected one of flat, hnsw, dnii"),
         ("codec", "fp8", "expected one of fp32, bf16, e4m3, e5m2"),
         ("page_tokens", 65, "expected one of 64, 128"),
         ("index", ("head",), "index is 'head', expected one of heads"),

@@ -100,7 +100,7 @@ def check_ranking(mm: everlong.MemoryModel, question: str, encoder: CountingEnco
     assert [score for _, _, score in found] == sorted((score for _, _, score in found), reverse=True)
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "dnii"])
 def test_pages_are_ranked_by_the_cosine_of_their_best_window(kind) -> None:
     encoder = CountingEncoder()
     config = dataclasses.replace(CONFIG, encoder=encoder, embedding_index=kind)

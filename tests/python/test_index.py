@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.retrieval.index import FlatIndex, HnswIndex, Metric, VectorIndex
+from everlong.retrieval.index import FlatIndex, HnswIndex, Metric, NeuralInvertedIndex, Router, VectorIndex
 
-KINDS = [FlatIndex, HnswIndex]
+KINDS = [FlatIndex, HnswIndex, NeuralInvertedIndex]
 
 
 def scores_of(queries: np.ndarray, vectors: np.ndarray, metric: Metric) -> np.ndarray:
@@ -110,3 +110,87 @@ def test_nonsense_is_refused(kind) -> None:
         with pytest.raises((ValueError, everlong.EverlongError)):
             wrong()
     assert len(index) == 1
+
+
+def centred(count: int, dimension: int, topics: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors [count, dimension] around topics, and queries [50, dimension] around the same."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((topics, dimension))
+    of = rng.integers(topics, size=count + 50)
+    drawn = (centres[of] + 0.5 * rng.standard_normal((count + 50, dimension))).astype(np.float32)
+    return drawn[:count], drawn[count:]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), min_size=1, max_size=12), st.integers(0, 100))
+def test_lists_hold_what_is_there_after_any_life(steps: list[tuple[bool, int]], seed: int) -> None:
+    """Against a plain set: vectors come and go, lists part and are given up; all lists together find what is exact."""
+    rng = np.random.default_rng(seed)
+    index = NeuralInvertedIndex(6, "l2", list_vectors=8, probes=1, exact_below=0)
+    there: dict[int, np.ndarray] = {}
+    following = 0
+    for comes, count in steps:
+        if comes or not there:
+            vectors = np.repeat(rng.standard_normal((1, 6)), count, 0) + rng.choice([0.0, 1.0]) * rng.standard_normal(
+                (count, 6)
+            )
+            ids = np.arange(following, following + count)
+            following += count
+            index.add(ids, vectors)
+            there.update(zip(ids.tolist(), vectors.astype(np.float32), strict=True))
+        else:
+            gone = rng.permutation(sorted(there))[:count]
+            assert index.remove(gone) == len(gone)
+            for id in gone.tolist():
+                del there[id]
+        lists = index.lists
+        assert lists.sizes.sum() == len(index) == len(there)
+        assert lists.sizes.max(initial=0) <= 16
+        assert set(index.lists_of(list(there))) <= set(lists.ids)
+    if there:
+        query = rng.standard_normal((1, 6)).astype(np.float32)
+        hits = index.search(query, 3, probes=10_000)
+        scores = scores_of(query, np.stack(list(there.values())), "l2")[0]
+        np.testing.assert_allclose(hits.scores[0, : len(there)], np.sort(scores)[::-1][:3], rtol=1e-4, atol=1e-5)
+
+
+def test_more_probes_find_more_and_a_router_is_what_it_was_set_to(tmp_path: Path) -> None:
+    vectors, queries = centred(4_000, 24, 60, seed=1)
+    index = NeuralInvertedIndex(24, list_vectors=32, exact_below=0)
+    index.add(np.arange(4_000), vectors)
+    exact = FlatIndex(24)
+    exact.add(np.arange(4_000), vectors)
+    best = exact.search(queries, 10).ids
+
+    def recall(probes: int) -> float:
+        found = index.search(queries, 10, probes=probes).ids
+        return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, best, strict=True)]))
+
+    shares = [recall(probes) for probes in (1, 4, 16, 64)]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.99
+    router = index.router
+    assert np.array_equal(router.lists, index.lists.ids)
+    np.testing.assert_allclose(router.vectors, index.lists.centroids)
+    # One that hates where the best are finds less.
+    wrong = Router(router.lists, -router.vectors, router.biases)
+    index.router = wrong
+    assert recall(4) < shares[1] / 2
+    index.save(tmp_path / "lists")
+    again = NeuralInvertedIndex.load(tmp_path / "lists")
+    np.testing.assert_array_equal(again.router.vectors, wrong.vectors)
+    with pytest.raises(everlong.MemoryNotFoundError, match="no list 99999"):
+        index.router = Router(np.array([99_999]), router.vectors[:1], router.biases[:1])
+    with pytest.raises(ValueError, match="biases has 2 numbers"):
+        index.router = Router(router.lists[:1], router.vectors[:1], router.biases[:2])
+
+
+def test_terms_bring_in_what_no_probe_sees() -> None:
+    vectors, queries = centred(2_000, 16, 40, seed=2)
+    index = NeuralInvertedIndex(16, list_vectors=16, probes=1, exact_below=0)
+    index.add(np.arange(2_000), vectors)
+    order = np.argsort(-scores_of(queries[:1], vectors, "cosine")[0])
+    few = index.search(queries[:1], 10).ids[0]
+    missed = int(next(id for id in order if id not in few))
+    index.set_terms(missed, [11, 12])
+    assert missed in index.search(queries[:1], 10, terms=[[12]]).ids[0]
+    assert missed not in index.search(queries[:1], 10, terms=[[13]]).ids[0]

@@ -9,8 +9,8 @@
 
 #include "centre_index.h"
 #include "everlong/base/check.h"
-#include "mixed_bits.h"
-#include "two_means.h"
+#include "everlong/base/mixed_bits.h"
+#include "everlong/index/two_means.h"
 
 namespace everlong::graph {
 namespace {
@@ -205,8 +205,8 @@ struct Gardener::State {
     return OkStatus();
   }
 
-  Result<WeightedPoints> PointsOf(int32_t level, const Growing& centre) {
-    WeightedPoints points;
+  Result<index::WeightedPoints> PointsOf(int32_t level, const Growing& centre) {
+    index::WeightedPoints points;
     points.dimension = options.dimension;
     points.points.reserve(centre.members.size() * static_cast<size_t>(options.dimension));
     for (const int64_t member : centre.members) {
@@ -231,9 +231,10 @@ struct Gardener::State {
   Status SplitIfTooMuch(int32_t level, int64_t id) {
     if (!IsTooMuch(level, Of(level, id))) return OkStatus();
     Growing& centre = Of(level, id);
-    EVERLONG_ASSIGN_OR_RETURN(const WeightedPoints points, PointsOf(level, centre));
+    EVERLONG_ASSIGN_OR_RETURN(const index::WeightedPoints points, PointsOf(level, centre));
     const bool is_full = std::ssize(centre.members) > options.most_members;
-    const std::vector<bool> right = TwoMeans(points, MixedBits(options.seed, static_cast<uint64_t>(id)), is_full);
+    const std::vector<bool> right =
+        index::TwoMeans(points, MixedBits(options.seed, static_cast<uint64_t>(id)), is_full);
     if (std::ranges::count(right, true) == 0) {
       centre.could_not_split = std::ssize(centre.members);
       return OkStatus();

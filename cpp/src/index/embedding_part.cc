@@ -30,6 +30,8 @@ class EmbeddingPart final : public Part {
 
   std::vector<float> BlockVector(const BlockEntry& block) const override { return vectors_.Mean(block.id); }
 
+  std::shared_ptr<NeuralInvertedIndex> lists() const override { return vectors_.lists(); }
+
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
                               vectors_.Search(query.Input("page_query"), k, [&](int64_t id, int32_t page) {

@@ -22,12 +22,30 @@ int64_t BlockOf(int64_t id) { return id / kMaxPageVectors / kPagesOfBlock; }
 int32_t PageOf(int64_t id) { return static_cast<int32_t>(id / kMaxPageVectors % kPagesOfBlock); }
 
 std::unique_ptr<VectorIndex> MakeIndex(const PageVectorOptions& options) {
-  return options.graph ? MakeHnswIndex({.dimension = options.dimension})
-                       : MakeFlatIndex({.dimension = options.dimension});
+  switch (options.search) {
+    case VectorSearch::kFlat:
+      break;
+    case VectorSearch::kHnsw:
+      return MakeHnswIndex({.dimension = options.dimension});
+    case VectorSearch::kDnii:
+      return MakeNeuralInvertedIndex({.dimension = options.dimension});
+  }
+  return MakeFlatIndex({.dimension = options.dimension});
+}
+
+Result<std::shared_ptr<VectorIndex>> LoadIndex(VectorSearch search, const std::filesystem::path& file) {
+  if (search == VectorSearch::kDnii) {
+    EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<NeuralInvertedIndex> loaded, LoadNeuralInvertedIndex(file));
+    return std::shared_ptr<VectorIndex>(std::move(loaded));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<VectorIndex> loaded,
+                            search == VectorSearch::kHnsw ? LoadHnswIndex(file) : LoadFlatIndex(file));
+  return std::shared_ptr<VectorIndex>(std::move(loaded));
 }
 
 std::string SettingsOf(const PageVectorOptions& options) {
-  return options.encoder + "\n" + std::to_string(options.dimension) + (options.graph ? " hnsw" : " flat");
+  return options.encoder + "\n" + std::to_string(options.dimension) + " " +
+         kVectorSearchNames[static_cast<size_t>(options.search)];
 }
 
 }  // namespace
@@ -35,8 +53,7 @@ std::string SettingsOf(const PageVectorOptions& options) {
 PageVectors::PageVectors(PageVectorOptions options) : options_(std::move(options)), index_(MakeIndex(options_)) {}
 
 Result<PageVectors> PageVectors::Load(PageVectorOptions options, const std::filesystem::path& file) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<VectorIndex> loaded,
-                            options.graph ? LoadHnswIndex(file) : LoadFlatIndex(file));
+  EVERLONG_ASSIGN_OR_RETURN(std::shared_ptr<VectorIndex> loaded, LoadIndex(options.search, file));
   if (loaded->dimension() != options.dimension || loaded->metric() != Metric::kCosine) {
     return CorruptError("'" + file.string() + "' holds vectors of another kind");
   }
@@ -58,7 +75,10 @@ std::optional<PageVectorOptions> PageVectors::ParseSettings(const std::string& s
   const char* const first = settings.data() + end + 1;
   const char* const last = settings.data() + settings.size();
   const auto [rest, error] = std::from_chars(first, last, options.dimension);
-  options.graph = std::string_view(rest, last) == " hnsw";
+  const std::string_view named(rest, last);
+  for (const VectorSearch search : {VectorSearch::kHnsw, VectorSearch::kDnii}) {
+    if (named.ends_with(kVectorSearchNames[static_cast<size_t>(search)])) options.search = search;
+  }
   if (error != std::errc() || options.dimension < 1 || SettingsOf(options) != settings) return std::nullopt;
   return options;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "everlong/base/status.h"
+#include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/index/vector_index.h"
 
@@ -45,6 +46,10 @@ class PageVectors {
     return ids_.contains(block);
   }
   [[nodiscard]] int64_t bytes() const { return index_->bytes(); }  // of host memory, about
+  // What the vectors are searched by, where that has lists; thread-safe by itself.
+  [[nodiscard]] std::shared_ptr<NeuralInvertedIndex> lists() const {
+    return std::dynamic_pointer_cast<NeuralInvertedIndex>(index_);
+  }
 
   // The mean of a block's vectors, each of unit length; empty for a block without.
   [[nodiscard]] std::vector<float> Mean(int64_t block) const;
@@ -61,7 +66,7 @@ class PageVectors {
 
  private:
   PageVectorOptions options_;
-  std::unique_ptr<VectorIndex> index_;
+  std::shared_ptr<VectorIndex> index_;
   // Behind pointers: these move.
   std::unique_ptr<std::mutex> ids_guard_ = std::make_unique<std::mutex>();
   std::map<int64_t, std::vector<int64_t>> ids_;  // block -> of its vectors

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <string>
 
+#include "best_candidates.h"
 #include "best_first.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/element.h"
@@ -19,40 +19,6 @@ constexpr int32_t kBlockOfRows = 256;
 constexpr int64_t kBlockOfQueries = 16;
 // Candidates kept beyond k, so that fp32 rounding does not decide who is among the k best.
 constexpr int32_t kSpare = 16;
-
-struct Candidate {
-  int64_t id = 0;
-  float score = 0;
-  int32_t row = 0;
-};
-
-bool Better(const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; }
-
-// The best `capacity` candidates so far; the worst of them on top of a heap.
-class BestCandidates {
- public:
-  explicit BestCandidates(size_t capacity) : capacity_(capacity) {}
-
-  void Offer(const Candidate& candidate) {
-    if (heap_.size() == capacity_) {
-      if (!Better(candidate, heap_.front())) return;
-      std::ranges::pop_heap(heap_, Better);
-      heap_.back() = candidate;
-    } else {
-      heap_.push_back(candidate);
-    }
-    std::ranges::push_heap(heap_, Better);
-  }
-  // Below this score nothing is taken.
-  [[nodiscard]] float Threshold() const {
-    return heap_.size() == capacity_ ? heap_.front().score : -std::numeric_limits<float>::infinity();
-  }
-  [[nodiscard]] const std::vector<Candidate>& all() const { return heap_; }
-
- private:
-  size_t capacity_;
-  std::vector<Candidate> heap_;
-};
 
 double Element(const ScannedRows& rows, const std::byte* row, int64_t i) {
   switch (rows.storage) {

@@ -289,6 +289,19 @@ Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32
   return OkStatus();
 }
 
+std::shared_ptr<index::NeuralInvertedIndex> IndexSet::lists(IndexPart part) const {
+  const Part* const there = slots_[part.number].part.get();
+  return there == nullptr ? nullptr : there->lists();
+}
+
+Status IndexSet::SetRouter(IndexPart part, const index::NeuralInvertedIndex::Router& router) {
+  const std::shared_ptr<index::NeuralInvertedIndex> there = lists(part);
+  if (there == nullptr) return InvalidArgumentError("a router is given, expected none: the vectors have no lists");
+  EVERLONG_RETURN_IF_ERROR(there->SetRouter(router));
+  unsaved_.emplace(NameOf(part));
+  return OkStatus();
+}
+
 Result<BlockInput> IndexSet::InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const {
   const BlockEntry* const found = table_.Find(block);
   if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));

@@ -83,6 +83,9 @@ class IndexSet {
   // Part::AddVectors of a part that is there.
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
                     std::span<const float> vectors);
+  // What a part's vectors are searched by, where that has lists; nullptr elsewhere. Beside searches.
+  [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
+  Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);
 
   // Part::CheckTensors of every part, for tensors of a block that is in the table; kNotFound for one that is not.
   [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;

@@ -253,6 +253,17 @@ Status Memory::SetPageVectors(const PageVectorOptions& options) {
   return OkStatus();
 }
 
+std::shared_ptr<index::NeuralInvertedIndex> Memory::page_lists() const {
+  const auto reading = state_->index.Read();
+  return state_->index.lists(index::IndexPart::kEmbedding);
+}
+
+Status Memory::SetPageRouter(const index::NeuralInvertedIndex::Router& router) {
+  const auto turn = state_->index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
+  return state_->index.SetRouter(index::IndexPart::kEmbedding, router);
+}
+
 Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors) {
   State& s = *state_;
   const auto turn = s.index.TakeTurn();

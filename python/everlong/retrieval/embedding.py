@@ -91,10 +91,10 @@ class PageEmbedder:
     asking the memory, so nothing is lost when a process dies.
     """
 
-    def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, graph: bool = False) -> None:
+    def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, search: str = "flat") -> None:
         self._encoder = encoder
         dimension = self.query("").shape[0]
-        core.set_page_vectors(encoder_name(encoder), dimension, graph)
+        core.set_page_vectors(encoder_name(encoder), dimension, search)
         # A fast tokenizer is not made for two threads.
         missing = self._missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
         self._background = Background(

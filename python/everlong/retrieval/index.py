@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -46,8 +47,7 @@ class VectorIndex:
 
     def search(self, queries: npt.ArrayLike, k: int, allowed: npt.NDArray[np.bool_] | None = None) -> Hits:
         """The k nearest for queries [q, dimension]; `allowed` [ids]: False, or beyond its end, leaves an id out."""
-        mask = None if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_).view(np.uint8)
-        return Hits(*self._core.search(_rows(queries), k, mask))
+        return Hits(*self._core.search(_rows(queries), k, _mask(allowed)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file, replaced whole or not at all."""
@@ -101,6 +101,93 @@ class HnswIndex(VectorIndex):
         index = cls.__new__(cls)
         VectorIndex.__init__(index, _core.VectorIndex.load_hnsw(os.fspath(path)))
         return index
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """The lists of a `NeuralInvertedIndex`, by id; one that is split becomes two new ones."""
+
+    ids: npt.NDArray[np.int64]
+    centroids: npt.NDArray[np.float32]  # [lists, dimension]
+    sizes: npt.NDArray[np.int64]  # vectors in each
+
+
+@dataclasses.dataclass(frozen=True)
+class Router:
+    """What lists are probed for: the inner product of their vectors with the query, plus their biases."""
+
+    lists: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.float32]  # [lists, dimension]
+    biases: npt.NDArray[np.float32]
+
+
+class NeuralInvertedIndex(VectorIndex):
+    """Lists that grow and part with the vectors, and a router to them that can be learned (training/router.py).
+
+    A query looks into `probes` lists; the `rescored` best of their int8 codes are scored again from fp32. Where at most
+    `exact_below` vectors are allowed, all are. cpp/include/everlong/index/neural_inverted_index.h says more.
+    """
+
+    _core: _core.NeuralInvertedIndex
+
+    def __init__(
+        self,
+        dimension: int,
+        metric: Metric = "cosine",
+        *,
+        list_vectors: int = 256,
+        probes: int = 32,
+        rescored: int = 64,
+        exact_below: int = 10_000,
+    ) -> None:
+        super().__init__(_core.NeuralInvertedIndex(dimension, metric, list_vectors, probes, rescored, exact_below))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NeuralInvertedIndex:
+        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        index = cls.__new__(cls)
+        VectorIndex.__init__(index, _core.NeuralInvertedIndex.load(os.fspath(path)))
+        return index
+
+    def search(
+        self,
+        queries: npt.ArrayLike,
+        k: int,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        *,
+        probes: int = 0,
+        terms: Sequence[Sequence[int]] = (),
+    ) -> Hits:
+        """As every index; `probes` in place of the index's own, and `terms`: token ids of each query, the rarest of
+        which name vectors that are scored wherever they lie.
+        """
+        return Hits(*self._core.probe(_rows(queries), k, _mask(allowed), probes, [list(own) for own in terms]))
+
+    @property
+    def lists(self) -> Lists:
+        return Lists(*self._core.lists())
+
+    def lists_of(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """The list of each vector; -1: it is not here."""
+        return self._core.lists_of(_ids(ids))
+
+    @property
+    def router(self) -> Router:
+        """The learned one, or what leads to the nearest centroids."""
+        return Router(*self._core.router())
+
+    @router.setter
+    def router(self, router: Router) -> None:
+        """ValueError, and MemoryNotFoundError for lists that are not there any more: nothing is changed then."""
+        self._core.set_router(router.lists, _rows(router.vectors), np.ascontiguousarray(router.biases, np.float32))
+
+    def set_terms(self, id: int, terms: Sequence[int]) -> None:
+        """Token ids that name a vector, 64 at most, in place of those before."""
+        self._core.set_terms(id, list(terms))
+
+
+def _mask(allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.uint8] | None:
+    return None if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_).view(np.uint8)
 
 
 def _ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -83,8 +83,7 @@ class Searcher:
                 self._search_by(self._profile)
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
-            graph = config.embedding_index == "hnsw"
-            self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
+            self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.embedding_index)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
         self._growth: GraphGrowth | None = None

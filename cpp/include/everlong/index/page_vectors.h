@@ -9,11 +9,15 @@
 
 namespace everlong::index {
 
+// Where vectors are searched: all of them, by a graph (hnsw), or by learned lists (neural_inverted_index.h).
+enum class VectorSearch : uint32_t { kFlat, kHnsw, kDnii };
+inline constexpr const char* kVectorSearchNames[] = {"flat", "hnsw", "dnii"};
+
 // Whose vectors, and what they are kept in. Compared by cosine.
 struct PageVectorOptions {
   std::string encoder;    // vectors of another one are never searched together with these
   int32_t dimension = 0;  // >= 1
-  bool graph = false;     // an approximate index (hnsw) instead of the exact one
+  VectorSearch search = VectorSearch::kFlat;
   bool operator==(const PageVectorOptions&) const = default;
 };
 // Vectors of one page at most, e.g. one for every 32 of its tokens.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
+#include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/ranking.h"
 #include "everlong/index/token_statistics.h"
@@ -190,6 +192,9 @@ class Part {
   // One vector of all of a block that is in the table, in the space in which the part compares; empty where it has
   // none. Beside Ranks.
   [[nodiscard]] virtual std::vector<float> BlockVector(const BlockEntry& /*block*/) const { return {}; }
+
+  // What its vectors are searched by, where that has lists whose router can be learned.
+  [[nodiscard]] virtual std::shared_ptr<NeuralInvertedIndex> lists() const { return nullptr; }
 
   // Tensors that were put to a block which is in the table, by a part that takes tensors. `block` has its pages and, as
   // its tensors, those that were put; the others it had stay. CheckTensors is asked before they are stored:

@@ -24,6 +24,7 @@
 #include "everlong/index/heads.h"
 #include "everlong/index/index_part.h"
 #include "everlong/index/meaning.h"
+#include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/index/ranking.h"
 #include "everlong/kv/payload.h"
@@ -145,6 +146,11 @@ class Memory {
   // kMaxPageVectors a page). kNotFound for a block that is not here (any more), kAlreadyExists for one that has
   // vectors.
   Status AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors);
+  // The lists that they are searched by; nullptr where they are searched otherwise, or there are none. What it is asked
+  // and what is written into it is thread-safe; SetPageVectors may put another in its place.
+  [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> page_lists() const;
+  // NeuralInvertedIndex::SetRouter, saved with the index. kInvalidArgument where there are no lists.
+  Status SetPageRouter(const index::NeuralInvertedIndex::Router& router);
   // The pages of every block that has no vectors yet, in order of archiving; empty without SetPageVectors.
   [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
 

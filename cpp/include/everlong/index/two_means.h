@@ -1,11 +1,11 @@
-// 2-means: the split of a centre that is too wide or too full.
+// 2-means: the split of a centre or list that is too wide or too full.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace everlong::graph {
+namespace everlong::index {
 
 // Points [n, dimension] with a weight each.
 struct WeightedPoints {
@@ -20,4 +20,4 @@ struct WeightedPoints {
 // where nothing tells them apart; with `balanced` half of them even then.
 std::vector<bool> TwoMeans(const WeightedPoints& points, uint64_t seed, bool balanced);
 
-}  // namespace everlong::graph
+}  // namespace everlong::index

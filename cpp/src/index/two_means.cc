@@ -1,13 +1,13 @@
-#include "two_means.h"
+#include "everlong/index/two_means.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
 
-#include "mixed_bits.h"
+#include "everlong/base/mixed_bits.h"
 
-namespace everlong::graph {
+namespace everlong::index {
 namespace {
 
 constexpr int kPowerSteps = 12;
@@ -104,4 +104,4 @@ std::vector<bool> TwoMeans(const WeightedPoints& points, uint64_t seed, bool bal
   return side;
 }
 
-}  // namespace everlong::graph
+}  // namespace everlong::index

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace everlong::graph {
+namespace everlong {
 
 // 64 bits of a seed and a number, each of them by all of both: SplitMix64 (Steele, Lea and Flood, 2014).
 inline uint64_t MixedBits(uint64_t seed, uint64_t number) {
@@ -13,4 +13,4 @@ inline uint64_t MixedBits(uint64_t seed, uint64_t number) {
   return bits ^ (bits >> 31U);
 }
 
-}  // namespace everlong::graph
+}  // namespace everlong

@@ -1,0 +1,295 @@
+// The index of learned lists against the flat one, which is exact.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base_file_limit.h"
+#include "base_temporary_folder.h"
+#include "everlong/index/neural_inverted_index.h"
+
+namespace everlong::index {
+namespace {
+
+constexpr int32_t kDimension = 12;
+
+std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count) {
+  std::normal_distribution<float> normal(0.0F, 1.0F);
+  std::vector<float> vectors(static_cast<size_t>(count * kDimension));
+  std::ranges::generate(vectors, [&] { return normal(random); });
+  return vectors;
+}
+
+std::vector<int64_t> Ids(int64_t first, int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+NeuralInvertedOptions Small(Metric metric) {
+  return {
+      .dimension = kDimension, .metric = metric, .list_vectors = 16, .probes = 4, .rescored = 32, .exact_below = 50};
+}
+
+struct Pair {
+  explicit Pair(Metric metric)
+      : lists(MakeNeuralInvertedIndex(Small(metric))),
+        exact(MakeFlatIndex({.dimension = kDimension, .metric = metric})) {}
+  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const {
+    const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
+    ASSERT_TRUE(lists->Add(ids, vectors).ok());
+    ASSERT_TRUE(exact->Add(ids, vectors).ok());
+  }
+  std::unique_ptr<NeuralInvertedIndex> lists;
+  std::unique_ptr<VectorIndex> exact;
+};
+
+// Every vector is in one list, none is too full, and each list's centre is where a search finds it.
+void ExpectWhole(const NeuralInvertedIndex& index) {
+  const auto lists = index.lists();
+  EXPECT_EQ(std::accumulate(lists.sizes.begin(), lists.sizes.end(), int64_t{0}), index.size());
+  EXPECT_TRUE(std::ranges::is_sorted(lists.ids));
+  std::map<int64_t, int64_t> counted;
+  for (const int64_t list : index.ListsOf(index.ids())) ++counted[list];
+  for (size_t i = 0; i < lists.ids.size(); ++i) {
+    EXPECT_EQ(lists.sizes[i], counted[lists.ids[i]]);
+    EXPECT_LE(lists.sizes[i], 2 * 16);
+  }
+  EXPECT_EQ(index.router().lists, lists.ids);
+}
+
+class NeuralInvertedTest : public testing::TestWithParam<Metric> {};
+
+TEST_P(NeuralInvertedTest, AllListsTogetherAreExact) {
+  std::mt19937_64 random(1);
+  const Pair pair(GetParam());
+  pair.Add(random, Ids(0, 700));
+  const auto gone = Ids(100, 250);
+  EXPECT_EQ(pair.lists->Remove(gone), 250);
+  pair.exact->Remove(gone);
+  pair.Add(random, Ids(1000, 300));
+  ExpectWhole(*pair.lists);
+  EXPECT_GT(pair.lists->lists().ids.size(), 20U);
+  const std::vector<float> queries = RandomVectors(random, 40);
+  const IdFilter odd([](int64_t id) { return id % 2 == 1; });
+  for (const IdFilter& filter : {IdFilter(), odd}) {
+    const auto best = pair.exact->Search(queries, 5, filter).value();
+    // int8 decides who is scored again: with many spare candidates, the same hits and scores.
+    const auto found = pair.lists->Probe(queries, 5, filter, {.probes = 1'000}).value();
+    EXPECT_EQ(found, best);
+    // Fewer lists find most of them, and what they find has its exact score.
+    const auto some = pair.lists->Probe(queries, 5, filter, {.probes = 8}).value();
+    int64_t shared = 0;
+    for (size_t q = 0; q < best.size(); ++q) {
+      EXPECT_EQ(some[q].size(), 5U);
+      for (const VectorHit& hit : some[q]) shared += std::ranges::count(best[q], hit);
+    }
+    EXPECT_GT(shared, 40 * 5 * 6 / 10);
+  }
+}
+
+TEST_P(NeuralInvertedTest, AQueryBeginsAtTheNearestCentres) {
+  std::mt19937_64 random(2);
+  const Pair pair(GetParam());
+  pair.Add(random, Ids(0, 500));
+  const auto lists = pair.lists->lists();
+  const auto router = pair.lists->router();
+  const std::vector<float> query = RandomVectors(random, 1);
+  size_t first = 0;
+  double highest = -std::numeric_limits<double>::infinity();
+  for (size_t list = 0; list < lists.ids.size(); ++list) {
+    double dot = 0;
+    double square = 0;
+    for (size_t i = 0; i < kDimension; ++i) {
+      const float centre = lists.centroids[list * kDimension + i];
+      dot += double{query[i]} * centre;
+      square += (double{query[i]} - centre) * (double{query[i]} - centre);
+    }
+    const double score = GetParam() == Metric::kL2 ? -square : dot;
+    if (score > highest) {
+      highest = score;
+      first = list;
+    }
+  }
+  const auto one = pair.lists->Probe(query, 1, {}, {.probes = 1}).value()[0];
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(pair.lists->ListsOf(std::vector{one[0].id})[0], lists.ids[first]);
+}
+
+TEST_P(NeuralInvertedTest, ARouterDecidesWhereAQueryLooksAndHalvesInheritIt) {
+  std::mt19937_64 random(3);
+  const Pair pair(GetParam());
+  pair.Add(random, Ids(0, 400));
+  auto router = pair.lists->router();
+  const std::vector<float> query = RandomVectors(random, 1);
+  const int64_t wanted = router.lists.back();
+  router.biases.back() += 1e6F;
+  ASSERT_TRUE(pair.lists->SetRouter(router).ok());
+  const auto hit = pair.lists->Probe(query, 1, {}, {.probes = 1}).value()[0];
+  EXPECT_EQ(pair.lists->ListsOf(std::vector{hit[0].id})[0], wanted);
+  // Vectors at its centre until it is split: the halves are looked into first.
+  const auto lists = pair.lists->lists();
+  const std::span centre = std::span(lists.centroids).last(kDimension);
+  std::vector<float> many;
+  for (int i = 0; i < 40; ++i) {
+    for (const float value : centre) many.push_back(value + 0.001F * static_cast<float>(i % 7));
+  }
+  ASSERT_TRUE(pair.lists->Add(Ids(5000, 40), many).ok());
+  const auto after = pair.lists->router();
+  ASSERT_FALSE(std::ranges::count(after.lists, wanted));
+  EXPECT_GE(std::ranges::count_if(after.biases, [](float bias) { return bias > 1e5F; }), 2);
+  const int64_t found = pair.lists->Probe(query, 1, {}, {.probes = 1}).value()[0][0].id;
+  const auto at = std::ranges::find(after.lists, pair.lists->ListsOf(std::vector{found})[0]) - after.lists.begin();
+  EXPECT_GT(after.biases[static_cast<size_t>(at)], 1e5F);
+
+  router.lists = {wanted};
+  router.vectors.resize(kDimension);
+  router.biases.resize(1);
+  EXPECT_EQ(pair.lists->SetRouter(router).code(), StatusCode::kNotFound);
+  router.biases.push_back(0);
+  EXPECT_EQ(pair.lists->SetRouter(router).code(), StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Metrics, NeuralInvertedTest,
+                         testing::Values(Metric::kInnerProduct, Metric::kCosine, Metric::kL2));
+
+TEST(NeuralInvertedTest, RareTermsNameVectorsWhereverTheyLie) {
+  std::mt19937_64 random(4);
+  const Pair pair(Metric::kCosine);
+  pair.Add(random, Ids(0, 600));
+  const std::vector<float> query = RandomVectors(random, 1);
+  const auto order = pair.exact->Search(query, 600, {}).value()[0];
+  // The second best of all that one probe does not see.
+  const auto seen = pair.lists->Probe(query, 600, {}, {.probes = 1}).value()[0];
+  const auto one = pair.lists->Probe(query, 3, {}, {.probes = 1}).value()[0];
+  int64_t missed = -1;
+  for (const VectorHit& hit : order) {
+    if (std::ranges::count(one, hit) == 0) {
+      missed = hit.id;
+      break;
+    }
+  }
+  ASSERT_TRUE(pair.lists->SetTerms(missed, std::vector<int32_t>{7, 7, -3}).ok());
+  const InvertedQuery named{.probes = 1, .terms = {{1, 7}}};
+  const auto with = pair.lists->Probe(query, 3, {}, named).value()[0];
+  EXPECT_TRUE(std::ranges::any_of(with, [&](const VectorHit& hit) { return hit.id == missed; }));
+  const IdFilter others([&](int64_t id) { return id != missed; });
+  EXPECT_EQ(pair.lists->Probe(query, 3, others, named).value(),
+            pair.lists->Probe(query, 3, others, {.probes = 1}).value());
+  ASSERT_TRUE(pair.lists->SetTerms(missed, {}).ok());
+  EXPECT_EQ(pair.lists->Probe(query, 3, {}, named).value()[0], one);
+  EXPECT_EQ(seen.size(), 600U);  // fewer than are wanted in the lists: all are scored
+  EXPECT_EQ(pair.lists->SetTerms(9999, {}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(pair.lists->SetTerms(1, std::vector<int32_t>(65)).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.lists->Probe(query, 3, {}, {.terms = {{1}, {2}}}).status().code(), StatusCode::kInvalidArgument);
+  // A vector that goes takes its terms along, and its row's next one has none.
+  ASSERT_TRUE(pair.lists->SetTerms(missed, std::vector<int32_t>{7}).ok());
+  pair.lists->Remove(std::vector{missed});
+  ASSERT_TRUE(pair.lists->Add(std::vector<int64_t>{7000}, RandomVectors(random, 1)).ok());
+  EXPECT_EQ(pair.lists->Probe(query, 3, {}, named).value(), pair.lists->Probe(query, 3, {}, {.probes = 1}).value());
+}
+
+TEST(NeuralInvertedTest, SavedAndLoadedItIsTheSame) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(5);
+  const Pair pair(Metric::kL2);
+  pair.Add(random, Ids(0, 400));
+  pair.lists->Remove(Ids(0, 50));
+  auto router = pair.lists->router();
+  for (float& bias : router.biases) bias += 0.1F * static_cast<float>(random() % 100);
+  ASSERT_TRUE(pair.lists->SetRouter(router).ok());
+  ASSERT_TRUE(pair.lists->SetTerms(399, std::vector<int32_t>{4, 2}).ok());
+  const auto file = folder.path() / "index";
+  ASSERT_TRUE(pair.lists->Save(file).ok());
+  const auto loaded = LoadNeuralInvertedIndex(file).value();
+  ExpectWhole(*loaded);
+  const std::vector<float> queries = RandomVectors(random, 30);
+  const InvertedQuery query{.probes = 2, .terms = std::vector<std::vector<int32_t>>(30, {2})};
+  EXPECT_EQ(loaded->Probe(queries, 4, {}, query).value(), pair.lists->Probe(queries, 4, {}, query).value());
+  EXPECT_EQ(loaded->lists().ids, pair.lists->lists().ids);
+  EXPECT_EQ(loaded->router().biases, pair.lists->router().biases);
+  EXPECT_EQ(loaded->Vector(70), pair.lists->Vector(70));
+  // It goes on: new lists have ids that no list had.
+  ASSERT_TRUE(loaded->Add(Ids(900, 300), RandomVectors(random, 300)).ok());
+  ExpectWhole(*loaded);
+  EXPECT_GT(loaded->lists().ids.back(), pair.lists->lists().ids.back());
+
+  EXPECT_EQ(LoadNeuralInvertedIndex(folder.path() / "none").status().code(), StatusCode::kNotFound);
+  std::vector<char> bytes(std::filesystem::file_size(file));
+  std::ifstream(file, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<char> damaged = bytes;
+    if (trial % 2 == 0) {
+      damaged[random() % damaged.size()] ^= static_cast<char>(1 + random() % 255);
+    } else {
+      damaged.resize(random() % damaged.size());
+    }
+    const auto other = folder.path() / "damaged";
+    std::ofstream(other, std::ios::binary).write(damaged.data(), std::ssize(damaged));
+    EXPECT_EQ(LoadNeuralInvertedIndex(other).status().code(), StatusCode::kCorrupt);
+  }
+}
+
+TEST(NeuralInvertedTest, WhatIsWrongIsRefusedAndNothingIsChanged) {
+  std::mt19937_64 random(6);
+  const Pair pair(Metric::kCosine);
+  pair.Add(random, Ids(0, 100));
+  const std::vector<float> one = RandomVectors(random, 1);
+  const std::vector<float> two = RandomVectors(random, 2);
+  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{5}, one).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{500, 500}, two).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{-1}, one).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{500}, two).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.lists->Search(one, 0, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.lists->Probe(one, 1, {}, {.probes = -1}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.lists->size(), 100);
+  ExpectWhole(*pair.lists);
+}
+
+TEST(NeuralInvertedTest, EqualVectorsAreSharedOutToo) {
+  const auto index = MakeNeuralInvertedIndex(Small(Metric::kL2));
+  const std::vector<float> same(200 * kDimension, 1.0F);
+  ASSERT_TRUE(index->Add(Ids(0, 200), same).ok());
+  ExpectWhole(*index);
+  EXPECT_EQ(index->Search(std::vector<float>(kDimension, 1.0F), 200, {}).value()[0].size(), 200U);
+  EXPECT_EQ(index->Remove(Ids(0, 200)), 200);
+  EXPECT_EQ(index->size(), 0);
+  EXPECT_TRUE(index->Search(std::vector<float>(kDimension, 1.0F), 3, {}).value()[0].empty());
+  ASSERT_TRUE(index->Add(Ids(0, 200), same).ok());
+  ExpectWhole(*index);
+}
+
+TEST(NeuralInvertedTest, SearchesRunBesideAWriter) {
+  std::mt19937_64 random(7);
+  const Pair pair(Metric::kCosine);
+  pair.Add(random, Ids(0, 300));
+  const std::vector<float> queries = RandomVectors(random, 8);
+  std::atomic<bool> done = false;
+  std::thread reader([&] {
+    while (!done) {
+      const auto found = pair.lists->Search(queries, 3, {});
+      EXPECT_TRUE(found.ok());
+      for (const VectorHits& hits : *found) EXPECT_EQ(hits.size(), 3U);
+    }
+  });
+  for (int64_t round = 0; round < 30; ++round) {
+    const std::vector<float> more = RandomVectors(random, 40);
+    EXPECT_TRUE(pair.lists->Add(Ids(1000 + 40 * round, 40), more).ok());
+    pair.lists->Remove(Ids(1000 + 40 * round, 25));
+  }
+  done = true;
+  reader.join();
+  ExpectWhole(*pair.lists);
+}
+
+}  // namespace
+}  // namespace everlong::index
