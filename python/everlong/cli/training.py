@@ -311,6 +311,49 @@ def train_adapter(
     _keep(pack, "adapter", out, console, as_json=as_json)
 
 
+@train_app.command("dnii")
+def train_dnii(
+    memory: Annotated[Path, typer.Argument(help='A memory whose pages are searched by embedding_index="dnii".')],
+    questions: Annotated[
+        Path | None, typer.Option(help="Questions of your own, a line each; by default those of the shipped sets.")
+    ] = None,
+    encoder: Annotated[str, typer.Option(help="Of the memory's pages.")] = "minilm",
+    probes: Annotated[
+        int, typer.Option(help="Lists in which what is nearest to a held-out question is looked for.")
+    ] = 8,
+    steps: Annotated[int, typer.Option(help="Of training, of 256 questions each.")] = 600,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+    from everlong.retrieval.embedding import load_encoder
+    from everlong.training.data import load_pairs
+    from everlong.training.router import RouterTraining, train_router_of
+
+    console = Console(stderr=True)
+    if questions is None:
+        pairs = load_pairs()
+        words = [pairs.questions[at].words for at in pairs.of_split("train")]
+    else:
+        words = [line for line in questions.read_text("utf-8").splitlines() if line.strip()]
+    training = RouterTraining(steps=steps, probes=probes, minutes=minutes, seed=seed)
+
+    def checked(step: int, found: dict[str, float]) -> None:
+        console.print(f"step {step:,}: {found['found']:.1%} in the first {training.probes} lists", highlight=False)
+
+    trained = train_router_of(memory, load_encoder(encoder), words, training=training, progress=checked)
+    before, after = trained.log[0]["found"], max(entry["found"] for entry in trained.log)
+    if as_json:
+        print_json({"questions": len(words), "lists": len(trained.router.lists), "log": list(trained.log)})
+        return
+    console.print(
+        f"of what is nearest to questions that were held out, the first {training.probes} of "
+        f"{len(trained.router.lists):,} lists hold {after:.1%}, by nearest centroid {before:.1%}",
+        highlight=False,
+    )
+
+
 def _encoder_of(teacher: str) -> Any:
     from everlong.retrieval.embedding import load_encoder
 

@@ -128,8 +128,6 @@ class NeuralInvertedIndex(VectorIndex):
     `exact_below` vectors are allowed, all are. cpp/include/everlong/index/neural_inverted_index.h says more.
     """
 
-    _core: _core.NeuralInvertedIndex
-
     def __init__(
         self,
         dimension: int,
@@ -140,14 +138,23 @@ class NeuralInvertedIndex(VectorIndex):
         rescored: int = 64,
         exact_below: int = 10_000,
     ) -> None:
-        super().__init__(_core.NeuralInvertedIndex(dimension, metric, list_vectors, probes, rescored, exact_below))
+        self._own(_core.NeuralInvertedIndex(dimension, metric, list_vectors, probes, rescored, exact_below))
+
+    @classmethod
+    def of(cls, core: _core.NeuralInvertedIndex) -> NeuralInvertedIndex:
+        """That of a memory: `memory.core.page_lists()`."""
+        index = cls.__new__(cls)
+        index._own(core)
+        return index
+
+    def _own(self, core: _core.NeuralInvertedIndex) -> None:
+        super().__init__(core)
+        self._lists = core
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NeuralInvertedIndex:
         """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
-        index = cls.__new__(cls)
-        VectorIndex.__init__(index, _core.NeuralInvertedIndex.load(os.fspath(path)))
-        return index
+        return cls.of(_core.NeuralInvertedIndex.load(os.fspath(path)))
 
     def search(
         self,
@@ -161,29 +168,29 @@ class NeuralInvertedIndex(VectorIndex):
         """As every index; `probes` in place of the index's own, and `terms`: token ids of each query, the rarest of
         which name vectors that are scored wherever they lie.
         """
-        return Hits(*self._core.probe(_rows(queries), k, _mask(allowed), probes, [list(own) for own in terms]))
+        return Hits(*self._lists.probe(_rows(queries), k, _mask(allowed), probes, [list(own) for own in terms]))
 
     @property
     def lists(self) -> Lists:
-        return Lists(*self._core.lists())
+        return Lists(*self._lists.lists())
 
     def lists_of(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """The list of each vector; -1: it is not here."""
-        return self._core.lists_of(_ids(ids))
+        return self._lists.lists_of(_ids(ids))
 
     @property
     def router(self) -> Router:
         """The learned one, or what leads to the nearest centroids."""
-        return Router(*self._core.router())
+        return Router(*self._lists.router())
 
     @router.setter
     def router(self, router: Router) -> None:
         """ValueError, and MemoryNotFoundError for lists that are not there any more: nothing is changed then."""
-        self._core.set_router(router.lists, _rows(router.vectors), np.ascontiguousarray(router.biases, np.float32))
+        self._lists.set_router(router.lists, _rows(router.vectors), np.ascontiguousarray(router.biases, np.float32))
 
     def set_terms(self, id: int, terms: Sequence[int]) -> None:
         """Token ids that name a vector, 64 at most, in place of those before."""
-        self._core.set_terms(id, list(terms))
+        self._lists.set_terms(id, list(terms))
 
 
 def _mask(allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.uint8] | None:

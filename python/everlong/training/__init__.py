@@ -2,4 +2,15 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "data", "errors", "frame", "generation", "learned", "models", "retrieval", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "data",
+    "errors",
+    "frame",
+    "generation",
+    "learned",
+    "memory",
+    "models",
+    "retrieval",
+    "text",
+)
