@@ -60,7 +60,7 @@ struct Learned {
 
 struct Header {
   NeuralInvertedOptions options;
-  int32_t unused = 0;
+  int64_t unused = 0;
   int64_t rows = 0;
   int64_t lists = 0;
   int64_t next_list = 0;
