@@ -8,6 +8,7 @@ namespace everlong::bindings {
 void BindManifest(pybind11::module_& module);
 void BindPages(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
+void BindWalker(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
 void BindMemoryOs(pybind11::module_& module);

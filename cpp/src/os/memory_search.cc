@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 #include <ranges>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "memory_state.h"
+#include "memory_walk.h"
 
 namespace everlong::os {
 namespace {
@@ -78,6 +80,26 @@ void AddScores(const std::vector<AddedScore>& added, const index::BlockTable& ta
     if (gain != gains.end()) hit.score += gain->second;
   }
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
+}
+
+// A walk's pages before the others, as SearchRequest::walk says; those that it came to from another page.
+std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::FusedHit>& hits) {
+  std::set<int32_t> walked;
+  std::vector<index::FusedHit> first;
+  for (size_t at = 0; at < trace.loads.size(); ++at) {
+    const int32_t page = trace.loads[at];
+    if (trace.from[at] != graph::kFromSearch) walked.insert(page);
+    const auto own = std::ranges::find(hits, page, &index::FusedHit::page);
+    index::FusedHit hit = own == hits.end() ? index::FusedHit{page, 0, {}} : *own;
+    const float of_place = hits[std::min(at, hits.size() - 1)].score;
+    hit.score = own == hits.end() ? of_place : std::max(hit.score, of_place);
+    first.push_back(hit);
+  }
+  std::erase_if(
+      hits, [&](const index::FusedHit& hit) { return std::ranges::find(trace.loads, hit.page) != trace.loads.end(); });
+  hits.insert(hits.begin(), first.begin(), first.end());
+  std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
+  return walked;
 }
 
 // Refers to `request`.
@@ -154,6 +176,30 @@ Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, 
   return told;
 }
 
+Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& asked,
+                                    std::span<const index::FusedHit> fused) const {
+  const index::BlockTable& table = state_->index.table();
+  const WalkRequest& wanted = *request.walk;
+  EVERLONG_CHECK(wanted.policy != nullptr);
+  graph::WalkChoice choice{wanted.by, wanted.seed, {}, wanted.keep_all};
+  for (const PageRef& gold : wanted.gold) {
+    const index::BlockEntry* const block = table.Find(gold.block);
+    if (block == nullptr || gold.page < 0 || gold.page >= block->page_count) {
+      return NotFoundError("gold: no page " + std::to_string(gold.page) + " of block " + std::to_string(gold.block));
+    }
+    choice.gold.push_back(block->first_page + gold.page);
+  }
+  MemoryWalk space(*state_, meaning(), request, asked.filter, fused, asked.rankings);
+  WalkReport report;
+  EVERLONG_ASSIGN_OR_RETURN(report.trace, graph::Walk(*wanted.policy, space, wanted.budget, choice));
+  for (const graph::WalkStep& step : report.trace.steps) {
+    std::vector<PageRef>& pages = report.pages.emplace_back();
+    for (const graph::SeenWay& way : step.ways) pages.push_back(way.node < 0 ? PageRef() : RefOf(table, way.node));
+  }
+  for (const int32_t page : report.trace.loads) report.loads.push_back(RefOf(table, page));
+  return report;
+}
+
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
   std::vector<index::Ranking> rankings = asked.rankings;
@@ -181,6 +227,11 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   std::vector<index::FusedHit> fused = alone ? AsFused(rankings[0]) : by_odds();
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
   AddScores(request.added, table, fused);
+  std::set<int32_t> walked;
+  if (request.walk) {
+    EVERLONG_ASSIGN_OR_RETURN(result.walk, WalkFrom(request, asked, fused));
+    walked = PutFirst(result.walk->trace, fused);
+  }
   const auto has_best_first = [&](IndexPart part) {
     return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
       const auto first = ranking.hits | std::views::take(kAgreementRanks);
@@ -206,6 +257,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     found.source = table.source(table.page(group.pages.front()).source);
     found.score = group.score;
     found.found_by = group.found_by;
+    found.walked = std::ranges::any_of(group.pages, [&](int32_t page) { return walked.contains(page); });
     result.groups.push_back(std::move(found));
   }
   return result;

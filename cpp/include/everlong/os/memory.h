@@ -18,6 +18,7 @@
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/graph/gardener.h"
+#include "everlong/graph/walker.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
@@ -43,6 +44,16 @@ struct AddedScore {
   float score = 0;
 };
 
+// A walk from what a search found on (graph/walker.h).
+struct WalkRequest {
+  const graph::WalkerPolicy* policy = nullptr;  // outlives the search
+  graph::WalkBudget budget;
+  graph::WalkChoice::By by = graph::WalkChoice::By::kBest;
+  uint64_t seed = 0;
+  std::vector<PageRef> gold;
+  bool keep_all = false;
+};
+
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
@@ -58,6 +69,9 @@ struct SearchRequest {
   // On top of the fused scores, before groups are made; what a part alone found keeps its own scores, and these on top.
   // A page that no part names, or that is not there (any more), gains nothing by it.
   std::vector<AddedScore> added;
+  // The pages that a walk loads come first, in its order: each has at least the score of the page that the search has
+  // at that place. What the search found fills up the groups.
+  std::optional<WalkRequest> walk;
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
@@ -75,6 +89,7 @@ struct FoundGroup {
   float score = 0;
   index::IndexParts found_by;
   std::optional<float> confidence;  // how likely the answer is in it, 0..1; none as SearchResult::confidence
+  bool walked = false;              // a walk came to it from another page
 };
 
 // What a page that was said counts less than one that was read, in log-odds on its fused score, unless a search names
@@ -87,6 +102,13 @@ inline constexpr double kSaidDiscount = 2.0;
 // How far down a ranking the best page may stand for that index to agree with it.
 inline constexpr int64_t kAgreementRanks = 3;
 
+// A walk, its nodes as pages.
+struct WalkReport {
+  graph::WalkTrace trace;
+  std::vector<std::vector<PageRef>> pages;  // of each way of each step; of ending one of block 0
+  std::vector<PageRef> loads;
+};
+
 struct SearchResult {
   std::vector<FoundGroup> groups;  // best first
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
@@ -96,6 +118,7 @@ struct SearchResult {
   // were asked whose scores do not tell right from wrong.
   std::optional<float> confidence;
   index::Signs signs;  // what it is made of
+  std::optional<WalkReport> walk;
 };
 
 // A part's pages, best first, by one of its granularities (index::Ranking).
@@ -250,10 +273,13 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
  private:
+  friend class MemoryWalk;
   struct State;
   struct Asked;  // memory_search.cc
   // Every kind of the request, for its k best pages; without k as many as a search fuses.
   [[nodiscard]] Result<Asked> Ask(const SearchRequest& request, std::optional<int32_t> k) const;
+  [[nodiscard]] Result<WalkReport> WalkFrom(const SearchRequest& request, const Asked& asked,
+                                            std::span<const index::FusedHit> fused) const;
   static Result<std::unique_ptr<Memory>> Over(std::unique_ptr<store::MemoryStore> store);
   explicit Memory(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
