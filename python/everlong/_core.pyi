@@ -105,8 +105,84 @@ class FoundGroup:
     @property
     def confidence(self) -> float | None:
         """How likely the answer is in it, 0..1; None as SearchResult.confidence."""
+    @property
+    def walked(self) -> bool:
+        """Whether a walk came to it from another page."""
+
+WALK_FEATURES: tuple[str, ...]
+
+class WalkerPolicy:
+    """What says where a walk goes (cpp/include/everlong/graph/walker.h). Immutable."""
+
+    def __init__(
+        self,
+        inner: npt.NDArray[np.float32],
+        inner_bias: npt.NDArray[np.float32],
+        outer: npt.NDArray[np.float32],
+        outer_bias: float,
+    ) -> None:
+        """inner [units, WALK_FEATURES], inner_bias [units], outer [units]; ValueError for others."""
+    def logits(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """[n] of features [n, WALK_FEATURES]."""
+
+class Walk:
+    """What a search is to walk with. Immutable."""
+
+    def __init__(
+        self,
+        policy: WalkerPolicy,
+        *,
+        loads: int = ...,
+        hops: int = ...,
+        nodes: int = ...,
+        by: Literal["best", "draw", "teacher"] = "best",
+        seed: int = 0,
+        gold: Sequence[PageRef] = (),
+        keep_all: bool = False,
+    ) -> None:
+        """Budgets of page groups, of edges in a row and of ways that are looked at; ValueError below 1.
+
+        "draw" takes ways as likely as the policy holds them, "teacher" those that bring pages of `gold`; with
+        `keep_all` a step has all its ways, else the best few.
+        """
+
+class WalkStep:
+    """A choice between ways, best first, and ending."""
+
+    @property
+    def pages(self) -> list[PageRef]:
+        """Where they lead; of ending a page of block 0."""
+    @property
+    def came_from(self) -> npt.NDArray[np.int32]:
+        """The number of the load that leads there, -1 for the search."""
+    @property
+    def logits(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Whether it brings a page of `gold` that is missing; of ending, whether none is."""
+    @property
+    def features(self) -> npt.NDArray[np.float32]:
+        """[ways, WALK_FEATURES]"""
+    @property
+    def taken(self) -> int: ...
+
+class WalkReport:
+    @property
+    def loads(self) -> list[PageRef]: ...
+    @property
+    def came_from(self) -> list[int]: ...
+    @property
+    def steps(self) -> list[WalkStep]: ...
+    @property
+    def looked_at(self) -> int: ...
+    @property
+    def stopped(self) -> bool:
+        """By the policy, not by a budget."""
 
 class SearchResult:
+    @property
+    def walk(self) -> WalkReport | None:
+        """Of a search that was asked to."""
     @property
     def groups(self) -> list[FoundGroup]: ...
     @property
@@ -316,6 +392,7 @@ class Memory:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = (),
+        walk: Walk | None = None,
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
@@ -323,6 +400,7 @@ class Memory:
         shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
         without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
         A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
+        The pages that a `walk` loads come first.
         `added` comes on top of the scores of these pages, where a part names them; ValueError unless they are finite.
         """
     def rankings(
@@ -347,6 +425,7 @@ class Memory:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = (),
+        walk: Walk | None = None,
     ) -> list[PageRanking]:
         """What each of the kinds says by itself, in each of its granularities: what `search` fuses, k best pages each.
 

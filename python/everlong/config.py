@@ -12,7 +12,7 @@ import everlong._core as _core
 from everlong.errors import UnsupportedModelError
 from everlong.text.vectors import Encoder, encoder_name
 
-IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding"]
+IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding", "graph"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
@@ -63,7 +63,8 @@ class MemoryConfig:
     # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
     # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
     # "meaning" searches where there is a pack with towers for the model (learned/towers.py), and is passed over
-    # elsewhere.
+    # elsewhere. "graph" beside others: a walk goes on from what they found (learned/walker.py), and what it loads comes
+    # back first, within the same `groups`; it goes through topics, too, where the memory has a `graph`.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     embedding_index: Literal["flat", "hnsw"] = "flat"  # where its vectors are searched: exact, or by a graph
@@ -164,6 +165,8 @@ class MemoryConfig:
             raise ValueError(f"index is empty, expected some of {', '.join(typing.get_args(IndexPart))}")
         for part in self.index:
             require_choice("index", part, IndexPart)
+        if set(self.index) == {"graph"}:
+            raise ValueError('index is "graph" alone: a walk goes on from what other parts find, such as "lexical"')
         for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
@@ -248,7 +251,7 @@ class MemoryConfig:
         values, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
-        if not parts:
+        if not set(parts) - {"graph"}:
             raise ValueError(
                 f"index={','.join(self.index)} searches keys, and a memory of text alone has none: "
                 f"{', '.join(_OF_TEXT)} work"
@@ -291,7 +294,7 @@ class MemoryConfig:
         )
 
 
-_OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding")  # parts of the index that need no keys
+_OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding", "graph")  # parts of the index that need no keys
 
 # What only a search reads: it may change from one question to the next.
 SEARCH_SETTINGS = frozenset(

@@ -326,13 +326,14 @@ Status MemoryWalk::UpdateLeft(const Text& text) {
 }
 
 // The rarest run: its tokens' rarities added, of four tokens at most that no other page has, and so 0..1.
-float MemoryWalk::SharedRun(std::span<const int32_t> window, std::span<const int32_t> page) const {
+float MemoryWalk::SharedRun(std::span<const int32_t> window, const Ids& said, std::span<const int32_t> page) const {
   const double one_page = std::log1p(static_cast<double>(std::max(1, table_.live_pages())));
   std::vector<double> runs(page.size() + 1, 0.0);  // ending at a token of the page, and at the one of the window
   double best = 0;
   for (const int32_t id : window) {
+    const double rarity = said.contains(id) ? Idf(id) : 0.0;  // what is asked leads nowhere new
     for (size_t at = page.size(); at > 0; --at) {
-      runs[at] = page[at - 1] == id ? runs[at - 1] + Idf(id) : 0.0;
+      runs[at] = page[at - 1] == id ? runs[at - 1] + rarity : 0.0;
       best = std::max(best, runs[at]);
     }
   }
@@ -390,7 +391,7 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
       At(onward.features, WalkFeature::kSaidMeaningRank) = Rank(meant->second.rank);
     }
     EVERLONG_ASSIGN_OR_RETURN(const std::span<const int32_t> ids, IdsOf(page));
-    At(onward.features, WalkFeature::kSharedRun) = SharedRun(left.window, ids);
+    At(onward.features, WalkFeature::kSharedRun) = SharedRun(left.window, said, ids);
     const index::PageEntry there = table_.page(page);
     const double gap = std::log1p(static_cast<double>(std::abs(page - way.node)));
     At(onward.features, WalkFeature::kTimeGap) =

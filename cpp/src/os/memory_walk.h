@@ -75,7 +75,7 @@ class MemoryWalk final : public graph::WalkSpace {
   Result<std::set<int64_t>> BesideInTopic(int64_t block) const;
   // Words of the question that no load has, and what its meaning lacks.
   Status UpdateLeft(const Text& text);
-  [[nodiscard]] float SharedRun(std::span<const int32_t> window, std::span<const int32_t> page) const;
+  [[nodiscard]] float SharedRun(std::span<const int32_t> window, const Ids& said, std::span<const int32_t> page) const;
   void Fill(graph::Way& way) const;
   [[nodiscard]] double Idf(int32_t id) const;
 

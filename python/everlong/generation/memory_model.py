@@ -40,6 +40,7 @@ from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
+from everlong.retrieval.walk import WalkTrace
 from everlong.text.encoding import decode_text, encode, spoken
 from everlong.text.messages import Message, asked_of
 from everlong.text.prompt import Prompt, build_prompt, require_unicode, start_ids
@@ -112,7 +113,7 @@ class MemoryModel:
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(
-                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning
+                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning, opened.walker
             )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
@@ -437,6 +438,11 @@ class MemoryModel:
     def last_recalled(self) -> tuple[Recall, ...]:
         """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
         return self._answering.recalled
+
+    @property
+    def last_walk(self) -> WalkTrace | None:
+        """The walk that took part in the newest question's search: `Answer.walk` of a stream."""
+        return self._answering.walk
 
     @property
     def last_confidence(self) -> float | None:

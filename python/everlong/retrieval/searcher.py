@@ -13,9 +13,11 @@ import torch
 
 import everlong._core as _core
 from everlong.config import HeadsKeys, MemoryConfig
+from everlong.errors import EverlongError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.learned.meaning import Meaning, MissingMeaning
+from everlong.learned.walker import Walker
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
@@ -66,6 +68,7 @@ class Searcher:
         prints: Fingerprint,
         encoder: Encoder | None,
         meaning: Meaning | None,
+        walker: Walker | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -93,6 +96,8 @@ class Searcher:
             frame.observe(lambda *archived: growth.archived())
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
+        self._walker = walker
+        self._policy = None if walker is None else walker.policy()
         self.meaning = meaning
         self._missing_meaning: Background | None = None
         if meaning is not None:
@@ -149,7 +154,16 @@ class Searcher:
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
-        return search(self._frame, tapped, self.config, where, page_query, self.meaning, rerank)
+        return search(self._frame, tapped, self.config, where, page_query, self.meaning, rerank, self._walk())
+
+    def _walk(self) -> _core.Walk | None:
+        """What a search is to walk with, where it is: as many loads as groups come back."""
+        if "graph" not in self.config.index:
+            return None
+        if self._walker is None or self._policy is None:
+            raise EverlongError('index has "graph", and there is no Walker: `everlong train walker` makes one')
+        settings = self._walker.settings
+        return _core.Walk(self._policy, loads=self.config.groups, hops=settings.hops, nodes=settings.nodes)
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
         """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
@@ -222,7 +236,7 @@ class Searcher:
                 source=group.source,
                 text=self._text(group.stream, group.begin, group.end),
                 passage=self._text(page.stream, page.begin, page.end),
-                found_by=tuple(group.found_by),
+                found_by=(*group.found_by, *(["graph"] if group.walked else [])),
                 role=cast(Role, info.role),
                 confidence=group.confidence,
                 origin=told_apart(info.tags)[1],
