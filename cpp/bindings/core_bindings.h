@@ -9,6 +9,7 @@ void BindManifest(pybind11::module_& module);
 void BindPages(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
 void BindWalker(pybind11::module_& module);
+void BindTagTree(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
 void BindMemoryOs(pybind11::module_& module);

@@ -1,10 +1,14 @@
 // What the graph's settings are called in Python.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "everlong/graph/gardener.h"
+#include "everlong/graph/tag_tree.h"
 #include "everlong/graph/walker.h"
 #include "everlong/os/memory.h"
 
@@ -19,5 +23,8 @@ struct WalkHandle {
   std::shared_ptr<const graph::WalkerPolicy> policy;
   os::WalkRequest request;
 };
+
+// (year, month, day, session, blocks) of each.
+pybind11::list BucketsOf(const std::vector<graph::TagTree::Bucket>& buckets);
 
 }  // namespace everlong::bindings

@@ -106,6 +106,12 @@ void BindPages(py::module_& module) {
       .def_readonly("decisiveness", &SearchResult::decisiveness)
       .def_readonly("confidence", &SearchResult::confidence)
       .def_property_readonly("signs", [](const SearchResult& self) { return NamedSigns(self.signs); })
+      .def_property_readonly("narrowed_by",
+                             [](const SearchResult& self) -> std::optional<std::string> {
+                               if (!self.narrowed_by) return std::nullopt;
+                               return std::string(graph::NameOf(*self.narrowed_by));
+                             })
+      .def_readonly("narrowed_to", &SearchResult::narrowed_to)
       .def_property_readonly("walk", [](const SearchResult& self) {
         return self.walk ? std::make_shared<os::WalkReport>(*self.walk) : nullptr;
       });

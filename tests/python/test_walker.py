@@ -59,7 +59,7 @@ def test_the_policy_is_that_of_numpy_in_fp64() -> None:
 def test_a_policy_refuses_what_is_none() -> None:
     good = np.zeros((2, len(FEATURES)), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
     _core.WalkerPolicy(*good, 0.0)
-    with pytest.raises(ValueError, match="expected 46 and 2"):
+    with pytest.raises(ValueError, match="expected 48 and 2"):
         _core.WalkerPolicy(good[0], np.zeros(3, np.float32), good[2], 0.0)
     with pytest.raises(ValueError, match="finite"):
         _core.WalkerPolicy(*good, float("nan"))

@@ -12,29 +12,18 @@
 namespace everlong::graph {
 namespace {
 
-constexpr std::array<std::string_view, kWalkFeatures> kNames = {"asked_words",
-                                                                "asked_words_around",
-                                                                "asked_meaning",
-                                                                "asked_meaning_around",
-                                                                "asked_rank",
-                                                                "left_words",
-                                                                "left_meaning",
-                                                                "said_words",
-                                                                "said_words_rank",
-                                                                "said_meaning",
-                                                                "said_meaning_rank",
-                                                                "shared_run",
-                                                                "time_gap",
-                                                                "same_topic",
-                                                                "topic",
-                                                                "found",
-                                                                "covered",
-                                                                "stop",
-                                                                "degree",
-                                                                "visits",
-                                                                "depth",
-                                                                "loads_left",
-                                                                "parent_rank"};
+constexpr std::array<std::string_view, kWalkFeatures> kNames = {"asked_words",   "asked_words_around",
+                                                                "asked_meaning", "asked_meaning_around",
+                                                                "asked_rank",    "asked_run",
+                                                                "left_words",    "left_meaning",
+                                                                "said_words",    "said_words_rank",
+                                                                "said_meaning",  "said_meaning_rank",
+                                                                "shared_run",    "time_gap",
+                                                                "same_topic",    "topic",
+                                                                "found",         "covered",
+                                                                "stop",          "degree",
+                                                                "visits",        "depth",
+                                                                "loads_left",    "parent_rank"};
 
 bool AllFinite(std::span<const float> numbers) {
   return std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });

@@ -120,6 +120,7 @@ Status Memory::State::Flush() {
   for (const int64_t id : lost) gone[id] = std::move(submitted[id]);
   submitted.clear();
   static_cast<void>(index.Forget(gone));  // what fails is said by all that follows
+  ForgetTags(lost);
   return flushed;
 }
 
@@ -458,6 +459,7 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
     return !forgotten.ok() && s.store->Block(of.first).status().code() != StatusCode::kNotFound;
   });
   EVERLONG_RETURN_IF_ERROR(s.index.Forget(token_ids));
+  for (const auto& [id, ids] : token_ids) s.ForgetTags(std::span(&id, 1));
   EVERLONG_RETURN_IF_ERROR(forgotten);
   // In RAM a payload's room is given back already, and Compact may never be called.
   return s.store->folder() ? OkStatus() : s.index.GiveBackForgotten();

@@ -129,6 +129,7 @@ struct Memory::Asked {
   IndexSet::Lock reading;
   std::vector<IndexPart> parts;
   index::PageFilter filter;
+  std::optional<graph::Narrowed> narrowed;
   std::vector<index::Ranking> rankings;
 };
 
@@ -145,6 +146,10 @@ Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<in
   EVERLONG_ASSIGN_OR_RETURN(asked.reading, state_->index.ReadWith(asked.parts));
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   asked.filter = state_->index.table().Recallable(request.stream, request.resident_from, request.filter);
+  if (request.narrow) {
+    graph::Narrowed& narrowed = asked.narrowed.emplace();
+    asked.filter = NarrowTo(*request.narrow, asked.filter, narrowed);
+  }
   const int32_t hits = k ? *k : Candidates(request, state_->index.table());
   for (const IndexPart part : asked.parts) {
     const index::Part* const asking = state_->index.part(part);
@@ -211,6 +216,10 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const index::PageFilter& filter = asked.filter;
   const index::BlockTable& table = state_->index.table();
   SearchResult result;
+  if (asked.narrowed) {
+    result.narrowed_by = asked.narrowed->by;
+    result.narrowed_to = std::ssize(asked.narrowed->blocks);
+  }
   int64_t named = 0;
   for (const index::Ranking& ranking : rankings) {
     named += std::ssize(ranking.hits);

@@ -251,13 +251,13 @@ Result<std::vector<Way>> MemoryWalk::Starts() {
     if (at >= kStarts && (!in_topic || of_topics++ >= kStartsOfTopics)) continue;
     Way way{flat_[at].page, graph::kFromSearch, {}};
     At(way.features, WalkFeature::kFound) = 1;
-    Fill(way);
+    EVERLONG_RETURN_IF_ERROR(Fill(way));
     starts.push_back(way);
   }
   return starts;
 }
 
-void MemoryWalk::Fill(Way& way) const {
+Status MemoryWalk::Fill(Way& way) {
   const auto share = [&](const Places& places) {
     const auto found = places.find(way.node);
     return found == places.end() ? 0.0F : found->second.share;
@@ -270,7 +270,10 @@ void MemoryWalk::Fill(Way& way) const {
   At(way.features, WalkFeature::kAskedRank) = rank == asked_rank_.end() ? 0.0F : Rank(rank->second.rank);
   const auto topic = topics_.find(table_.BlockOfPage(way.node).id);
   At(way.features, WalkFeature::kTopic) = topic == topics_.end() ? 0.0F : topic->second;
+  EVERLONG_ASSIGN_OR_RETURN(const std::span<const int32_t> ids, IdsOf(way.node));
+  At(way.features, WalkFeature::kAskedRun) = SharedRun(request_.token_ids, question_, ids);
   Refresh(way);
+  return OkStatus();
 }
 
 void MemoryWalk::Refresh(Way& way) const {
@@ -326,12 +329,12 @@ Status MemoryWalk::UpdateLeft(const Text& text) {
 }
 
 // The rarest run: its tokens' rarities added, of four tokens at most that no other page has, and so 0..1.
-float MemoryWalk::SharedRun(std::span<const int32_t> window, const Ids& said, std::span<const int32_t> page) const {
+float MemoryWalk::SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const {
   const double one_page = std::log1p(static_cast<double>(std::max(1, table_.live_pages())));
   std::vector<double> runs(page.size() + 1, 0.0);  // ending at a token of the page, and at the one of the window
   double best = 0;
-  for (const int32_t id : window) {
-    const double rarity = said.contains(id) ? Idf(id) : 0.0;  // what is asked leads nowhere new
+  for (const int32_t id : text) {
+    const double rarity = counted.contains(id) ? Idf(id) : 0.0;
     for (size_t at = page.size(); at > 0; --at) {
       runs[at] = page[at - 1] == id ? runs[at - 1] + rarity : 0.0;
       best = std::max(best, runs[at]);
@@ -379,7 +382,7 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
   const double most = std::log1p(static_cast<double>(std::max(1, table_.live_pages())));
   for (const int32_t page : targets) {
     Way onward{page, number, {}};
-    Fill(onward);
+    EVERLONG_RETURN_IF_ERROR(Fill(onward));
     const auto words = by_words.find(page);
     if (words != by_words.end()) {
       At(onward.features, WalkFeature::kSaidWords) = words->second.share;
@@ -391,6 +394,7 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
       At(onward.features, WalkFeature::kSaidMeaningRank) = Rank(meant->second.rank);
     }
     EVERLONG_ASSIGN_OR_RETURN(const std::span<const int32_t> ids, IdsOf(page));
+    // What is asked leads nowhere new.
     At(onward.features, WalkFeature::kSharedRun) = SharedRun(left.window, said, ids);
     const index::PageEntry there = table_.page(page);
     const double gap = std::log1p(static_cast<double>(std::abs(page - way.node)));

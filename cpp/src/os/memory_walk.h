@@ -75,8 +75,9 @@ class MemoryWalk final : public graph::WalkSpace {
   Result<std::set<int64_t>> BesideInTopic(int64_t block) const;
   // Words of the question that no load has, and what its meaning lacks.
   Status UpdateLeft(const Text& text);
-  [[nodiscard]] float SharedRun(std::span<const int32_t> window, const Ids& said, std::span<const int32_t> page) const;
-  void Fill(graph::Way& way) const;
+  // Of the tokens that count.
+  [[nodiscard]] float SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const;
+  Status Fill(graph::Way& way);
   [[nodiscard]] double Idf(int32_t id) const;
 
   const Memory::State& state_;

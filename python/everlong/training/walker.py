@@ -25,7 +25,7 @@ from everlong.training.walks import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQue
 By = Literal["best", "draw", "teacher"]
 
 _LOADS = (2, 3, 4, 6, 8)  # budgets that are trained for
-_GROUP_TOKENS = (1 + 2 * NEIGHBOURS) * PAGE_TOKENS
+GROUP_TOKENS = (1 + 2 * NEIGHBOURS) * PAGE_TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ def walk_for(
     """What a search that walks finds; to `learn`, with all ways of every step and what was right."""
     gold = list(question.gold) if learn else []
     walk = _core.Walk(policy, loads=loads, by=by, seed=seed, gold=gold, keep_all=learn)
-    return memory.core.search(**question.request(), max_groups=loads, token_budget=loads * _GROUP_TOKENS, walk=walk)
+    return memory.core.search(**question.request(), max_groups=loads, token_budget=loads * GROUP_TOKENS, walk=walk)
 
 
 def gold_found(result: _core.SearchResult, question: WalkQuestion) -> list[bool]:

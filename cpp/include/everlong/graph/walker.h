@@ -23,7 +23,8 @@ enum class WalkFeature : uint8_t {
   kAskedMeaning,        // share of the question's meaning
   kAskedMeaningAround,  // the same with its neighbours
   kAskedRank,           // 1 / (1 + rank) in the flat search, from 0 on; 0 where that does not name it
-  kLeftWords,           // as kAskedWords, of what is left of the question after what was found
+  kAskedRun,   // rarity of the rarest run of tokens that it has of the question: a name, or a thing with its word
+  kLeftWords,  // as kAskedWords, of what is left of the question after what was found
   kLeftMeaning,
   kSaidWords,      // as kAskedWords, of what the page says that the way comes from, where it speaks of what is asked
   kSaidWordsRank,  // 1 / (1 + rank) among all pages by that

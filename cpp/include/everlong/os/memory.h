@@ -18,6 +18,7 @@
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/graph/gardener.h"
+#include "everlong/graph/tag_tree.h"
 #include "everlong/graph/walker.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/confidence.h"
@@ -54,6 +55,13 @@ struct WalkRequest {
   bool keep_all = false;
 };
 
+// The blocks that a question's times and tags leave (graph/tag_tree.h); a block's time is when it happened, where that
+// was said (graph/own_tags.h), else when it was archived.
+struct NarrowRequest {
+  graph::TagQuery query;
+  bool soft = true;  // where nothing matches, as NarrowedBy has it; else nothing is found
+};
+
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
@@ -78,6 +86,8 @@ struct SearchRequest {
   // Prunes before any index scores a page; no group crosses it. Where it names no roles, a page of what was said has
   // kSaidDiscount less.
   SearchFilter filter;
+  // Prunes further. Soft also where the filter allows none of the blocks that are left.
+  std::optional<NarrowRequest> narrow;
 };
 
 struct FoundGroup {
@@ -119,6 +129,8 @@ struct SearchResult {
   std::optional<float> confidence;
   index::Signs signs;  // what it is made of
   std::optional<WalkReport> walk;
+  std::optional<graph::NarrowedBy> narrowed_by;  // of a search that was asked to be narrowed
+  int64_t narrowed_to = 0;                       // blocks
 };
 
 // A part's pages, best first, by one of its granularities (index::Ranking).
@@ -197,6 +209,8 @@ class Memory {
   [[nodiscard]] Result<store::GraphNode> Node(int64_t id) const;
   [[nodiscard]] Result<std::vector<store::GraphNode>> Nodes(store::NodeKind kind) const;
   [[nodiscard]] Result<std::vector<store::GraphEdge>> EdgesOf(int64_t node) const;
+  // Of the Time -> Tag tree: days, and sessions in them, which are streams.
+  [[nodiscard]] std::vector<graph::TagTree::Bucket> TagBuckets() const;
   // graph::ShortestPath.
   [[nodiscard]] Result<std::vector<int64_t>> Path(int64_t from, int64_t to) const;
 
@@ -278,6 +292,9 @@ class Memory {
   struct Asked;  // memory_search.cc
   // Every kind of the request, for its k best pages; without k as many as a search fuses.
   [[nodiscard]] Result<Asked> Ask(const SearchRequest& request, std::optional<int32_t> k) const;
+  // `filter` without what the request's times and tags leave out. While the index is read.
+  [[nodiscard]] index::PageFilter NarrowTo(const NarrowRequest& request, const index::PageFilter& filter,
+                                           graph::Narrowed& narrowed) const;
   [[nodiscard]] Result<WalkReport> WalkFrom(const SearchRequest& request, const Asked& asked,
                                             std::span<const index::FusedHit> fused) const;
   static Result<std::unique_ptr<Memory>> Over(std::unique_ptr<store::MemoryStore> store);
