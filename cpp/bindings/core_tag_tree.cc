@@ -52,14 +52,17 @@ void BindTagTree(py::module_& module) {
       .def(
           "add",
           [](TagTree& self, int64_t block, double time, int64_t session, const std::vector<std::string>& tags) {
-            if (block <= self.newest()) {
+            if (block < 1 || block <= self.newest()) {
               throw py::value_error("block is " + std::to_string(block) + ", expected above " +
                                     std::to_string(self.newest()));
             }
             self.Add(block, time, session, tags);
           },
           py::arg("block"), py::arg("time"), py::arg("session"), py::arg("tags"))
-      .def("forget", &TagTree::Forget, py::arg("block"))
+      .def(
+          "forget",
+          [](TagTree& self, int64_t block, const std::vector<std::string>& tags) { self.Forget(block, tags); },
+          py::arg("block"), py::arg("tags"))
       .def(
           "narrow",
           [](const TagTree& self, const Times& times, std::vector<std::string> tags, int32_t of_most) {

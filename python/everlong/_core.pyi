@@ -166,6 +166,45 @@ class WalkStep:
     @property
     def taken(self) -> int: ...
 
+OWN_TAG: str
+HAPPENED_TAG: str
+KEY_TAG: str
+
+class TagTree:
+    """Blocks by time and tag (cpp/include/everlong/graph/tag_tree.h). One thread at a time."""
+
+    def __init__(self) -> None: ...
+    def add(self, block: int, time: float, session: int, tags: Sequence[str]) -> None:
+        """ValueError for an id that is not above all before."""
+    def forget(self, block: int, tags: Sequence[str]) -> None:
+        """`tags` are those it was added with."""
+    def narrow(
+        self, times: Sequence[tuple[float, float]] = (), tags: Sequence[str] = (), most: int = ...
+    ) -> tuple[str, npt.NDArray[np.int64]]:
+        """By what it was narrowed, and the ids, ascending.
+
+        "times_and_all_tags", "times_and_some_tags", "times", "tags" or "nothing".
+        """
+    def blocks_with(self, tag: str) -> int: ...
+    def buckets(self) -> list[tuple[int, int, int, int, int]]:
+        """(year, month, day, session, blocks), in order of time."""
+    def __len__(self) -> int: ...
+    def __contains__(self, block: int) -> bool: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class Narrow:
+    """Times, from and up to, and tags that a search is narrowed by. Immutable."""
+
+    def __init__(
+        self,
+        times: Sequence[tuple[float, float]] = (),
+        tags: Sequence[str] = (),
+        *,
+        most: int = ...,
+        soft: bool = True,
+    ) -> None: ...
+
 class WalkReport:
     @property
     def loads(self) -> list[PageRef]: ...
@@ -180,6 +219,12 @@ class WalkReport:
         """By the policy, not by a budget."""
 
 class SearchResult:
+    @property
+    def narrowed_by(self) -> str | None:
+        """As TagTree.narrow; None of a search that was not to be narrowed."""
+    @property
+    def narrowed_to(self) -> int:
+        """Blocks."""
     @property
     def walk(self) -> WalkReport | None:
         """Of a search that was asked to."""
@@ -316,6 +361,8 @@ class Memory:
         theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
         scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
         """
+    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
+        """(year, month, day, stream, blocks) by when they happened, or were archived."""
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def device_use(self, part: str) -> tuple[int, int]:
         """Bytes of the GPU that the part takes now, and how many searches it scanned for; of "heads" and "meaning"."""
@@ -393,6 +440,7 @@ class Memory:
         before: float | None = None,
         roles: Sequence[str] = (),
         walk: Walk | None = None,
+        narrow: Narrow | None = None,
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
@@ -426,6 +474,7 @@ class Memory:
         before: float | None = None,
         roles: Sequence[str] = (),
         walk: Walk | None = None,
+        narrow: Narrow | None = None,
     ) -> list[PageRanking]:
         """What each of the kinds says by itself, in each of its granularities: what `search` fuses, k best pages each.
 

@@ -18,6 +18,8 @@ Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept"]
 SegmenterKind = Literal["rules", "learned"]
+TaggerKind = Literal["none", "keyphrases"]
+NarrowBy = Literal["times", "tags"]
 TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
 LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
@@ -73,6 +75,12 @@ class MemoryConfig:
     graph: bool = False
     # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
     graph_share: float = _core.GRAPH_SHARE
+    # Who says what a block is about, as it is archived: "keyphrases", its own words that are rare in the memory
+    # (text/keyphrases.py). A user's own tags (`read(tags=)`) count beside them.
+    tagger: TaggerKind = "none"
+    # What of a question leaves few blocks to search, where some block has it (graph/tag_tree.h): "times", which need
+    # the extra `dates`, and "tags". All are searched where none has anything of it.
+    narrow: NarrowBy | tuple[NarrowBy, ...] = ()
     groups: int = 4  # page groups recalled for a question
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
     # what is said of like things helps a small model to the form of the answer.
@@ -157,6 +165,7 @@ class MemoryConfig:
             "heads_keys",
             "segmenter",
             "trimmer",
+            "tagger",
         ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
@@ -167,6 +176,10 @@ class MemoryConfig:
             require_choice("index", part, IndexPart)
         if set(self.index) == {"graph"}:
             raise ValueError('index is "graph" alone: a walk goes on from what other parts find, such as "lexical"')
+        if isinstance(self.narrow, str):
+            object.__setattr__(self, "narrow", (self.narrow,))
+        for by in self.narrow:
+            require_choice("narrow", by, NarrowBy)
         for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
@@ -300,6 +313,7 @@ _OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding", "graph")  # parts of 
 SEARCH_SETTINGS = frozenset(
     {
         "index",
+        "narrow",
         "groups",
         "quotes",
         "decisive",

@@ -94,7 +94,7 @@ TEST(TagTreeTest, NarrowsAsLookingAtEveryBlockDoes) {
     }
     std::erase_if(blocks, [&](const Block& block) {
       if (std::uniform_real_distribution<double>()(random) > (trial % 2 == 0 ? 0.3 : 0.7)) return false;
-      tree.Forget(block.id);
+      tree.Forget(block.id, block.tags);
       return true;
     });
     EXPECT_EQ(tree.blocks(), std::ssize(blocks));
@@ -121,9 +121,10 @@ TEST(TagTreeTest, ForgottenBlocksLeaveNoCountAndNoName) {
   tree.Add(2, kDay, 0, std::vector<std::string>{"b"});
   EXPECT_EQ(tree.BlocksWith("a"), 1);
   EXPECT_EQ(tree.BlocksWith("b"), 2);
-  tree.Forget(1);
-  tree.Forget(1);
-  tree.Forget(9);
+  const std::vector<std::string> of_first{"a", "b", "a"};
+  tree.Forget(1, of_first);
+  tree.Forget(1, of_first);
+  tree.Forget(9, of_first);
   EXPECT_EQ(tree.BlocksWith("a"), 0);
   EXPECT_EQ(tree.BlocksWith("b"), 1);
   EXPECT_FALSE(tree.Has(1));

@@ -16,6 +16,24 @@ constexpr double kFarthest = 253'402'300'800;  // the end of the year 9999, and 
 
 double InYears(double time) { return std::isfinite(time) && std::abs(time) < kFarthest ? time : 0.0; }
 
+// FNV-1a, and what spreads it; 64 bits.
+uint64_t HashOf(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char byte : name) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3ULL;
+  return hash ^ (hash >> 32U);
+}
+
+// Of distinct names that are not empty, in an order of their own.
+std::vector<uint64_t> HashesOf(std::span<const std::string> names) {
+  std::vector<uint64_t> hashes;
+  for (const std::string& name : names) {
+    if (!name.empty()) hashes.push_back(HashOf(name));
+  }
+  std::ranges::sort(hashes);
+  hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
+  return hashes;
+}
+
 std::chrono::year_month_day DateOf(double time) {
   const double clamped = std::clamp(time, -kFarthest, kFarthest);
   const auto day = static_cast<int64_t>(std::floor(clamped / kSecondsADay));
@@ -69,85 +87,79 @@ int32_t TagTree::SlotOf(int64_t block) const {
   int32_t first = 0;
   for (int32_t last = entries_.size(); first < last;) {
     const int32_t middle = first + (last - first) / 2;
-    if (entries_[middle].id < block) {
+    if (IdOf(entries_[middle]) < block) {
       first = middle + 1;
     } else {
       last = middle;
     }
   }
-  return first < entries_.size() && entries_[first].id == block && !entries_[first].forgotten ? first : -1;
+  return first < entries_.size() && entries_[first].id == block ? first : -1;
 }
 
 void TagTree::Add(int64_t block, double time, int64_t session, std::span<const std::string> tags) {
-  EVERLONG_CHECK(entries_.empty() || block > entries_.back().id);
+  EVERLONG_CHECK(block >= 0 && (entries_.empty() || block > newest()));
   const int32_t slot = entries_.size();
-  Entry entry;
-  entry.id = block;
-  entry.time = InYears(time);
-  entry.first_tag = static_cast<uint32_t>(tags_of_.size());
-  std::vector<int32_t> own;
-  for (const std::string& name : tags) {
-    if (name.empty()) continue;
-    const auto [at, is_new] = numbers_.try_emplace(name, static_cast<int32_t>(tags_.size()));
-    if (is_new) tags_.push_back({name, {}, 0});
-    if (std::ranges::find(own, at->second) == own.end() && own.size() < UINT16_MAX) own.push_back(at->second);
-  }
-  for (const int32_t number : own) {
-    Tag& tag = tags_[static_cast<size_t>(number)];
+  const Entry entry{block, InYears(time)};
+  for (const uint64_t hash : HashesOf(tags)) {
+    Tag& tag = tags_[hash];
     tag.slots.Add(slot);
     ++tag.live;
-    tags_of_.push_back(number);
   }
-  entry.tags = static_cast<uint16_t>(own.size());
   entries_.push_back(entry);
   const std::chrono::year_month_day date = DateOf(entry.time);
   years_[int{date.year()}][unsigned{date.month()}][unsigned{date.day()}][session].Add(slot);
   ++live_;
 }
 
-void TagTree::Forget(int64_t block) {
+void TagTree::Forget(int64_t block, std::span<const std::string> tags) {
   const int32_t slot = SlotOf(block);
   if (slot < 0) return;
-  Entry& entry = entries_[slot];
-  entry.forgotten = true;
+  entries_[slot].id = ~block;
   --live_;
-  for (uint32_t at = entry.first_tag; at < entry.first_tag + entry.tags; ++at) {
-    Tag& tag = tags_[static_cast<size_t>(tags_of_[static_cast<int32_t>(at)])];
-    if (--tag.live > 0) continue;
-    numbers_.erase(tag.name);
-    tag = {};
+  for (const uint64_t hash : HashesOf(tags)) {
+    const auto found = tags_.find(hash);
+    if (found != tags_.end() && --found->second.live <= 0) tags_.erase(found);
   }
   constexpr int32_t kFew = 1024;
   if (entries_.size() > kFew && live_ < entries_.size() / 2) Compact();
 }
 
 void TagTree::Compact() {
-  std::vector<int64_t> sessions(static_cast<size_t>(entries_.size()));
+  TagTree kept;
+  std::vector<int32_t> slots(static_cast<size_t>(entries_.size()), -1);  // new ones
+  for (int32_t slot = 0; slot < entries_.size(); ++slot) {
+    if (IsForgotten(slot)) continue;
+    slots[static_cast<size_t>(slot)] = kept.entries_.size();
+    kept.entries_.push_back(entries_[slot]);
+  }
+  const auto renumber = [&](const Numbers& from, Numbers& to) {
+    from.ForEach([&](int32_t slot) {
+      if (slots[static_cast<size_t>(slot)] >= 0) to.Add(slots[static_cast<size_t>(slot)]);
+    });
+  };
+  for (const auto& [hash, tag] : tags_) {
+    Tag& renumbered = kept.tags_[hash];
+    renumbered.live = tag.live;
+    renumber(tag.slots, renumbered.slots);
+  }
   for (const auto& [year, months] : years_) {
     for (const auto& [month, days] : months) {
-      for (const auto& [day, of_day] : days) {
-        for (const auto& [session, slots] : of_day) {
-          slots.ForEach([&](int32_t slot) { sessions[static_cast<size_t>(slot)] = session; });
+      for (const auto& [day, sessions] : days) {
+        for (const auto& [session, of_session] : sessions) {
+          Numbers renumbered;
+          renumber(of_session, renumbered);
+          if (!renumbered.empty()) kept.years_[year][month][day][session] = std::move(renumbered);
         }
       }
     }
   }
-  TagTree kept;
-  for (int32_t slot = 0; slot < entries_.size(); ++slot) {
-    const Entry& entry = entries_[slot];
-    if (entry.forgotten) continue;
-    std::vector<std::string> names;
-    for (uint32_t at = entry.first_tag; at < entry.first_tag + entry.tags; ++at) {
-      names.push_back(tags_[static_cast<size_t>(tags_of_[static_cast<int32_t>(at)])].name);
-    }
-    kept.Add(entry.id, entry.time, sessions[static_cast<size_t>(slot)], names);
-  }
+  kept.live_ = live_;
   *this = std::move(kept);
 }
 
 int64_t TagTree::BlocksWith(const std::string& tag) const {
-  const auto found = numbers_.find(tag);
-  return found == numbers_.end() ? 0 : tags_[static_cast<size_t>(found->second)].live;
+  const auto found = tags_.find(HashOf(tag));
+  return found == tags_.end() ? 0 : found->second.live;
 }
 
 std::vector<int32_t> TagTree::InTimes(std::span<const TimeRange> times) const {
@@ -170,7 +182,7 @@ std::vector<int32_t> TagTree::InTimes(std::span<const TimeRange> times) const {
           for (const auto& [session, of_session] : sessions) {
             of_session.ForEach([&](int32_t slot) {
               const Entry& entry = entries_[slot];
-              if (!entry.forgotten && range.since <= entry.time && entry.time < range.before) slots.push_back(slot);
+              if (entry.id >= 0 && range.since <= entry.time && entry.time < range.before) slots.push_back(slot);
             });
           }
         }
@@ -185,18 +197,15 @@ std::vector<int32_t> TagTree::InTimes(std::span<const TimeRange> times) const {
 
 std::vector<TagTree::Scored> TagTree::WithTags(std::span<const std::string> tags) const {
   std::vector<Scored> scored;
-  std::vector<std::string> names(tags.begin(), tags.end());
-  std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  for (const std::string& name : names) {
-    const auto found = numbers_.find(name);
-    if (found == numbers_.end()) continue;
-    const Tag& tag = tags_[static_cast<size_t>(found->second)];
+  for (const uint64_t hash : HashesOf(tags)) {
+    const auto found = tags_.find(hash);
+    if (found == tags_.end()) continue;
+    const Tag& tag = found->second;
     const double rarity = std::log1p(static_cast<double>(live_) / static_cast<double>(tag.live));
     std::vector<Scored> merged;
     auto before = scored.begin();
     tag.slots.ForEach([&](int32_t slot) {
-      if (entries_[slot].forgotten) return;
+      if (IsForgotten(slot)) return;
       for (; before != scored.end() && before->slot < slot; ++before) merged.push_back(*before);
       if (before != scored.end() && before->slot == slot) {
         merged.push_back({slot, before->tags + 1, before->rarity + rarity});
@@ -231,12 +240,9 @@ std::vector<int64_t> TagTree::Best(std::vector<Scored> scored, int32_t most) con
 
 Narrowed TagTree::Narrow(const TagQuery& query) const {
   const int32_t most = std::max(1, query.most);
-  std::vector<std::string> names = query.tags;
-  std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  const auto wanted = static_cast<int32_t>(names.size());
+  const auto wanted = static_cast<int32_t>(HashesOf(query.tags).size());
   if (query.times.empty() && wanted == 0) return {};
-  std::vector<Scored> tagged = WithTags(names);
+  std::vector<Scored> tagged = WithTags(query.tags);
   const std::vector<int32_t> timely = InTimes(query.times);
   std::vector<Scored> chosen = tagged;
   if (!query.times.empty()) {
@@ -259,10 +265,8 @@ Narrowed TagTree::Narrow(const TagQuery& query) const {
 
 int64_t TagTree::bytes() const {
   constexpr int64_t kNodeBytes = 64;  // of maps, as they are allocated
-  int64_t bytes = entries_.bytes() + tags_of_.bytes();
-  for (const Tag& tag : tags_) {
-    bytes += static_cast<int64_t>(sizeof(Tag) + 2 * tag.name.capacity()) + tag.slots.bytes() + 2 * kNodeBytes;
-  }
+  int64_t bytes = entries_.bytes() + static_cast<int64_t>(tags_.bucket_count() * sizeof(void*));
+  for (const auto& [hash, tag] : tags_) bytes += kNodeBytes + tag.slots.bytes();
   for (const auto& [year, months] : years_) {
     for (const auto& [month, days] : months) {
       for (const auto& [day, sessions] : days) {
@@ -281,7 +285,7 @@ std::vector<TagTree::Bucket> TagTree::Buckets() const {
       for (const auto& [day, sessions] : days) {
         for (const auto& [session, slots] : sessions) {
           int64_t live = 0;
-          slots.ForEach([&](int32_t slot) { live += entries_[slot].forgotten ? 0 : 1; });
+          slots.ForEach([&](int32_t slot) { live += IsForgotten(slot) ? 0 : 1; });
           if (live > 0) buckets.push_back({year, month, day, session, live});
         }
       }

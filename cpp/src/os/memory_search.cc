@@ -1,6 +1,7 @@
 // How a memory finds pages: by its indexes, by recency, by chance.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -90,13 +91,12 @@ std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::Fus
     const int32_t page = trace.loads[at];
     if (trace.from[at] != graph::kFromSearch) walked.insert(page);
     const auto own = std::ranges::find(hits, page, &index::FusedHit::page);
-    index::FusedHit hit = own == hits.end() ? index::FusedHit{page, 0, {}} : *own;
-    const float of_place = hits[std::min(at, hits.size() - 1)].score;
-    hit.score = own == hits.end() ? of_place : std::max(hit.score, of_place);
-    first.push_back(hit);
+    first.push_back(own == hits.end() ? index::FusedHit{page, std::numeric_limits<float>::lowest(), {}} : *own);
   }
   std::erase_if(
       hits, [&](const index::FusedHit& hit) { return std::ranges::find(trace.loads, hit.page) != trace.loads.end(); });
+  const float of_others = hits.empty() ? 0.0F : hits.front().score;
+  for (index::FusedHit& hit : first) hit.score = std::max(hit.score, of_others);
   hits.insert(hits.begin(), first.begin(), first.end());
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
   return walked;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,8 +65,9 @@ struct Memory::State {
 
   // Takes into `tags` what the table has and it has not. While the index is read, under tags_guard.
   void SyncTags() const;
-  // Takes out blocks that are not in the store any more.
-  void ForgetTags(std::span<const int64_t> blocks) const;
+  // Of blocks of the table, by id, before they leave it; takes them out of `tags` once they are gone.
+  [[nodiscard]] std::map<int64_t, std::vector<std::string>> ToldTagsOf(std::span<const int64_t> blocks) const;
+  void ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const;
 
   // Waits for the store, and takes blocks that it could not keep out of the index. By whoever has the turn.
   Status Flush();

@@ -1,4 +1,5 @@
 // The Time -> Tag tree of a memory: made of the blocks' tags, which are stored with them.
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,16 @@
 #include "memory_state.h"
 
 namespace everlong::os {
+
+namespace {
+
+graph::ToldTags ToldOf(const index::BlockTable& table, const index::BlockEntry& block) {
+  std::vector<std::string> names;
+  for (const int32_t tag : table.tags(block)) names.push_back(table.tag(tag));
+  return graph::ToldBy(names);
+}
+
+}  // namespace
 
 void Memory::State::SyncTags() const {
   const index::BlockTable& table = index.table();
@@ -23,16 +34,24 @@ void Memory::State::SyncTags() const {
   for (; number < table.blocks(); ++number) {
     const index::BlockEntry& block = table.block(number);
     if (block.forgotten) continue;
-    std::vector<std::string> names;
-    for (const int32_t tag : table.tags(block)) names.push_back(table.tag(tag));
-    const graph::ToldTags told = graph::ToldBy(names);
+    const graph::ToldTags told = ToldOf(table, block);
     tags.Add(block.id, told.happened.value_or(block.created_at), block.stream, told.tags);
   }
 }
 
-void Memory::State::ForgetTags(std::span<const int64_t> blocks) const {
+std::map<int64_t, std::vector<std::string>> Memory::State::ToldTagsOf(std::span<const int64_t> blocks) const {
+  const auto reading = index.Read();
+  std::map<int64_t, std::vector<std::string>> told;
+  for (const int64_t id : blocks) {
+    const index::BlockEntry* const block = index.table().Find(id);
+    if (block != nullptr) told[id] = ToldOf(index.table(), *block).tags;
+  }
+  return told;
+}
+
+void Memory::State::ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const {
   const std::scoped_lock changing(tags_guard);
-  for (const int64_t id : blocks) tags.Forget(id);
+  for (const auto& [id, told] : gone) tags.Forget(id, told);
 }
 
 index::PageFilter Memory::NarrowTo(const NarrowRequest& request, const index::PageFilter& filter,

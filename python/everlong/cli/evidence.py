@@ -231,6 +231,7 @@ def eval_walker(
     as_json: Json = False,
 ) -> None:
     """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
+    from everlong.errors import EverlongError
     from everlong.eval.walker import measure_walker, print_walker
     from everlong.learned.pack import open_pack
     from everlong.learned.towers import PART as TOWERS

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -264,7 +265,7 @@ def _page_graph(memory: WalkMemory) -> Any:
             having[token].append((page.block, page.page))
     graph = networkx.Graph()
     graph.add_nodes_from((page.block, page.page) for page in pages)
-    for before, after in zip(pages, pages[1:], strict=False):
+    for before, after in itertools.pairwise(pages):
         graph.add_edge((before.block, before.page), (after.block, after.page), weight=1.0)
     whole = math.log1p(len(pages))
     for token, of in having.items():

@@ -131,13 +131,15 @@ def search(
     meaning: Meaning | None = None,
     rerank: Rerank | None = None,
     walk: _core.Walk | None = None,
+    narrow: _core.Narrow | None = None,
 ) -> Found:
     """Search that part of the frame's memory for a question.
 
     `meaning` are the towers whose vectors the memory has. `page_query` is the question's vector by the encoder, where
     pages have vectors. `rerank` says, of a search that names the first places one by one, what the scores of their
-    pages gain. `walk` goes on from there. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched
-    for. A frame without a recalled zone has no room for anything: nothing is found.
+    pages gain. `walk` goes on from there. `narrow` prunes before, unless `where` says when. Of a
+    question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled zone has no
+    room for anything: nothing is found.
     """
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
@@ -147,6 +149,7 @@ def search(
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
+        "narrow": narrow if where.happened is None else _core.Narrow([where.happened], soft=False),
     }
     core = frame.memory.core
     wide: _core.SearchResult | None = None

@@ -25,6 +25,7 @@ from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
+from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
     IndexProfile,
@@ -90,6 +91,8 @@ class Searcher:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, graph=graph)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
+        if config.tagger == "keyphrases":
+            frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
         self._growth: GraphGrowth | None = None
         if config.graph and not self._core.read_only:
             growth = self._growth = GraphGrowth(self._core, config.graph_share)
@@ -154,7 +157,23 @@ class Searcher:
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
-        return search(self._frame, tapped, self.config, where, page_query, self.meaning, rerank, self._walk())
+        return search(
+            self._frame,
+            tapped,
+            self.config,
+            where,
+            page_query,
+            self.meaning,
+            rerank,
+            self._walk(),
+            self._narrow(tapped),
+        )
+
+    def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
+        """What the question's own words say of times and tags, where they are to."""
+        if not self.config.narrow:
+            return None
+        return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.narrow)
 
     def _walk(self) -> _core.Walk | None:
         """What a search is to walk with, where it is: as many loads as groups come back."""

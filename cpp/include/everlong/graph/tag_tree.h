@@ -42,15 +42,17 @@ struct Narrowed {
   std::vector<int64_t> blocks;  // ids, ascending; none with kNothing
 };
 
-// Some 50 bytes a block with four tags. One thread at a time changes it; any number ask it while nobody does.
+// Some 30 bytes a block with four tags, and 100 a tag. Of a tag's name a hash of 64 bits is kept. One thread at a time
+// changes it; any number ask it while nobody does.
 class TagTree {
  public:
-  // A block whose id is above all before. `time` in seconds since 1970, UTC: when it happened, or was archived; one
-  // that is not finite, or beyond the years -9999 to 9999, counts as 0. `session`: a conversation, or a library.
+  // A block whose id is at least 0, and above all before. `time` in seconds since 1970, UTC: when it happened, or was
+  // archived; one that is not finite, or beyond the years -9999 to 9999, counts as 0. `session`: a conversation, or a
+  // library.
   void Add(int64_t block, double time, int64_t session, std::span<const std::string> tags);
-  // No trace of it is left in what is asked, counts and names of tags among it; nothing happens for one that is not
-  // here. Its room is used again once most are forgotten.
-  void Forget(int64_t block);
+  // `tags` are those it was added with. No trace of it is left in what is asked, counts of tags among it; nothing
+  // happens for one that is not here. Its room is used again once most are forgotten.
+  void Forget(int64_t block, std::span<const std::string> tags);
 
   // Hard where something matches, soft where nothing does (NarrowedBy). Of more than `most` those stay whose tags are
   // the rarest (sum of log(1 + blocks / blocks with the tag)), of equal ones the newest.
@@ -58,7 +60,7 @@ class TagTree {
 
   [[nodiscard]] int64_t blocks() const { return live_; }
   [[nodiscard]] bool Has(int64_t block) const { return SlotOf(block) >= 0; }
-  [[nodiscard]] int64_t newest() const { return entries_.empty() ? 0 : entries_.back().id; }  // id; forgotten or not
+  [[nodiscard]] int64_t newest() const { return entries_.empty() ? 0 : IdOf(entries_.back()); }  // forgotten or not
   [[nodiscard]] int64_t BlocksWith(const std::string& tag) const;
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
 
@@ -79,23 +81,21 @@ class TagTree {
     void Add(int32_t number);
     template <class Visit>
     void ForEach(const Visit& visit) const;
-    [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(coded_.capacity()) + 32; }
+    [[nodiscard]] bool empty() const { return coded_.empty(); }
+    [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(coded_.capacity()) + 16; }  // as allocated
 
    private:
     std::vector<uint8_t> coded_;
     int32_t next_ = 0;  // one past the newest
   };
   struct Entry {
-    int64_t id = 0;
+    int64_t id = 0;  // its complement once it is forgotten
     double time = 0;
-    uint32_t first_tag = 0;
-    uint16_t tags = 0;
-    bool forgotten = false;
   };
+  [[nodiscard]] static int64_t IdOf(const Entry& entry) { return entry.id < 0 ? ~entry.id : entry.id; }
   struct Tag {
-    std::string name;  // empty: nobody has it any more
     Numbers slots;
-    int64_t live = 0;
+    int32_t live = 0;
   };
   using Day = std::map<int64_t, Numbers>;  // by session
   using Month = std::map<uint32_t, Day>;
@@ -107,6 +107,7 @@ class TagTree {
     double rarity = 0;
   };
 
+  [[nodiscard]] bool IsForgotten(int32_t slot) const { return entries_[slot].id < 0; }
   [[nodiscard]] int32_t SlotOf(int64_t block) const;  // -1: it is not here, or forgotten
   // Of blocks that are not forgotten: those in some range, ascending; those with some tag, ascending.
   [[nodiscard]] std::vector<int32_t> InTimes(std::span<const TimeRange> times) const;
@@ -114,10 +115,8 @@ class TagTree {
   [[nodiscard]] std::vector<int64_t> Best(std::vector<Scored> scored, int32_t most) const;
   void Compact();
 
-  StableVector<Entry> entries_;  // by slot, in the order of Add
-  StableVector<int32_t> tags_of_;
-  std::unordered_map<std::string, int32_t> numbers_;
-  std::vector<Tag> tags_;
+  StableVector<Entry> entries_;             // by slot, in the order of Add
+  std::unordered_map<uint64_t, Tag> tags_;  // by hash of the name
   std::map<int32_t, Year> years_;
   int64_t live_ = 0;
 };

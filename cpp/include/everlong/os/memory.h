@@ -77,8 +77,8 @@ struct SearchRequest {
   // On top of the fused scores, before groups are made; what a part alone found keeps its own scores, and these on top.
   // A page that no part names, or that is not there (any more), gains nothing by it.
   std::vector<AddedScore> added;
-  // The pages that a walk loads come first, in its order: each has at least the score of the page that the search has
-  // at that place. What the search found fills up the groups.
+  // The pages that a walk loads come first: each has at least the score of the best that it did not load. What the
+  // search found fills up the groups.
   std::optional<WalkRequest> walk;
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
