@@ -10,6 +10,8 @@ namespace everlong::bindings {
 void BindManifest(pybind11::module_& module);
 void BindPages(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
+void BindWalker(pybind11::module_& module);
+void BindTagTree(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
 // Arrays [lists], [lists, dimension] and [lists]; their sizes are the index's to check.

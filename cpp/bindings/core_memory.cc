@@ -312,8 +312,11 @@ os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_id
                             const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
                             std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
                             const std::vector<std::string>& tags, std::optional<double> since,
-                            std::optional<double> before, const std::vector<std::string>& roles) {
+                            std::optional<double> before, const std::vector<std::string>& roles, const WalkHandle* walk,
+                            const os::NarrowRequest* narrow) {
   os::SearchRequest request;
+  if (narrow != nullptr) request.narrow = *narrow;
+  if (walk != nullptr) request.walk = walk->request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
   if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
   if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
@@ -430,7 +433,7 @@ void BindMemory(py::module_& module) {
                py::arg("stream") = 0, py::arg("resident_from") = py::none(),
                py::arg("sources") = std::vector<std::string>{}, py::arg("tags") = std::vector<std::string>{},
                py::arg("since") = py::none(), py::arg("before") = py::none(),
-               py::arg("roles") = std::vector<std::string>{});
+               py::arg("roles") = std::vector<std::string>{}, py::arg("walk") = nullptr, py::arg("narrow") = nullptr);
   };
   by_request("search", SearchBy(&RequestOf));
   by_request("rankings", RankingsBy(&RequestOf), py::arg("k"));
@@ -445,6 +448,10 @@ void BindMemory(py::module_& module) {
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("retrieval_heads", &RetrievalHeads)
+      .def("tag_buckets",
+           [](const MemoryHandle& self) {
+             return BucketsOf(self.Call([](Memory& memory) { return memory.TagBuckets(); }));
+           })
       .def(
           "device_use",
           [](const MemoryHandle& self, const std::string& part) {

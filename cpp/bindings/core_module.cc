@@ -9,6 +9,8 @@ PYBIND11_MODULE(_core, module) {
   everlong::bindings::BindManifest(module);
   everlong::bindings::BindPages(module);
   everlong::bindings::BindGraph(module);
+  everlong::bindings::BindWalker(module);
+  everlong::bindings::BindTagTree(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
   everlong::bindings::BindTransfer(module);

@@ -96,7 +96,8 @@ void BindPages(py::module_& module) {
       .def_readonly("source", &FoundGroup::source)
       .def_readonly("score", &FoundGroup::score)
       .def_property_readonly("found_by", [](const FoundGroup& self) { return PartNames(self.found_by); })
-      .def_readonly("confidence", &FoundGroup::confidence);
+      .def_readonly("confidence", &FoundGroup::confidence)
+      .def_readonly("walked", &FoundGroup::walked);
 
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("groups", &SearchResult::groups)
@@ -104,7 +105,16 @@ void BindPages(py::module_& module) {
       .def_readonly("agreed", &SearchResult::agreed)
       .def_readonly("decisiveness", &SearchResult::decisiveness)
       .def_readonly("confidence", &SearchResult::confidence)
-      .def_property_readonly("signs", [](const SearchResult& self) { return NamedSigns(self.signs); });
+      .def_property_readonly("signs", [](const SearchResult& self) { return NamedSigns(self.signs); })
+      .def_property_readonly("narrowed_by",
+                             [](const SearchResult& self) -> std::optional<std::string> {
+                               if (!self.narrowed_by) return std::nullopt;
+                               return std::string(graph::NameOf(*self.narrowed_by));
+                             })
+      .def_readonly("narrowed_to", &SearchResult::narrowed_to)
+      .def_property_readonly("walk", [](const SearchResult& self) {
+        return self.walk ? std::make_shared<os::WalkReport>(*self.walk) : nullptr;
+      });
 
   py::class_<os::PageRanking>(module, "PageRanking")
       .def_property_readonly("part", [](const os::PageRanking& self) { return NameOf(self.part); })

@@ -105,8 +105,129 @@ class FoundGroup:
     @property
     def confidence(self) -> float | None:
         """How likely the answer is in it, 0..1; None as SearchResult.confidence."""
+    @property
+    def walked(self) -> bool:
+        """Whether a walk came to it from another page."""
+
+WALK_FEATURES: tuple[str, ...]
+
+class WalkerPolicy:
+    """What says where a walk goes (cpp/include/everlong/graph/walker.h). Immutable."""
+
+    def __init__(
+        self,
+        inner: npt.NDArray[np.float32],
+        inner_bias: npt.NDArray[np.float32],
+        outer: npt.NDArray[np.float32],
+        outer_bias: float,
+    ) -> None:
+        """inner [units, WALK_FEATURES], inner_bias [units], outer [units]; ValueError for others."""
+    def logits(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """[n] of features [n, WALK_FEATURES]."""
+
+class Walk:
+    """What a search is to walk with. Immutable."""
+
+    def __init__(
+        self,
+        policy: WalkerPolicy,
+        *,
+        loads: int = ...,
+        hops: int = ...,
+        nodes: int = ...,
+        by: Literal["best", "draw", "teacher"] = "best",
+        seed: int = 0,
+        gold: Sequence[PageRef] = (),
+        keep_all: bool = False,
+    ) -> None:
+        """Budgets of page groups, of edges in a row and of ways that are looked at; ValueError below 1.
+
+        "draw" takes ways as likely as the policy holds them, "teacher" those that bring pages of `gold`; with
+        `keep_all` a step has all its ways, else the best few.
+        """
+
+class WalkStep:
+    """A choice between ways, best first, and ending."""
+
+    @property
+    def pages(self) -> list[PageRef]:
+        """Where they lead; of ending a page of block 0."""
+    @property
+    def came_from(self) -> npt.NDArray[np.int32]:
+        """The number of the load that leads there, -1 for the search."""
+    @property
+    def logits(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Whether it brings a page of `gold` that is missing; of ending, whether none is."""
+    @property
+    def features(self) -> npt.NDArray[np.float32]:
+        """[ways, WALK_FEATURES]"""
+    @property
+    def taken(self) -> int: ...
+
+OWN_TAG: str
+HAPPENED_TAG: str
+KEY_TAG: str
+
+class TagTree:
+    """Blocks by time and tag (cpp/include/everlong/graph/tag_tree.h). One thread at a time."""
+
+    def __init__(self) -> None: ...
+    def add(self, block: int, time: float, session: int, tags: Sequence[str]) -> None:
+        """ValueError for an id that is not above all before."""
+    def forget(self, block: int, tags: Sequence[str]) -> None:
+        """`tags` are those it was added with."""
+    def narrow(
+        self, times: Sequence[tuple[float, float]] = (), tags: Sequence[str] = (), most: int = ...
+    ) -> tuple[str, npt.NDArray[np.int64]]:
+        """By what it was narrowed, and the ids, ascending.
+
+        "times_and_all_tags", "times_and_some_tags", "times", "tags" or "nothing".
+        """
+    def blocks_with(self, tag: str) -> int: ...
+    def buckets(self) -> list[tuple[int, int, int, int, int]]:
+        """(year, month, day, session, blocks), in order of time."""
+    def __len__(self) -> int: ...
+    def __contains__(self, block: int) -> bool: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class Narrow:
+    """Times, from and up to, and tags that a search is narrowed by. Immutable."""
+
+    def __init__(
+        self,
+        times: Sequence[tuple[float, float]] = (),
+        tags: Sequence[str] = (),
+        *,
+        most: int = ...,
+        soft: bool = True,
+    ) -> None: ...
+
+class WalkReport:
+    @property
+    def loads(self) -> list[PageRef]: ...
+    @property
+    def came_from(self) -> list[int]: ...
+    @property
+    def steps(self) -> list[WalkStep]: ...
+    @property
+    def looked_at(self) -> int: ...
+    @property
+    def stopped(self) -> bool:
+        """By the policy, not by a budget."""
 
 class SearchResult:
+    @property
+    def narrowed_by(self) -> str | None:
+        """As TagTree.narrow; None of a search that was not to be narrowed."""
+    @property
+    def narrowed_to(self) -> int:
+        """Blocks."""
+    @property
+    def walk(self) -> WalkReport | None:
+        """Of a search that was asked to."""
     @property
     def groups(self) -> list[FoundGroup]: ...
     @property
@@ -240,6 +361,8 @@ class Memory:
         theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
         scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
         """
+    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
+        """(year, month, day, stream, blocks) by when they happened, or were archived."""
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def device_use(self, part: str) -> tuple[int, int]:
         """Bytes of the GPU that the part takes now, and how many searches it scanned for; of "heads" and "meaning"."""
@@ -320,6 +443,8 @@ class Memory:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = (),
+        walk: Walk | None = None,
+        narrow: Narrow | None = None,
     ) -> SearchResult:
         """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
@@ -327,6 +452,7 @@ class Memory:
         shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
         without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
         A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
+        The pages that a `walk` loads come first.
         `added` comes on top of the scores of these pages, where a part names them; ValueError unless they are finite.
         """
     def rankings(
@@ -351,6 +477,8 @@ class Memory:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = (),
+        walk: Walk | None = None,
+        narrow: Narrow | None = None,
     ) -> list[PageRanking]:
         """What each of the kinds says by itself, in each of its granularities: what `search` fuses, k best pages each.
 

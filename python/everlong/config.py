@@ -12,12 +12,14 @@ import everlong._core as _core
 from everlong.errors import UnsupportedModelError
 from everlong.text.vectors import Encoder, encoder_name
 
-IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding"]
+IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding", "graph"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept"]
 SegmenterKind = Literal["rules", "learned"]
+TaggerKind = Literal["none", "keyphrases"]
+NarrowBy = Literal["times", "tags"]
 TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
 LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
@@ -63,7 +65,8 @@ class MemoryConfig:
     # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
     # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
     # "meaning" searches where there is a pack with towers for the model (learned/towers.py), and is passed over
-    # elsewhere.
+    # elsewhere. "graph" beside others: a walk goes on from what they found (learned/walker.py), and what it loads comes
+    # back first, within the same `groups`; it goes through topics, too, where the memory has a `graph`.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
     # Where its vectors are searched: all of them, by a graph, or by lists that grow with them and whose router
@@ -74,6 +77,12 @@ class MemoryConfig:
     graph: bool = False
     # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
     graph_share: float = _core.GRAPH_SHARE
+    # Who says what a block is about, as it is archived: "keyphrases", its own words that are rare in the memory
+    # (text/keyphrases.py). A user's own tags (`read(tags=)`) count beside them.
+    tagger: TaggerKind = "none"
+    # What of a question leaves few blocks to search, where some block has it (graph/tag_tree.h): "times", which need
+    # the extra `dates`, and "tags". All are searched where none has anything of it.
+    narrow: NarrowBy | tuple[NarrowBy, ...] = ()
     groups: int = 4  # page groups recalled for a question
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
     # what is said of like things helps a small model to the form of the answer.
@@ -158,6 +167,7 @@ class MemoryConfig:
             "heads_keys",
             "segmenter",
             "trimmer",
+            "tagger",
         ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
@@ -166,6 +176,12 @@ class MemoryConfig:
             raise ValueError(f"index is empty, expected some of {', '.join(typing.get_args(IndexPart))}")
         for part in self.index:
             require_choice("index", part, IndexPart)
+        if set(self.index) == {"graph"}:
+            raise ValueError('index is "graph" alone: a walk goes on from what other parts find, such as "lexical"')
+        if isinstance(self.narrow, str):
+            object.__setattr__(self, "narrow", (self.narrow,))
+        for by in self.narrow:
+            require_choice("narrow", by, NarrowBy)
         for policy in (self.policy,) if isinstance(self.policy, str) else self.policy:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
@@ -250,7 +266,7 @@ class MemoryConfig:
         values, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
-        if not parts:
+        if not set(parts) - {"graph"}:
             raise ValueError(
                 f"index={','.join(self.index)} searches keys, and a memory of text alone has none: "
                 f"{', '.join(_OF_TEXT)} work"
@@ -293,12 +309,13 @@ class MemoryConfig:
         )
 
 
-_OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding")  # parts of the index that need no keys
+_OF_TEXT: tuple[IndexPart, ...] = ("lexical", "embedding", "graph")  # parts of the index that need no keys
 
 # What only a search reads: it may change from one question to the next.
 SEARCH_SETTINGS = frozenset(
     {
         "index",
+        "narrow",
         "groups",
         "quotes",
         "decisive",

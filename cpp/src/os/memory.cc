@@ -119,7 +119,9 @@ Status Memory::State::Flush() {
   std::map<int64_t, std::vector<int32_t>> gone;
   for (const int64_t id : lost) gone[id] = std::move(submitted[id]);
   submitted.clear();
+  const auto told = ToldTagsOf(lost);
   static_cast<void>(index.Forget(gone));  // what fails is said by all that follows
+  ForgetTags(told);
   return flushed;
 }
 
@@ -468,7 +470,10 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
   std::erase_if(token_ids, [&](const auto& of) {
     return !forgotten.ok() && s.store->Block(of.first).status().code() != StatusCode::kNotFound;
   });
+  auto told = s.ToldTagsOf(blocks);
+  std::erase_if(told, [&](const auto& of) { return !token_ids.contains(of.first); });
   EVERLONG_RETURN_IF_ERROR(s.index.Forget(token_ids));
+  s.ForgetTags(told);
   EVERLONG_RETURN_IF_ERROR(forgotten);
   // In RAM a payload's room is given back already, and Compact may never be called.
   return s.store->folder() ? OkStatus() : s.index.GiveBackForgotten();

@@ -1,10 +1,12 @@
 // How a memory finds pages: by its indexes, by recency, by chance.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
 #include <ranges>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +17,7 @@
 #include "everlong/index/part_kinds.h"
 #include "everlong/os/memory.h"
 #include "memory_state.h"
+#include "memory_walk.h"
 
 namespace everlong::os {
 namespace {
@@ -80,6 +83,25 @@ void AddScores(const std::vector<AddedScore>& added, const index::BlockTable& ta
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
 }
 
+// A walk's pages before the others, as SearchRequest::walk says; those that it came to from another page.
+std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::FusedHit>& hits) {
+  std::set<int32_t> walked;
+  std::vector<index::FusedHit> first;
+  for (size_t at = 0; at < trace.loads.size(); ++at) {
+    const int32_t page = trace.loads[at];
+    if (trace.from[at] != graph::kFromSearch) walked.insert(page);
+    const auto own = std::ranges::find(hits, page, &index::FusedHit::page);
+    first.push_back(own == hits.end() ? index::FusedHit{page, std::numeric_limits<float>::lowest(), {}} : *own);
+  }
+  std::erase_if(
+      hits, [&](const index::FusedHit& hit) { return std::ranges::find(trace.loads, hit.page) != trace.loads.end(); });
+  const float of_others = hits.empty() ? 0.0F : hits.front().score;
+  for (index::FusedHit& hit : first) hit.score = std::max(hit.score, of_others);
+  hits.insert(hits.begin(), first.begin(), first.end());
+  std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
+  return walked;
+}
+
 // Refers to `request`.
 index::Query QueryOf(const SearchRequest& request) {
   index::Query query{request.token_ids, request.inputs};
@@ -107,6 +129,7 @@ struct Memory::Asked {
   IndexSet::Lock reading;
   std::vector<IndexPart> parts;
   index::PageFilter filter;
+  std::optional<graph::Narrowed> narrowed;
   std::vector<index::Ranking> rankings;
 };
 
@@ -123,6 +146,10 @@ Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<in
   EVERLONG_ASSIGN_OR_RETURN(asked.reading, state_->index.ReadWith(asked.parts));
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   asked.filter = state_->index.table().Recallable(request.stream, request.resident_from, request.filter);
+  if (request.narrow) {
+    graph::Narrowed& narrowed = asked.narrowed.emplace();
+    asked.filter = NarrowTo(*request.narrow, asked.filter, narrowed);
+  }
   const int32_t hits = k ? *k : Candidates(request, state_->index.table());
   for (const IndexPart part : asked.parts) {
     const index::Part* const asking = state_->index.part(part);
@@ -154,6 +181,30 @@ Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, 
   return told;
 }
 
+Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& asked,
+                                    std::span<const index::FusedHit> fused) const {
+  const index::BlockTable& table = state_->index.table();
+  const WalkRequest& wanted = *request.walk;
+  EVERLONG_CHECK(wanted.policy != nullptr);
+  graph::WalkChoice choice{wanted.by, wanted.seed, {}, wanted.keep_all};
+  for (const PageRef& gold : wanted.gold) {
+    const index::BlockEntry* const block = table.Find(gold.block);
+    if (block == nullptr || gold.page < 0 || gold.page >= block->page_count) {
+      return NotFoundError("gold: no page " + std::to_string(gold.page) + " of block " + std::to_string(gold.block));
+    }
+    choice.gold.push_back(block->first_page + gold.page);
+  }
+  MemoryWalk space(*state_, meaning(), request, asked.filter, fused, asked.rankings);
+  WalkReport report;
+  EVERLONG_ASSIGN_OR_RETURN(report.trace, graph::Walk(*wanted.policy, space, wanted.budget, choice));
+  for (const graph::WalkStep& step : report.trace.steps) {
+    std::vector<PageRef>& pages = report.pages.emplace_back();
+    for (const graph::SeenWay& way : step.ways) pages.push_back(way.node < 0 ? PageRef() : RefOf(table, way.node));
+  }
+  for (const int32_t page : report.trace.loads) report.loads.push_back(RefOf(table, page));
+  return report;
+}
+
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
   std::vector<index::Ranking> rankings = asked.rankings;
@@ -165,6 +216,10 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   const index::PageFilter& filter = asked.filter;
   const index::BlockTable& table = state_->index.table();
   SearchResult result;
+  if (asked.narrowed) {
+    result.narrowed_by = asked.narrowed->by;
+    result.narrowed_to = std::ssize(asked.narrowed->blocks);
+  }
   int64_t named = 0;
   for (const index::Ranking& ranking : rankings) {
     named += std::ssize(ranking.hits);
@@ -181,6 +236,11 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   std::vector<index::FusedHit> fused = alone ? AsFused(rankings[0]) : by_odds();
   if (!request.filter.roles) DiscountSaid(rankings, table, fused);
   AddScores(request.added, table, fused);
+  std::set<int32_t> walked;
+  if (request.walk) {
+    EVERLONG_ASSIGN_OR_RETURN(result.walk, WalkFrom(request, asked, fused));
+    walked = PutFirst(result.walk->trace, fused);
+  }
   const auto has_best_first = [&](IndexPart part) {
     return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
       const auto first = ranking.hits | std::views::take(kAgreementRanks);
@@ -206,6 +266,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     found.source = table.source(table.page(group.pages.front()).source);
     found.score = group.score;
     found.found_by = group.found_by;
+    found.walked = std::ranges::any_of(group.pages, [&](int32_t page) { return walked.contains(page); });
     result.groups.push_back(std::move(found));
   }
   return result;

@@ -7,11 +7,13 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "everlong/base/status.h"
 #include "everlong/graph/memory_graph.h"
+#include "everlong/graph/tag_tree.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
@@ -56,6 +58,16 @@ struct Memory::State {
   Status OpenGraph();
   // MemoryStore::Forget, and what is left of the graph in the same commit. Under graph_guard.
   Status ForgetFromStore(std::span<const int64_t> blocks);
+
+  // --- under its own lock, taken last of all
+  mutable std::mutex tags_guard;
+  mutable graph::TagTree tags;  // blocks of the table up to one; made as it is asked
+
+  // Takes into `tags` what the table has and it has not. While the index is read, under tags_guard.
+  void SyncTags() const;
+  // Of blocks of the table, by id, before they leave it; takes them out of `tags` once they are gone.
+  [[nodiscard]] std::map<int64_t, std::vector<std::string>> ToldTagsOf(std::span<const int64_t> blocks) const;
+  void ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const;
 
   // Waits for the store, and takes blocks that it could not keep out of the index. By whoever has the turn.
   Status Flush();

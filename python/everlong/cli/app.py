@@ -67,6 +67,8 @@ Roles = Annotated[
 Origin = Annotated[
     str, typer.Option(help="Recall only what was read from there: a path as `inspect` lists it, of two of one name.")
 ]
+HappenedAfter = Annotated[str, typer.Option(help="Recall only what is told of after that: read --happened.")]
+HappenedBefore = Annotated[str, typer.Option(help="Recall only what is told of before that.")]
 Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
@@ -95,8 +97,10 @@ def where_of(
     before: str,
     roles: list[str] | None = None,
     origin: str = "",
+    happened_after: str = "",
+    happened_before: str = "",
 ) -> Where:
-    """What the options --source, --tag, --after, --before, --role and --origin name."""
+    """What the options --source, --tag, --after, --before, --role, --origin and --happened-... name."""
     from everlong.memory.where import Role, Where, parse_time
 
     return Where(
@@ -106,6 +110,8 @@ def where_of(
         parse_time(before) if before else None,
         cast("list[Role] | None", roles or None),
         origin or None,
+        parse_time(happened_after) if happened_after else None,
+        parse_time(happened_before) if happened_before else None,
     )
 
 

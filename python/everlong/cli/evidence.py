@@ -209,6 +209,71 @@ def eval_meaning(
     print_meaning(reports, Console())
 
 
+@eval_app.command("walker")
+def eval_walker(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books, author--title.txt; by default those that are shipped.")
+    ] = None,
+    texts: Annotated[int, typer.Option(help="With chains of facts, of these books in turn.")] = 6,
+    tokens: Annotated[int, typer.Option(help="Of a text.")] = 20_000,
+    chains: Annotated[int, typer.Option(help="Of a text: a third each of one, two and three facts.")] = 39,
+    loads: Annotated[str, typer.Option(help="Page groups that are loaded, by commas.")] = "3,4,6",
+    pack: Annotated[
+        str, typer.Option(help="The Walker's, and the towers' that are searched by: auto, or a folder.")
+    ] = "auto",
+    by_words: Annotated[bool, typer.Option(help="Search by words alone; the model reads nothing.")] = False,
+    work: Annotated[Path, typer.Option(help="Folder of vectors: a run that was cut short goes on.")] = Path(
+        "runs/eval-walker"
+    ),
+    seed: Annotated[int, typer.Option(help="Of the chains, and where they stand.")] = 1,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
+    from everlong.errors import EverlongError
+    from everlong.eval.walker import measure_walker, print_walker
+    from everlong.learned.pack import open_pack
+    from everlong.learned.towers import PART as TOWERS
+    from everlong.learned.towers import LateTowers
+    from everlong.learned.walker import shipped_walker, walker_of
+    from everlong.memory.fingerprint import Fingerprint
+    from everlong.models import load
+    from everlong.models.fingerprint import weights_fingerprint
+    from everlong.training.boundaries import books_of
+    from everlong.training.walks import draw_walk_texts, read_walk_texts
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    found = open_pack(pack, Fingerprint(weights_fingerprint(network), rope="", tokenizer=""))
+    walker = (None if found is None else walker_of(found)) or shipped_walker()
+    if walker is None:
+        raise EverlongError("there is no Walker: `everlong train walker` makes one")
+    drawn = draw_walk_texts(
+        tokenizer, books_of(text or ()), texts=texts, tokens=tokens, chains=chains, split="test", seed=seed
+    )
+    towers = None
+    if found is not None and TOWERS in found.parts and not by_words:
+        towers = (found.parts[TOWERS].id, LateTowers.of_part(found.parts[TOWERS]))
+    memories = read_walk_texts(
+        network,
+        tokenizer,
+        towers,
+        drawn,
+        work,
+        progress=lambda what, done, of: console.print(f"{what}: {done} of {of}"),
+    )
+    report = measure_walker(
+        walker,
+        memories,
+        towers="" if towers is None else towers[0],
+        loads=[int(count) for count in loads.split(",")],
+        log=lambda line: console.print(line, highlight=False),
+    )
+    print_json(report.to_dict()) if as_json else print_walker(report, Console())
+
+
 @eval_app.command("trigger")
 def eval_trigger(
     model: Model = DEFAULT_MODEL,

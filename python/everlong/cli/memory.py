@@ -20,6 +20,8 @@ from everlong.cli.app import (
     ChatTemplateKwargs,
     Device,
     Dtype,
+    HappenedAfter,
+    HappenedBefore,
     Json,
     KeptModel,
     Length,
@@ -45,6 +47,7 @@ from everlong.cli.app import (
 from everlong.cli.questions import ask_all, questions_in
 from everlong.generation.progress import working
 from everlong.memory.readings import pieces_of
+from everlong.memory.where import parse_time
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
@@ -62,6 +65,9 @@ def read(
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
+    happened: Annotated[
+        str, typer.Option(help="When what it tells of happened: 2024-05-03, or 7d, 12h, 30m ago.")
+    ] = "",
     again: Annotated[bool, typer.Option(help="Read a file anew that was read before and has not changed.")] = False,
     settings: Settings = None,
     device: Device = "",
@@ -73,6 +79,7 @@ def read(
     A reading that was interrupted goes on where it stopped when the same command is given again; a file that is there
     already is not read again.
     """
+    when = parse_time(happened) if happened else None
     for file in files:
         pieces_of(file)  # what is no text is told before a memory is made
     with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
@@ -80,7 +87,7 @@ def read(
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
             more = number < len(files)
-            report = mm.read(file, source=source, tags=tag or (), again=again, more=more, progress=show)
+            report = mm.read(file, source=source, tags=tag or (), happened=when, again=again, more=more, progress=show)
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
@@ -148,6 +155,8 @@ def ask(
     before: Before = "",
     role: Roles = None,
     origin: Origin = "",
+    happened_after: HappenedAfter = "",
+    happened_before: HappenedBefore = "",
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
@@ -165,7 +174,7 @@ def ask(
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
     listed = questions_in(questions) if questions is not None else []
-    where = where_of(source, tag, after, before, role, origin)
+    where = where_of(source, tag, after, before, role, origin, happened_after, happened_before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
     host_bytes = set_config(settings).host_bytes
@@ -254,6 +263,8 @@ def chat(
     before: Before = "",
     role: Roles = None,
     origin: Origin = "",
+    happened_after: HappenedAfter = "",
+    happened_before: HappenedBefore = "",
     settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     device: Device = "",
@@ -271,7 +282,7 @@ def chat(
     ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it; answers are decoded
     by the model's own settings. A memory that is not there is made, with the embedded model by default.
     """
-    where = where_of(source, tag, after, before, role or ["read", "said"], origin)
+    where = where_of(source, tag, after, before, role or ["read", "said"], origin, happened_after, happened_before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")

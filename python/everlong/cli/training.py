@@ -265,6 +265,65 @@ def train_trimmer(
     _keep(pack, "trimmer", out, console, as_json=as_json)
 
 
+@train_app.command("walker")
+def train_walker(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books in which chains of facts are planted; by default the shipped ones.")
+    ] = None,
+    texts: Annotated[int, typer.Option(help="That the model reads, for the vectors of its towers.")] = 6,
+    words_alone: Annotated[int, typer.Option(help="Further texts that are searched by words alone.")] = 30,
+    tokens: Annotated[int, typer.Option(help="Of a text.")] = 20_000,
+    chains: Annotated[int, typer.Option(help="Of a text: a third each of one, two and three facts.")] = 30,
+    pack: Annotated[str, typer.Option(help="The pack whose towers are searched by: auto, a folder, or none.")] = "auto",
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/walker"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The Walker, which goes on from what a search found to what that names: from chains of facts in books."""
+    from everlong.learned.pack import open_pack
+    from everlong.memory.fingerprint import Fingerprint
+    from everlong.models import load
+    from everlong.models.fingerprint import weights_fingerprint
+    from everlong.training.boundaries import books_of
+    from everlong.training.run import train_walker as train_it
+    from everlong.training.walker import WalkerTraining
+    from everlong.training.walks import draw_walk_texts
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    prints = Fingerprint(weights_fingerprint(network), rope="", tokenizer="")
+    drawn = draw_walk_texts(
+        tokenizer,
+        books_of(text or ()),
+        texts=texts + words_alone,
+        tokens=tokens,
+        chains=chains,
+        split="train",
+        seed=seed,
+    )
+
+    def checked(round_: int, found: dict[str, float]) -> None:
+        console.print(f"round {round_}: of questions held out all found {found['all found']:.3f}", highlight=False)
+
+    trained = train_it(
+        network,
+        tokenizer,
+        drawn[:texts],
+        work=work,
+        pack=open_pack(None if pack == "none" else pack, prints),
+        words_alone=drawn[texts:],
+        training=WalkerTraining(minutes=minutes, seed=seed),
+        progress=_told(console),
+        check=checked,
+    )
+    _keep(trained, "walker", out, console, as_json=as_json)
+
+
 @train_app.command("adapter")
 def train_adapter(
     model: Model = DEFAULT_MODEL,

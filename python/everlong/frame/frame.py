@@ -138,6 +138,7 @@ class Frame(abc.ABC):
             self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
+        self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # further ones of a block, of its ids [n]
         self.archived_at: float | None = None  # of blocks from now on, in seconds since 1970; None: when that is
         self.archived_blocks = 0
         # At work on what is asked and said behind recalled pages; what it computed is to be in a branch.
@@ -653,7 +654,7 @@ class Frame(abc.ABC):
             source=self.source,
             # As exactly as a datetime can say it, so that filters may name it.
             created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
-            tags=self.tags,
+            tags=(*self.tags, *self._told_tags(told)),
             token_ids=ids,
             payload=payload,
             tensors=tensors,
@@ -662,6 +663,10 @@ class Frame(abc.ABC):
         self.archived_blocks += 1
         self.observers.tell(block, (action.begin, action.end), told, hidden)
         return chosen
+
+    def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:
+        """What the tagger says; a block that is read again for another model has its tags."""
+        return () if self.tagger is None or self.archived_at is not None else self.tagger(ids)
 
     def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
         """int64 [n] on the CPU, of a block that was just closed."""

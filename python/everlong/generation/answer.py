@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from everlong.retrieval.recall import Recall
+from everlong.retrieval.walk import WalkTrace
 
 # A memory whose confidence is below this is unsure: the answer is likelier not among what came back.
 UNSURE_BELOW = 0.5
@@ -32,6 +33,8 @@ class Answer:
     confidence: float | None = None
     # Sentences of what came back that stood in words before the question, best first (`MemoryConfig.quotes`).
     quoted: tuple[str, ...] = ()
+    # The walk that took part in the question's search, where `MemoryConfig.index` has "graph".
+    walk: WalkTrace | None = None
 
     @property
     def unsure(self) -> bool:

@@ -16,6 +16,7 @@ from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
+from everlong.retrieval.walk import WalkTrace
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt
 
@@ -32,6 +33,8 @@ class Answering:
         self.recalled: tuple[Recall, ...] = ()
         # How likely the answer is among what came back for the newest question; None where nothing was searched for it.
         self.confidence: float | None = None
+        # The walk that took part in the newest question's search, if one did.
+        self.walk: WalkTrace | None = None
         # What stands before the newest question in words, of what came back for it: best first.
         self.quoted: tuple[str, ...] = ()
         self._quotes: tuple[Sentence, ...] = ()
@@ -75,7 +78,7 @@ class Answering:
             ids = tuple(answer)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
-        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted)
+        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted, self.walk)
 
     def respond(
         self,
@@ -89,7 +92,7 @@ class Answering:
         if not isinstance(recall, bool):
             recall = self._named_pages(recall)
         self.recalled, self.quoted, self._quotes = (), (), ()
-        self.confidence = None
+        self.confidence = self.walk = None
 
         self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
@@ -145,7 +148,7 @@ class Answering:
         if action.trigger == "prompt" and prompt is not None:
             tapped = self._searcher.tap(prompt) if tapped is None else tapped
             found = self._found(prompt, where, tapped)
-            self.confidence = found.confidence
+            self.confidence, self.walk = found.confidence, found.walk
             self._quotes = tuple(self._searcher.quotes(found, tapped))
         else:
             count = self._searcher.config.page_tokens

@@ -33,13 +33,14 @@ from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
-from everlong.memory.origins import origin_of, origin_tag, require_users, text_tag
+from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
 from everlong.memory.readings import Readings, pieces_of
-from everlong.memory.where import EVERYWHERE, Where, names_of, require_where
+from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
 from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
+from everlong.retrieval.walk import WalkTrace
 from everlong.text.encoding import decode_text, encode, spoken
 from everlong.text.messages import Message, asked_of
 from everlong.text.prompt import Prompt, build_prompt, require_unicode, start_ids
@@ -112,7 +113,7 @@ class MemoryModel:
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(
-                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning
+                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning, opened.walker
             )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
@@ -165,6 +166,7 @@ class MemoryModel:
         *,
         origin: str | os.PathLike[str] | None = None,
         tags: str | Sequence[str] = (),
+        happened: Time | None = None,
         again: bool = False,
         more: bool = False,
         special_tokens: bool = False,
@@ -174,12 +176,14 @@ class MemoryModel:
 
         Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
         one or several, a question may be narrowed (`where=`). `origin` tells it from others of that name, by default
-        the path of its file. A text that was read before under the same names is recognised, and said to be there
-        `already`, unless it comes as pieces that are made while they are read; `again=True` reads it anew. A reading
-        that was cut short, by Ctrl-C or by the death of the process, goes on where it stopped when the same text is
-        read under the same name: what the memory has of it is not read again. `more` says that this text is one of
-        several, and not the last: until that one was read to its end, none of them is read again. What spells a special
-        token of the tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that
+        the path of its file. `happened` is when what it tells of happened, beside when it is archived:
+        `Where(happened_after=)` and times that a question names go by it. A text that was read before under the same
+        names is recognised, and said to be there `already`, unless it comes as pieces that are made while they are
+        read; `again=True` reads it anew. A reading that was cut short, by Ctrl-C or by the death of the process, goes
+        on where it stopped when the same text is read under the same name: what the memory has of it is not read again.
+        `more` says that this text is one of several, and not the last: until that one was read to its end, none of them
+        is read again. What spells a special token of the
+        tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that
         a chat template wrote.
         `progress=True` draws a bar on standard error; a function is called after each chunk, and at the end, with the
         tokens that were read by now and those that there are, None until all of the text was tokenized; what it raises
@@ -196,7 +200,8 @@ class MemoryModel:
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
         require_users(tags)
-        mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens)
+        when = seconds(happened)
+        mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)
         started = time.monotonic()
         self.frame.end_of_text()  # what stood before belongs to another source
         if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
@@ -204,7 +209,11 @@ class MemoryModel:
         self._readings.begin(source, self.frame.text_begin, mark, again=again)
         finished = False
         blocks = self.frame.archived_blocks
-        own = (*([origin_tag(origin)] if origin else []), *([mark] if mark is not None else []))
+        own = (
+            *([] if when is None else [happened_tag(when)]),
+            *([origin_tag(origin)] if origin else []),
+            *([mark] if mark is not None else []),
+        )
         self.frame.source, self.frame.tags = source, (*tags, *own)
         self._answering.text_was_read()
         try:
@@ -227,9 +236,9 @@ class MemoryModel:
             self.frame.source, self.frame.tags = "", ()
             self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
-        seconds = time.monotonic() - started
+        took = time.monotonic() - started
         archived = self.frame.archived_blocks - blocks
-        return ReadReport(tokens, archived, seconds, self._readings.resumed, self._readings.already)
+        return ReadReport(tokens, archived, took, self._readings.resumed, self._readings.already)
 
     @_one_at_a_time
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress = False) -> ReadReport:
@@ -437,6 +446,11 @@ class MemoryModel:
     def last_recalled(self) -> tuple[Recall, ...]:
         """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
         return self._answering.recalled
+
+    @property
+    def last_walk(self) -> WalkTrace | None:
+        """The walk that took part in the newest question's search: `Answer.walk` of a stream."""
+        return self._answering.walk
 
     @property
     def last_confidence(self) -> float | None:

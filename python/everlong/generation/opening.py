@@ -24,6 +24,7 @@ from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trimmer import trimmer_of
+from everlong.learned.walker import Walker, shipped_walker, walker_of
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
@@ -42,6 +43,7 @@ class Opened:
     prints: Fingerprint
     encoder: Encoder | None
     meaning: Meaning | None
+    walker: Walker | None
 
 
 def open_memory(
@@ -89,7 +91,12 @@ def open_memory(
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
-    return Opened(there, served, frame, config, prints, encoder, meaning)
+    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained))
+
+
+def _walker(pack: Pack | None) -> Walker | None:
+    """The model's own, else the one that serves any model."""
+    return (None if pack is None else walker_of(pack)) or shipped_walker()
 
 
 def _require_trigger(pack: Pack | None, config: MemoryConfig) -> None:

@@ -116,6 +116,11 @@ def find_pack(prints: Fingerprint) -> Pack | None:
     return None
 
 
+def shipped_packs() -> list[Pack]:
+    """What comes with everlong, by name of the folder."""
+    return [load_pack(folder) for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
+
+
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
     """What `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's folder."""
     if pack is None:

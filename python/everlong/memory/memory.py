@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
 from everlong.graph import MemoryGraph
-from everlong.memory.origins import told_apart
+from everlong.memory.origins import happened_in, keyphrases_in, told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Block:
     payload_bytes: int
     role: Role  # what all of it was: read, asked or said
     origin: str = ""  # of what was read: the path of its file, or what `read` was told
+    happened: datetime.datetime | None = None  # UTC; what it tells of, as `read` was told
+    keyphrases: tuple[str, ...] = ()  # what a tagger said that it is about (`MemoryConfig.tagger`)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +179,7 @@ class Memory:
                 and (not sources or block.source in sources)
                 and tags.issubset(block.tags)
                 and (roles is None or block.role in roles)
+                and where.includes(block.happened or block.created_at)
             ]
         infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
@@ -278,6 +281,7 @@ class Memory:
 
 def _block_of(info: _core.BlockInfo) -> Block:
     tags, origin = told_apart(info.tags)
+    happened = happened_in(info.tags)
     return Block(
         id=info.id,
         span=(info.begin, info.end),
@@ -287,6 +291,8 @@ def _block_of(info: _core.BlockInfo) -> Block:
         payload_bytes=info.payload_bytes,
         role=cast(Role, info.role),
         origin=origin,
+        happened=None if happened is None else datetime.datetime.fromtimestamp(happened, datetime.UTC),
+        keyphrases=keyphrases_in(info.tags),
     )
 
 

@@ -12,7 +12,9 @@ import os
 import pathlib
 from collections.abc import Iterable, Sequence
 
-_OWN = "everlong:"
+import everlong._core as _core
+
+_OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
 _TEXT = f"{_OWN}text="
 
@@ -26,13 +28,41 @@ def origin_tag(origin: str) -> str:
     return _ORIGIN + origin
 
 
+def happened_tag(seconds: float) -> str:
+    """When what a block tells of happened, in seconds since 1970."""
+    return f"{_core.HAPPENED_TAG}{seconds!r}"
+
+
+def key_tag(phrase: str) -> str:
+    """What a tagger says of a block."""
+    return _core.KEY_TAG + phrase
+
+
+def happened_in(tags: Iterable[str]) -> float | None:
+    """What `happened_tag` said; None where nobody did."""
+    told = [tag.removeprefix(_core.HAPPENED_TAG) for tag in tags if tag.startswith(_core.HAPPENED_TAG)]
+    return float(told[0]) if told else None
+
+
+def keyphrases_in(tags: Iterable[str]) -> tuple[str, ...]:
+    """What taggers said, in their order."""
+    return tuple(tag.removeprefix(_core.KEY_TAG) for tag in tags if tag.startswith(_core.KEY_TAG))
+
+
 def text_tag(
-    pieces: Iterable[str], source: str, origin: str, tags: Sequence[str], *, special_tokens: bool
+    pieces: Iterable[str],
+    source: str,
+    origin: str,
+    tags: Sequence[str],
+    *,
+    special_tokens: bool,
+    happened: float | None = None,
 ) -> str | None:
     """Stands for a text, as it is read, under its names; None where it is not all there yet: pieces that are made."""
     if not isinstance(pieces, list | tuple) or not all(isinstance(piece, str) for piece in pieces):
         return None
-    digest = hashlib.sha256(json.dumps([source, origin, sorted(tags), special_tokens]).encode())
+    names = [source, origin, sorted(tags), special_tokens, *([] if happened is None else [happened])]
+    digest = hashlib.sha256(json.dumps(names).encode())
     for piece in pieces:
         digest.update(piece.encode("utf-8", "surrogatepass"))
     return _TEXT + digest.hexdigest()[:32]

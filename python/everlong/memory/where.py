@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import numbers
 import os
 import re
@@ -53,6 +54,9 @@ class Where:
     role: Role | Sequence[Role] | None = None  # any of "read", "asked" and "said"
     # Read from there: a file (a Path, or its path from the root), or what `read` was told. One of several of a name.
     origin: str | os.PathLike[str] | None = None
+    # What is told of happened at this moment or later, before this one: as `read` was told, else when it was archived.
+    happened_after: Time | None = None
+    happened_before: Time | None = None
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
@@ -68,13 +72,26 @@ class Where:
             if self.origin == "":
                 raise ValueError("origin is empty: leave it out where none is to be chosen by")
             object.__setattr__(self, "origin", *names_of(origin_of(self.origin)))
-        seconds(self.after)
-        seconds(self.before)
+        for moment in (self.after, self.before, self.happened_after, self.happened_before):
+            seconds(moment)
         roles = None if self.role is None else names_of(self.role)
         if roles is not None and (not roles or not set(roles) <= set(_ROLES)):
             raise ValueError(f"role is {self.role!r}, expected {', '.join(map(repr, _ROLES))}, or several of them")
         if roles is not None and not isinstance(self.role, str):
             object.__setattr__(self, "role", tuple(roles))
+
+    @property
+    def happened(self) -> tuple[float, float] | None:
+        """Seconds since 1970, from and up to, of what is told of; None where that does not choose."""
+        if self.happened_after is None and self.happened_before is None:
+            return None
+        since, before = seconds(self.happened_after), seconds(self.happened_before)
+        return -math.inf if since is None else since, math.inf if before is None else before
+
+    def includes(self, happened: datetime.datetime) -> bool:
+        """Whether `happened_after` and `happened_before` do."""
+        wanted = self.happened
+        return wanted is None or wanted[0] <= happened.timestamp() < wanted[1]
 
     def core(self) -> CoreFilter:
         return CoreFilter(
@@ -90,7 +107,8 @@ def require_where(where: object) -> None:
     """TypeError for what is none, before anything is done with it."""
     if not isinstance(where, Where):
         raise TypeError(
-            f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=)"
+            f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=, "
+            "happened_after=, happened_before=)"
         )
 
 

@@ -15,6 +15,7 @@ from everlong.pictures.kept import draw_kept
 from everlong.pictures.position import draw_by_position
 from everlong.pictures.reliability import draw_reliability
 from everlong.pictures.timeline import draw_timeline
+from everlong.pictures.walk import draw_walk
 
 MAY_IMPORT: Final = ()
 
@@ -25,7 +26,8 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     """Every picture that a report has, written to `folder`.
 
     `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval meaning --keep` and `eval trimmer
-    --keep` kept, or a trace, as JSON gives it back. Raises ValueError for anything else.
+    --keep` kept, a trace, or an answer (`everlong ask --json`) whose search
+    walked, as JSON gives it back. Raises ValueError for anything else.
     """
     try:
         return _draw(report if isinstance(report, Mapping) else {}, folder)
@@ -48,4 +50,9 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
     if "events" in report:
         files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
         return [draw_timeline(report["events"], file) for file in files]
-    raise ValueError("no report of a suite, of niah, of ppl, of meaning, of trimmer, or a trace: nothing to draw")
+    if report.get("walk"):
+        return [draw_walk(report["walk"], folder / f"walk.{suffix}") for suffix in ("png", "svg")]
+    raise ValueError(
+        "no report of a suite, of niah, of ppl, of meaning, of trimmer, no trace, no answer with a walk: nothing to "
+        "draw"
+    )

@@ -21,11 +21,14 @@ from everlong.models.attach import ServedModel
 from everlong.models.served import Served
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.rerank import MOST_CANDIDATES
+from everlong.retrieval.walk import WalkTrace, trace_of
 
 # What of its first candidates' pages a search is to add to their scores; what `core.search` takes as `added`.
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
+
+_BY_MEAN = {"mean_pool", "hnsw", "graph"}  # parts that compare a question's mean query with blocks, or topics
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
@@ -56,6 +59,7 @@ class Found:
     groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
+    walk: WalkTrace | None = None  # of a walk that took part
 
     @property
     def confidence(self) -> float | None:
@@ -126,13 +130,16 @@ def search(
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
     meaning: Meaning | None = None,
     rerank: Rerank | None = None,
+    walk: _core.Walk | None = None,
+    narrow: _core.Narrow | None = None,
 ) -> Found:
     """Search that part of the frame's memory for a question.
 
     `meaning` are the towers whose vectors the memory has. `page_query` is the question's vector by the encoder, where
     pages have vectors. `rerank` says, of a search that names the first places one by one, what the scores of their
-    pages gain. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a
-    recalled zone has no room for anything: nothing is found.
+    pages gain. `walk` goes on from there. `narrow` prunes before, unless `where` says when. Of a
+    question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled zone has no
+    room for anything: nothing is found.
     """
     if config.recalled_tokens == 0:
         return Found((), False, 0.0)
@@ -142,6 +149,7 @@ def search(
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
+        "narrow": narrow if where.happened is None else _core.Narrow([where.happened], soft=False),
     }
     core = frame.memory.core
     wide: _core.SearchResult | None = None
@@ -149,10 +157,13 @@ def search(
     if rerank is not None:
         wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
         added = rerank(wide)
-    result = core.search(**request, max_groups=config.groups, token_budget=config.recalled_tokens, added=added)
+    result = core.search(
+        **request, max_groups=config.groups, token_budget=config.recalled_tokens, added=added, walk=walk
+    )
     # How sure the index is, it is of the page that it had first itself.
     same = wide is None or _best(wide) == _best(result)
-    return Found(tuple(result.groups), result.agreed and same, result.decisiveness)
+    walked = None if result.walk is None else trace_of(core, result.walk)
+    return Found(tuple(result.groups), result.agreed and same, result.decisiveness, walked)
 
 
 def _best(result: _core.SearchResult) -> Page | None:
@@ -177,11 +188,11 @@ def search_inputs(
         question = question.only(np.sort(rarest))
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
     not_there = {kind for kind, found_by in (("heads", profile), ("meaning", meaning)) if found_by is None}
-    kinds = [kind for kind in config.index if kind not in not_there]
+    kinds = [kind for kind in config.index if kind not in not_there and kind != "graph"]
     by_heads = by_mean = None
     if keyed is not None:
         by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
-        by_mean = mean_query(keyed, queries) if {"mean_pool", "hnsw"} & set(kinds) else None
+        by_mean = mean_query(keyed, queries) if _BY_MEAN & set(config.index) else None
     return {
         "token_ids": question.token_ids,
         "head_queries": by_heads,
@@ -199,7 +210,7 @@ def query_layers(served: Served, profile: IndexProfile | None, config: MemoryCon
         return layers
     if profile is not None and "heads" in config.index:
         layers |= {layer for layer, _, _ in profile.heads}
-    if {"mean_pool", "hnsw"} & set(config.index):
+    if _BY_MEAN & set(config.index):
         layers.add(served.layers - 1)
     return layers
 

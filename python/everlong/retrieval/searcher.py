@@ -13,9 +13,11 @@ import torch
 
 import everlong._core as _core
 from everlong.config import HeadsKeys, MemoryConfig
+from everlong.errors import EverlongError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.learned.meaning import Meaning, MissingMeaning
+from everlong.learned.walker import Walker
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
@@ -23,6 +25,7 @@ from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
+from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
     IndexProfile,
@@ -66,6 +69,7 @@ class Searcher:
         prints: Fingerprint,
         encoder: Encoder | None,
         meaning: Meaning | None,
+        walker: Walker | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -86,12 +90,16 @@ class Searcher:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.embedding_index)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
+        if config.tagger == "keyphrases":
+            frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
         self._growth: GraphGrowth | None = None
         if config.graph and not self._core.read_only:
             growth = self._growth = GraphGrowth(self._core, config.graph_share)
             frame.observe(lambda *archived: growth.archived())
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
+        self._walker = walker
+        self._policy = None if walker is None else walker.policy()
         self.meaning = meaning
         self._missing_meaning: Background | None = None
         if meaning is not None:
@@ -148,7 +156,32 @@ class Searcher:
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
-        return search(self._frame, tapped, self.config, where, page_query, self.meaning, rerank)
+        return search(
+            self._frame,
+            tapped,
+            self.config,
+            where,
+            page_query,
+            self.meaning,
+            rerank,
+            self._walk(),
+            self._narrow(tapped),
+        )
+
+    def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
+        """What the question's own words say of times and tags, where they are to."""
+        if not self.config.narrow:
+            return None
+        return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.narrow)
+
+    def _walk(self) -> _core.Walk | None:
+        """What a search is to walk with, where it is: as many loads as groups come back."""
+        if "graph" not in self.config.index:
+            return None
+        if self._walker is None or self._policy is None:
+            raise EverlongError('index has "graph", and there is no Walker: `everlong train walker` makes one')
+        settings = self._walker.settings
+        return _core.Walk(self._policy, loads=self.config.groups, hops=settings.hops, nodes=settings.nodes)
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
         """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
@@ -221,7 +254,7 @@ class Searcher:
                 source=group.source,
                 text=self._text(group.stream, group.begin, group.end),
                 passage=self._text(page.stream, page.begin, page.end),
-                found_by=tuple(group.found_by),
+                found_by=(*group.found_by, *(["graph"] if group.walked else [])),
                 role=cast(Role, info.role),
                 confidence=group.confidence,
                 origin=told_apart(info.tags)[1],

@@ -15,11 +15,13 @@ from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
-from everlong.learned.towers import PART, TowerSettings
+from everlong.learned.towers import PART, LateTowers, TowerSettings
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trigger import TriggerSettings
 from everlong.learned.trimmer import PART as TRIMMER
 from everlong.learned.trimmer import TrimmerSettings
+from everlong.learned.walker import PART as WALKER
+from everlong.learned.walker import WalkerSettings
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.vectors import Encoder, encoder_name
@@ -39,6 +41,10 @@ from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer import figures_of as figures_of_trimmer
 from everlong.training.trimmer import train_trimmer as train_trimmer_on
 from everlong.training.trimmer_in_model import InModelTrainer, InModelTraining
+from everlong.training.walker import WalkerTraining
+from everlong.training.walker import figures_of as figures_of_walker
+from everlong.training.walker import train_walker as train_walker_on
+from everlong.training.walks import WalkText, read_walk_texts
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -255,6 +261,47 @@ def train_trimmer(
     if adapter is not None:
         parts[ADAPTER] = adapter.part({key: made[key] for key in ("books", "through the model", "with")})
     return _pack(model, parts)
+
+
+def train_walker(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[WalkText],
+    *,
+    work: pathlib.Path,
+    pack: Pack | None,
+    words_alone: Sequence[WalkText] = (),
+    settings: WalkerSettings | None = None,
+    training: WalkerTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Read texts with chains of facts, as the towers of the `pack` have them where it has some; walk, and learn.
+
+    `words_alone` are searched by words, without a reading: cheap, and what a memory without towers is like. Vectors
+    lie in `work`: what was cut short goes on there; training takes minutes and begins anew. The policy is chosen by
+    texts that are held out. ValueError where there are too few.
+    """
+    training = training or WalkerTraining()
+    towers = None
+    if pack is not None and PART in pack.parts:
+        towers = (pack.parts[PART].id, LateTowers.of_part(pack.parts[PART]))
+    cheap = read_walk_texts(model, tokenizer, None, words_alone, work / "words", progress=progress)
+    whole = read_walk_texts(model, tokenizer, towers, texts, work / "vectors", progress=progress)
+    trained = train_walker_on([*cheap, *whole], settings or WalkerSettings(), training, progress=check)
+    hops = [chain.hops for text in (*words_alone, *texts) for chain in text.chains]
+    made = {
+        "data": {f"{count} facts": hops.count(count) for count in sorted(set(hops))},
+        "books": sorted({text.name.rpartition(" ")[0] for text in (*words_alone, *texts)}),
+        "towers": "" if towers is None else towers[0],
+        "training": dataclasses.asdict(training),
+        "rounds": trained.rounds,
+        "minutes": round(trained.minutes, 1),
+        "figures": {"fit": figures_of_walker(trained.walker, trained.held_out)},
+        "log": list(trained.log),
+        "with": made_with(model),
+    }
+    return _pack(model, {WALKER: trained.walker.part(made)})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

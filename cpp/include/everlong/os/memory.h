@@ -18,6 +18,8 @@
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
 #include "everlong/graph/gardener.h"
+#include "everlong/graph/tag_tree.h"
+#include "everlong/graph/walker.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
@@ -44,6 +46,23 @@ struct AddedScore {
   float score = 0;
 };
 
+// A walk from what a search found on (graph/walker.h).
+struct WalkRequest {
+  const graph::WalkerPolicy* policy = nullptr;  // outlives the search
+  graph::WalkBudget budget;
+  graph::WalkChoice::By by = graph::WalkChoice::By::kBest;
+  uint64_t seed = 0;
+  std::vector<PageRef> gold;
+  bool keep_all = false;
+};
+
+// The blocks that a question's times and tags leave (graph/tag_tree.h); a block's time is when it happened, where that
+// was said (graph/own_tags.h), else when it was archived.
+struct NarrowRequest {
+  graph::TagQuery query;
+  bool soft = true;  // where nothing matches, as NarrowedBy has it; else nothing is found
+};
+
 struct SearchRequest {
   std::span<const int32_t> token_ids;   // the question's tokens
   std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no heads search
@@ -59,12 +78,17 @@ struct SearchRequest {
   // On top of the fused scores, before groups are made; what a part alone found keeps its own scores, and these on top.
   // A page that no part names, or that is not there (any more), gains nothing by it.
   std::vector<AddedScore> added;
+  // The pages that a walk loads come first: each has at least the score of the best that it did not load. What the
+  // search found fills up the groups.
+  std::optional<WalkRequest> walk;
   // Never returned: pages of `stream` that begin at this token or later (they are still in the frame).
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
   // Prunes before any index scores a page; no group crosses it. Where it names no roles, a page of what was said has
   // kSaidDiscount less.
   SearchFilter filter;
+  // Prunes further. Soft also where the filter allows none of the blocks that are left.
+  std::optional<NarrowRequest> narrow;
 };
 
 struct FoundGroup {
@@ -76,6 +100,7 @@ struct FoundGroup {
   float score = 0;
   index::IndexParts found_by;
   std::optional<float> confidence;  // how likely the answer is in it, 0..1; none as SearchResult::confidence
+  bool walked = false;              // a walk came to it from another page
 };
 
 // What a page that was said counts less than one that was read, in log-odds on its fused score, unless a search names
@@ -88,6 +113,13 @@ inline constexpr double kSaidDiscount = 2.0;
 // How far down a ranking the best page may stand for that index to agree with it.
 inline constexpr int64_t kAgreementRanks = 3;
 
+// A walk, its nodes as pages.
+struct WalkReport {
+  graph::WalkTrace trace;
+  std::vector<std::vector<PageRef>> pages;  // of each way of each step; of ending one of block 0
+  std::vector<PageRef> loads;
+};
+
 struct SearchResult {
   std::vector<FoundGroup> groups;  // best first
   float top_mass = 0;              // heads: mass of the best page over the sum of weights and heads, 0..1
@@ -97,6 +129,9 @@ struct SearchResult {
   // were asked whose scores do not tell right from wrong.
   std::optional<float> confidence;
   index::Signs signs;  // what it is made of
+  std::optional<WalkReport> walk;
+  std::optional<graph::NarrowedBy> narrowed_by;  // of a search that was asked to be narrowed
+  int64_t narrowed_to = 0;                       // blocks
 };
 
 // A part's pages, best first, by one of its granularities (index::Ranking).
@@ -180,6 +215,8 @@ class Memory {
   [[nodiscard]] Result<store::GraphNode> Node(int64_t id) const;
   [[nodiscard]] Result<std::vector<store::GraphNode>> Nodes(store::NodeKind kind) const;
   [[nodiscard]] Result<std::vector<store::GraphEdge>> EdgesOf(int64_t node) const;
+  // Of the Time -> Tag tree: days, and sessions in them, which are streams.
+  [[nodiscard]] std::vector<graph::TagTree::Bucket> TagBuckets() const;
   // graph::ShortestPath.
   [[nodiscard]] Result<std::vector<int64_t>> Path(int64_t from, int64_t to) const;
 
@@ -256,10 +293,16 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
  private:
+  friend class MemoryWalk;
   struct State;
   struct Asked;  // memory_search.cc
   // Every kind of the request, for its k best pages; without k as many as a search fuses.
   [[nodiscard]] Result<Asked> Ask(const SearchRequest& request, std::optional<int32_t> k) const;
+  // `filter` without what the request's times and tags leave out. While the index is read.
+  [[nodiscard]] index::PageFilter NarrowTo(const NarrowRequest& request, const index::PageFilter& filter,
+                                           graph::Narrowed& narrowed) const;
+  [[nodiscard]] Result<WalkReport> WalkFrom(const SearchRequest& request, const Asked& asked,
+                                            std::span<const index::FusedHit> fused) const;
   static Result<std::unique_ptr<Memory>> Over(std::unique_ptr<store::MemoryStore> store);
   explicit Memory(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -1,0 +1,41 @@
+// What everlong itself keeps of a block among its tags: when it happened, and what it is about.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace everlong::graph {
+
+inline constexpr std::string_view kOwnTag = "everlong:";                // every tag that is not a user's begins so
+inline constexpr std::string_view kHappenedTag = "everlong:happened=";  // seconds since 1970, UTC
+inline constexpr std::string_view kKeyTag = "everlong:key=";            // a keyphrase
+
+struct ToldTags {
+  std::optional<double> happened;
+  std::vector<std::string> tags;  // a user's, and keyphrases
+};
+
+inline ToldTags ToldBy(std::span<const std::string> tags) {
+  ToldTags told;
+  for (const std::string& tag : tags) {
+    const std::string_view text = tag;
+    if (text.starts_with(kHappenedTag)) {
+      const std::string_view number = text.substr(kHappenedTag.size());
+      double happened = 0;
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), happened);
+      if (error == std::errc() && end == number.data() + number.size()) told.happened = happened;
+    } else if (text.starts_with(kKeyTag)) {
+      told.tags.emplace_back(text.substr(kKeyTag.size()));
+    } else if (!text.starts_with(kOwnTag)) {
+      told.tags.push_back(tag);
+    }
+  }
+  return told;
+}
+
+}  // namespace everlong::graph

@@ -1,0 +1,51 @@
+"""What a question says of times and tags, by which a search is narrowed before any part of the index scores a page
+(the four-MI100 design, 3.4.3; cpp/include/everlong/graph/tag_tree.h); and tags for blocks, where nobody gives any.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.memory.origins import key_tag
+from everlong.retrieval.times import times_of
+from everlong.text.encoding import decode_text, encode
+from everlong.text.keyphrases import Keyphrases, Tagger, phrases_of
+
+
+def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
+    """By the memory's own document frequencies: a word is as rare as the rarest of its tokens."""
+
+    @functools.lru_cache(maxsize=1 << 16)
+    def tokens_of(word: str) -> tuple[int, ...]:
+        return tuple(encode(tokenizer, f" {word}").tolist())
+
+    def rarity(words: Sequence[str]) -> list[float]:
+        ids = [tokens_of(word) for word in words]
+        idf = iter(core.idf(np.array([token for of in ids for token in of], dtype=np.int32)).tolist())
+        return [max((next(idf) for _ in of), default=0.0) for of in ids]
+
+    return Keyphrases(rarity)
+
+
+def block_tags(tagger: Tagger, tokenizer: Any) -> Callable[[torch.Tensor], tuple[str, ...]]:
+    """For `Frame.tagger`: what is kept of a block's ids [n] among its tags, as everlong's own."""
+
+    def tags(ids: torch.Tensor) -> tuple[str, ...]:
+        return tuple(map(key_tag, tagger.tags(decode_text(tokenizer, ids.tolist()))))
+
+    return tags
+
+
+def narrowed_by(question: str, by: Sequence[str]) -> _core.Narrow | None:
+    """What a question names of `by`, "times" and "tags"; None where it names nothing. Soft: where no block has anything
+    of it, all are searched.
+    """
+    times = times_of(question) if "times" in by else []
+    tags = sorted(set(phrases_of(question))) if "tags" in by else []
+    return _core.Narrow(times, tags) if times or tags else None

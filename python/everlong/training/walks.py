@@ -1,0 +1,208 @@
+"""Memories in which chains of facts are planted in books (training/chains.py), to walk through: what the Walker learns
+from, and what it is measured on.
+
+They are memories of text alone, with the vectors of the model's towers beside the words where it has some: what they
+are searched by. States are computed once and kept in a folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.data import Book
+from everlong.learned.towers import LateTowers, as_int8, means, side_by_side
+from everlong.models.shallow import shallow_states
+from everlong.text.encoding import encode
+from everlong.text.prompt import build_prompt
+from everlong.training.chains import Chain, ChainSplit, draw_chains
+from everlong.training.planted import with_statements
+from everlong.training.states import KeptRows, as_floats, require_same
+
+PAGE_TOKENS, BLOCK_TOKENS = 64, 512
+NEIGHBOURS = 1  # of a page that is found
+_RUN_TOKENS = 2048
+_ANY_WIDTH = 1  # of rows where there are no towers, and no rows
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkText:
+    """A text with its chains, and where each of their statements stands."""
+
+    name: str
+    ids: torch.Tensor  # int64 [n]
+    chains: tuple[Chain, ...]
+    spans: tuple[tuple[tuple[int, int], ...], ...]  # of chains, by statement: tokens [first, last)
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkQuestion:
+    chain: Chain
+    token_ids: npt.NDArray[np.int32]  # [T]
+    meaning: Floats | None  # [T, dimension] as LateTowers.asked
+    gold: tuple[_core.PageRef, ...]  # of each statement the page that has most of it
+
+    def request(self) -> dict[str, Any]:
+        """What `core.search` takes of it."""
+        by_meaning = {} if self.meaning is None else {"meaning_query": self.meaning}
+        kinds = ["lexical", *(["meaning"] if by_meaning else [])]
+        return {"token_ids": self.token_ids, **by_meaning, "kinds": kinds, "neighbours": NEIGHBOURS}
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkMemory:
+    core: _core.Memory
+    text: WalkText
+    questions: tuple[WalkQuestion, ...]
+
+
+def draw_walk_texts(
+    tokenizer: Any,
+    books: Sequence[Book],
+    *,
+    texts: int,
+    tokens: int,
+    chains: int,
+    split: ChainSplit,
+    seed: int,
+) -> list[WalkText]:
+    """So many texts of `tokens` tokens each, of books in turn, with as many chains of one, two and three facts in each
+    as make `chains` together. ValueError where the books are too short.
+    """
+    random = np.random.default_rng([seed, len(split)])
+    drawn = []
+    for number in range(texts):
+        book = books[number % len(books)]
+        characters = 6 * tokens
+        first = int(random.integers(max(1, len(book.text) - characters))) if len(book.text) > characters else 0
+        text = encode(tokenizer, book.text[first : first + characters])
+        planted = draw_chains(random, [1 + at % 3 for at in range(chains)], split)
+        statements = [(at, statement) for at, chain in enumerate(planted) for statement in chain.statements]
+        order = random.permutation(len(statements))  # one chain's facts stand anywhere
+        ids, places, _ = with_statements(tokenizer, text, [statements[at][1] for at in order], tokens, random)
+        spans: list[list[tuple[int, int]]] = [[] for _ in planted]
+        of_statement = dict(zip(order.tolist(), places, strict=True))
+        for at, (chain, _) in enumerate(statements):
+            spans[chain].append(of_statement[at])
+        drawn.append(WalkText(f"{book.name} {number}", ids, tuple(planted), tuple(map(tuple, spans))))
+    return drawn
+
+
+def read_walk_texts(
+    model: Any,
+    tokenizer: Any,
+    towers: tuple[str, LateTowers] | None,
+    texts: Sequence[WalkText],
+    folder: pathlib.Path,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[WalkMemory]:
+    """A memory in RAM of each text. `towers` with the id of their part; None: words alone.
+
+    Vectors come from `folder` as far as they are there, the rest is computed and kept there. EverlongError for a folder
+    of other texts or towers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.ids.numpy().tobytes() + json.dumps([chain.question for chain in text.chains]).encode())
+    require_same(folder, {"texts": digest.hexdigest(), "towers": "" if towers is None else towers[0]})
+    width = _ANY_WIDTH if towers is None else towers[1].settings.dimension
+    memories = []
+    with KeptRows(folder / "pages", width) as pages, KeptRows(folder / "questions", width) as asked:
+        for done, text in enumerate(texts):
+            prompts = [build_prompt(tokenizer, chain.question) for chain in text.chains]
+            token_ids = [prompt.ids[prompt.question] for prompt in prompts]
+            if towers is not None and done == len(pages.marks):
+                pages.add(_written(model, towers[1], text.ids))
+            if towers is not None and done == len(asked.marks):
+                rows = [
+                    _asked(model, towers[1], prompt.ids[: prompt.question.stop], prompt.question) for prompt in prompts
+                ]
+                asked.add(torch.cat(rows))
+            if progress is not None:
+                progress("texts", done + 1, len(texts))
+            vectors = (
+                None if towers is None else as_int8(as_floats(pages.all_rows()[slice(*pages.marks[done])]).float())
+            )
+            core = _memory_of(text, towers, None if vectors is None else vectors.numpy())
+            rows_of = None if towers is None else as_floats(asked.all_rows()[slice(*asked.marks[done])]).float().numpy()
+            questions, row = [], 0
+            for chain, spans, ids in zip(text.chains, text.spans, token_ids, strict=True):
+                gold = tuple(_page_of(core, span) for span in spans)
+                meaning = None if rows_of is None else np.ascontiguousarray(rows_of[row : row + len(ids)])
+                row += len(ids)
+                questions.append(WalkQuestion(chain, ids.numpy().astype(np.int32), meaning, gold))
+            memories.append(WalkMemory(core, text, tuple(questions)))
+    return memories
+
+
+@torch.no_grad()
+def _written(model: Any, towers: LateTowers, ids: torch.Tensor) -> torch.Tensor:
+    layers = towers.settings.layers
+    runs = [side_by_side(shallow_states(model, run, layers), layers) for run in torch.split(ids, _RUN_TOKENS)]
+    return towers.written(means(torch.cat(runs).float().cpu(), PAGE_TOKENS, towers.settings.group_tokens))
+
+
+@torch.no_grad()
+def _asked(model: Any, towers: LateTowers, ids: torch.Tensor, question: slice) -> torch.Tensor:
+    layers = towers.settings.layers
+    return towers.asked(side_by_side(shallow_states(model, ids, layers), layers)[question].float().cpu())
+
+
+def _memory_of(
+    text: WalkText, towers: tuple[str, LateTowers] | None, vectors: npt.NDArray[np.int8] | None
+) -> _core.Memory:
+    manifest = _core.Manifest(
+        weights="w",
+        rope="r",
+        tokenizer="t",
+        layers=0,
+        kv_heads=0,
+        head_dim=0,
+        page_tokens=PAGE_TOKENS,
+        codec="fp32",
+    )
+    core = _core.Memory.create(None, manifest)
+    if towers is not None:
+        core.set_meaning(towers[0], towers[1].settings.dimension, towers[1].settings.group_tokens)
+    a_group = 1 if towers is None else towers[1].settings.group_tokens
+    ids = text.ids.numpy().astype(np.int32)
+    nothing = np.zeros(0, dtype=np.uint8)
+    for begin in range(0, len(ids), BLOCK_TOKENS):
+        block = ids[begin : begin + BLOCK_TOKENS]
+        tensors = {}
+        if towers is not None and vectors is not None:
+            rows = vectors[begin // a_group : begin // a_group + -(-len(block) // a_group)]
+            tensors = {f"meaning.{towers[0]}": np.ascontiguousarray(rows)}
+        core.append(
+            stream=0,
+            begin=begin,
+            end=begin + len(block),
+            sink_tokens=0,
+            source=text.name,
+            created_at=float(begin),
+            tags=[],
+            token_ids=block,
+            payload=nothing,
+            tensors=tensors,
+        )
+    core.flush()
+    return core
+
+
+def _page_of(core: _core.Memory, span: tuple[int, int]) -> _core.PageRef:
+    """The page that has most of a statement."""
+    pages = core.pages_of(0, *span)
+    return max(pages, key=lambda page: min(page.end, span[1]) - max(page.begin, span[0]))

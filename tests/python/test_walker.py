@@ -1,0 +1,206 @@
+"""The Walker: walks through memories with planted chains, its training, its place in recall, its trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong._core as _core
+from everlong import MemoryConfig, MemoryModel
+from everlong.data import shipped_books
+from everlong.learned.pack import Pack, load_pack
+from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.pictures import draw_report
+from everlong.training.chains import MOST_HOPS, draw_chains
+from everlong.training.run import train_walker
+from everlong.training.walker import WalkerTraining, gold_found, walk_for
+from everlong.training.walks import WalkMemory, draw_walk_texts, read_walk_texts
+from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+
+TRAINING = WalkerTraining(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
+
+
+def texts(count: int = 2, chains: int = 6) -> Any:
+    return draw_walk_texts(
+        byte_tokenizer(), shipped_books()[:2], texts=count, tokens=6000, chains=chains, split="train", seed=3
+    )
+
+
+@pytest.fixture(scope="module")
+def memories(tmp_path_factory: pytest.TempPathFactory) -> list[WalkMemory]:
+    return read_walk_texts(None, byte_tokenizer(), None, texts(), tmp_path_factory.mktemp("walks"))
+
+
+def some_walker(seed: int = 0) -> Walker:
+    torch.manual_seed(seed)
+    return Walker(WalkerSettings(units=8))
+
+
+def test_the_policy_is_that_of_numpy_in_fp64() -> None:
+    walker = some_walker()
+    features = np.random.default_rng(0).uniform(-1, 1, (50, len(FEATURES))).astype(np.float32)
+    inner, inner_bias, outer, outer_bias = (
+        tensor.detach().double().numpy()
+        for tensor in (walker.inner.weight, walker.inner.bias, walker.outer.weight[0], walker.outer.bias)
+    )
+    expected = np.maximum(0, features.astype(np.float64) @ inner.T + inner_bias) @ outer + outer_bias[0]
+    np.testing.assert_allclose(walker.policy().logits(features), expected, rtol=1e-6, atol=1e-7)
+    with torch.no_grad():
+        np.testing.assert_allclose(walker(torch.from_numpy(features)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_refuses_what_is_none() -> None:
+    good = np.zeros((2, len(FEATURES)), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
+    _core.WalkerPolicy(*good, 0.0)
+    with pytest.raises(ValueError, match="expected 48 and 2"):
+        _core.WalkerPolicy(good[0], np.zeros(3, np.float32), good[2], 0.0)
+    with pytest.raises(ValueError, match="finite"):
+        _core.WalkerPolicy(*good, float("nan"))
+    with pytest.raises(ValueError, match="expected at least 1"):
+        _core.Walk(_core.WalkerPolicy(*good, 0.0), loads=0)
+
+
+def test_chains_of_the_splits_share_no_name_and_no_statement() -> None:
+    random = np.random.default_rng(5)
+    words: dict[str, set[str]] = {}
+    for split in ("train", "test"):
+        chains = draw_chains(random, [1 + at % MOST_HOPS for at in range(24)], split)
+        assert [chain.hops for chain in chains] == [1 + at % MOST_HOPS for at in range(24)]
+        assert len({chain.question for chain in chains}) == 24
+        words[split] = {
+            word.strip(".,?'s") for c in chains for s in c.statements for word in s.split() if word[0].isupper()
+        }
+        for chain in chains:
+            assert chain.answer in chain.statements[-1]
+            for statement in chain.statements[1:]:  # what leads on is in the statement before, and not in the question
+                named = [
+                    w for w in statement.split() if w[0].isupper() and w.strip(".,") not in ("The", "In", "As", "All")
+                ]
+                assert named
+    with pytest.raises(ValueError, match="1 to 3"):
+        draw_chains(random, [4], "train")
+    with pytest.raises(ValueError, match="no more names"):
+        draw_chains(random, [3] * 200, "train")
+
+
+def test_a_statement_leads_on_by_a_name_that_the_question_does_not_have() -> None:
+    for split in ("train", "test"):
+        for chain in draw_chains(np.random.default_rng(2), [3] * 12, split):
+            for before, after in zip(chain.statements, chain.statements[1:], strict=False):
+                shared = {
+                    word.strip(".,")
+                    for word in before.split()
+                    if word.strip(".,") in after.replace(",", " ").replace(".", " ").split()
+                }
+                bridge = {word for word in shared if word[0].isupper()} - set(chain.question.split())
+                assert bridge, (before, after)
+
+
+def test_gold_pages_have_the_statements(memories: list[WalkMemory]) -> None:
+    tokenizer = byte_tokenizer()
+    for memory in memories:
+        for question in memory.questions:
+            for page, statement in zip(question.gold, question.chain.statements, strict=True):
+                around = memory.core.token_ids(0, max(0, page.begin - 64), min(len(memory.text.ids), page.end + 64))
+                assert statement[:40] in tokenizer.decode(around.tolist())
+
+
+def test_the_teacher_walks_to_gold_and_ends_there(memories: list[WalkMemory]) -> None:
+    policy = some_walker().policy()
+    ended = 0
+    for question in memories[0].questions:
+        result = walk_for(memories[0], question, policy, 8, by="teacher", learn=True)
+        assert result.walk is not None
+        for step in result.walk.steps:
+            if step.right.any():
+                assert step.right[step.taken]
+        if result.walk.stopped:
+            ended += 1
+            assert all(gold_found(result, question))
+    assert ended > 0
+
+
+def test_a_walk_is_the_same_every_time_and_keeps_its_budget(memories: list[WalkMemory]) -> None:
+    policy = some_walker(1).policy()
+    question = memories[1].questions[2]
+    for loads in (1, 3, 5):
+        first, again = (walk_for(memories[1], question, policy, loads).walk for _ in range(2))
+        assert first is not None
+        assert again is not None
+        assert len(first.loads) <= loads
+        assert first.loads == again.loads
+        assert [step.logits.tolist() for step in first.steps] == [step.logits.tolist() for step in again.steps]
+        for at, origin in enumerate(first.came_from):
+            assert -1 <= origin < at
+    drawn = [walk_for(memories[1], question, policy, 3, by="draw", seed=seed).walk for seed in (1, 1, 2, 3, 4)]
+    assert drawn[0] is not None
+    assert drawn[1] is not None
+    assert drawn[0].loads == drawn[1].loads
+    assert len({tuple((page.block, page.page) for page in walk.loads) for walk in drawn if walk is not None}) > 1
+
+
+def test_what_a_walk_loads_comes_back_first_and_the_search_fills_up(memories: list[WalkMemory]) -> None:
+    question = memories[0].questions[1]
+    result = walk_for(memories[0], question, some_walker().policy(), 3)
+    assert result.walk is not None
+    pages = {(page.block, page.page) for group in result.groups for page in group.pages}
+    for load in result.walk.loads:
+        assert (load.block, load.page) in pages
+    assert len(result.groups) <= 3
+
+
+def test_training_goes_on_from_kept_vectors_and_makes_a_part(tmp_path: Path) -> None:
+    model, tokenizer = tiny_model("llama"), byte_tokenizer()
+    drawn = texts(2, 3)
+    packs = [
+        train_walker(model, tokenizer, drawn, work=tmp_path / "work", pack=None, training=TRAINING) for _ in range(2)
+    ]
+    assert packs[0].parts[PART].id == packs[1].parts[PART].id
+    packs[0].save(tmp_path / "pack")
+    walker = walker_of(load_pack(tmp_path / "pack"))
+    assert walker is not None
+    features = torch.rand(9, len(FEATURES))
+    assert torch.equal(walker(features), Walker.of_part(packs[1].parts[PART])(features))
+    assert set(packs[0].parts[PART].made["figures"]["fit"]) >= {"all found", "1 facts"}
+
+
+def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
+    model = tiny_model("llama")
+    never_ends = some_walker()
+    with torch.no_grad():
+        never_ends.inner.weight[0] = torch.tensor([20.0 if name == "stop" else 0.0 for name in FEATURES])
+        never_ends.outer.weight[0, 0] = -1.0
+    part = never_ends.part({})
+    Pack(weights_fingerprint(model), "tiny", {PART: part}).save(tmp_path / "pack")
+    config = dataclasses.replace(TINY_MEMORY, index=("lexical", "graph"))
+    with MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
+        mm.read("The key of the chest is with Orla Vesk. " + "It rained on the town all day. " * 60)
+        mm.read("Orla Vesk lives in Brunnow. " + "And then the sun came out again. " * 60)
+        answer = mm.generate("Where does the owner of the key live?", 4)
+        assert answer.walk is not None
+        assert answer.walk == mm.last_walk
+        assert answer.walk.loads
+        spans = [recall.span for recall in answer.recalled]
+        begin, end = answer.walk.loads[0].span  # the others as far as the budget of tokens goes
+        assert any(first <= begin and end <= last for first, last in spans)
+        mm.config = dataclasses.replace(mm.config, index=("lexical",))
+        assert mm.generate("Where does the owner of the key live?", 4).walk is None
+    report = json.loads(json.dumps(dataclasses.asdict(answer)))
+    pictures = draw_report(report, tmp_path)
+    assert [picture.name for picture in pictures] == ["walk.png", "walk.svg"]
+    assert pictures[1].read_text().startswith("<?xml")
+
+
+def test_a_walk_alone_is_no_search() -> None:
+    with pytest.raises(ValueError, match="alone"):
+        MemoryConfig(index="graph")
+    assert MemoryConfig(index=("heads", "lexical", "graph")).of_text_alone().index == ("lexical", "graph")
+    with pytest.raises(ValueError, match="none"):
+        MemoryConfig(index=("heads", "graph")).of_text_alone()
