@@ -178,7 +178,8 @@ void BindActions(py::module_& module) {
       .def_readonly("page", &Placement::page)
       .def_readonly("first_token", &Placement::first_token)
       .def_readonly("tokens", &Placement::tokens)
-      .def_readonly("position", &Placement::position);
+      .def_readonly("position", &Placement::position)
+      .def_readonly("details", &Placement::details);
 }
 
 // The core CHECKs what its host must keep to; Python gets an exception instead.
@@ -361,12 +362,13 @@ const char* BlockEndName(os::BlockEnd end) {
 
 py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
   py::list runs;
-  for (const auto& [block, stream, span] : restored) {
+  for (const auto& [block, stream, span, detail_slots] : restored) {
     py::dict run;
     run["block"] = block;
     run["stream"] = stream;
     run["begin"] = span.begin;
     run["end"] = span.end;
+    if (detail_slots > 0) run["detail_slots"] = detail_slots;
     runs.append(std::move(run));
   }
   return runs;
@@ -426,16 +428,23 @@ void BindMemoryOs(py::module_& module) {
       .def(
           "recall",
           [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation,
-             const std::map<int64_t, std::vector<int64_t>>& kept) {
+             const std::map<int64_t, std::vector<int64_t>>& kept,
+             const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>& details) {
             std::vector<os::KeptPayload> payloads;
             for (const auto& [block, tokens] : kept) {
               payloads.push_back({block, tokens});
               std::ranges::sort(payloads.back().tokens);
             }
-            return Decided(self).Recall(pages, conversation, payloads);
+            std::vector<os::DetailBlock> blocks;
+            for (const auto& [block, stream, begin, end, slots] : details) {
+              if (slots < 1) throw py::value_error("details: " + std::to_string(slots) + " slots, expected at least 1");
+              blocks.push_back({block, stream, {begin, end}, slots});
+            }
+            return Decided(self).Recall(pages, conversation, payloads, blocks);
           },
           py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
-          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>())
+          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>(),
+          py::arg("details") = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>())
       .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),

@@ -156,7 +156,9 @@ class StoreStats:
     @property
     def payload_bytes(self) -> int: ...
     @property
-    def tensor_bytes(self) -> int: ...
+    def tensor_bytes(self) -> dict[str, int]:
+        """Of the blocks' tensors, by their names."""
+
     @property
     def graph_nodes(self) -> int: ...
     @property
@@ -226,6 +228,10 @@ class Memory:
         """
     def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
         """What was appended with the block, or put to it since; bfloat16 as uint16 and FP8 as uint8, their bits."""
+    def block_tensor(self, block: int, name: str) -> npt.NDArray[Any]:
+        """One of those alone; MemoryNotFoundError where there is none."""
+    def block_tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Their dtypes, as safetensors names them, and shapes; none of their bytes are read."""
     def set_retrieval_heads(
         self,
         heads: Sequence[tuple[int, int, int]],
@@ -627,6 +633,9 @@ class Placement:
     def tokens(self) -> int: ...
     @property
     def position(self) -> int: ...
+    @property
+    def details(self) -> bool:
+        """Whether these are slots of Detail Tokens: `page` is all of the block then."""
 
 class MemoryOs:
     """cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
@@ -666,8 +675,13 @@ class MemoryOs:
         pages: Sequence[PageRef],
         conversation: Sequence[PageRef] = (),
         kept: Mapping[int, Sequence[int]] = ...,
+        details: Sequence[tuple[int, int, int, int, int]] = ...,
     ) -> list[Placement]:
-        """kept: by block, the tokens of its stream that shall come back of it, and no others."""
+        """kept: by block, the tokens of its stream that shall come back of it, and no others.
+
+        details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
+        how many slots, ValueError below 1.
+        """
     def clear_recalled(self) -> None: ...
     def resume(
         self,

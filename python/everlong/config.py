@@ -16,7 +16,7 @@ IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embeddi
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
-RecallMode = Literal["kv", "text", "auto", "kept"]
+RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 SegmenterKind = Literal["rules", "learned"]
 TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
@@ -87,7 +87,13 @@ class MemoryConfig:
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
     # its memory is of text alone. "kept": blocks carry the keys and values of their chosen tokens (kept_tokens) once
     # more, on their own, and those come back, of the whole block, in place of its pages; pages of other blocks as "kv".
+    # "detail": blocks come back as their Detail Tokens, up to `detail_blocks` of them; a block that has none, in pages
+    # as "kv". "both": Detail Tokens, up to half of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
+    # N: a block is written with so many Detail Tokens, soft tokens that stand for all of it; 0: with none. They are the
+    # means of N equal runs of its embeddings (learned/details.py).
+    details: int = 0
+    detail_blocks: int = 16  # blocks that come back as Detail Tokens for a question, at most
     # So many sentences of what came back, the nearest to the question, stand in words right before it
     # (retrieval/quotes.py). A turn is remembered without them. 0: none.
     quotes: int = 1
@@ -136,6 +142,19 @@ class MemoryConfig:
         return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
 
     @property
+    def detail_slots(self) -> int:
+        """Of a block as Detail Tokens, between their brackets; 0 without them."""
+        return self.details + 2 if self.details > 0 else 0
+
+    @property
+    def detail_blocks_recalled(self) -> int:
+        """How many blocks come back as Detail Tokens for a question: `detail_blocks`, as far as there is room."""
+        if self.recall_mode not in ("detail", "both"):
+            return 0
+        room = self.recalled_tokens if self.recall_mode == "detail" else self.recalled_tokens // 2
+        return min(self.detail_blocks, room // self.detail_slots)
+
+    @property
     def front_tokens(self) -> int:
         """P: slots before the rolling zone, when all zones are full."""
         return self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.recalled_zone_tokens
@@ -175,6 +194,11 @@ class MemoryConfig:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if self.recall_mode in ("detail", "both") and not 0 < self.detail_slots <= self.recalled_tokens:
+            raise ValueError(
+                f"recall_mode={self.recall_mode!r}: details is {self.details}, expected at least 1, and the Detail "
+                f"Tokens of a block between their brackets within recalled_tokens, {self.recalled_tokens}"
+            )
         if self.segmenter == "learned" and not self.least_tokens < self.block_mean_tokens < self.block_tokens:
             raise ValueError(
                 f"block_mean_tokens is {self.block_mean_tokens}, expected more than least_tokens, {self.least_tokens}, "
@@ -245,7 +269,7 @@ class MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
 
         ValueError where nothing is left of the index, for anchors, tombstones and kept tokens, which are keys and
-        values, and for the learned segmenter, which reads states.
+        values, for Detail Tokens, which stand among them, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
         if not parts:
@@ -257,6 +281,8 @@ class MemoryConfig:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
         if self.kept_tokens > 0:
             raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
+        if self.details > 0:
+            raise ValueError("details are soft tokens, and a memory of text alone brings back nothing but text")
         if self.segmenter == "learned":
             raise ValueError("segmenter='learned' needs the model's states, and a memory of text alone reads none")
         return dataclasses.replace(self, index=parts, recall_mode="text")
@@ -300,6 +326,7 @@ SEARCH_SETTINGS = frozenset(
         "groups",
         "quotes",
         "decisive",
+        "detail_blocks",
         "rerank_seconds",
         "neighbours",
         "order",
@@ -315,6 +342,8 @@ SEARCH_SETTINGS = frozenset(
 _LEAST = {
     "block_mean_tokens": 1,
     "chunk_tokens": 1,
+    "details": 0,
+    "detail_blocks": 1,
     "groups": 1,
     "quotes": 0,
     "rerank_seconds": 0,

@@ -169,7 +169,8 @@ std::vector<Action> MemoryOs::BeginPrompt() {
 }
 
 std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation,
-                                        std::span<const KeptPayload> kept_payloads) {
+                                        std::span<const KeptPayload> kept_payloads,
+                                        std::span<const DetailBlock> details) {
   EVERLONG_CHECK(due_.empty());
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
   // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
@@ -192,13 +193,22 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
     position -= span.size();
     placements.push_back(
         {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-    if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
+    const bool goes_on = !restored.empty() && restored.back().block == page.block &&
+                         restored.back().detail_slots == 0 && restored.back().span.begin == span.end;
+    if (goes_on) {
       restored.back().span.begin = span.begin;
     } else {
       restored.push_back({page.block, page.stream, span});
     }
   };
   int64_t left_out = 0;
+  const std::vector<DetailBlock> blocks = RecallableDetails(details);
+  int64_t reserved = 0;  // for the last of them, which matter most
+  for (const DetailBlock& block : blocks | std::views::reverse) {
+    if (reserved + block.slots > (pages.empty() ? free : free / 2)) break;
+    reserved += block.slots;
+  }
+  free -= reserved;
   std::set<std::pair<int64_t, int32_t>> placed;
   for (const PageRef& page : pages | std::views::reverse) {
     if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
@@ -210,6 +220,19 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
       span.begin = std::max(span.begin, span.end - free);
       if (!span.empty()) place(page, span);
     }
+  }
+  free += reserved;
+  bool full = false;
+  for (const DetailBlock& block : blocks | std::views::reverse) {
+    full = full || block.slots > free;
+    if (full) {
+      left_out += block.slots;
+      continue;
+    }
+    free -= block.slots;
+    position -= block.slots;
+    placements.push_back({{block.block, 0, block.stream, block.span}, 0, block.slots, position, true});
+    restored.push_back({block.block, block.stream, block.span, block.slots});
   }
   const bool found = !placements.empty();
   free += kept_tokens;
@@ -225,7 +248,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   residency_.SetRecalled(recalled);
   std::vector<TokenSpan> own;
   for (const RestoredRun& run : restored) {
-    if (run.stream == config_.stream) own.push_back(run.span);
+    if (run.stream == config_.stream && run.detail_slots == 0) own.push_back(run.span);
   }
   residency_.HideKept(std::move(own));
   if (found) policy_.Restored();
@@ -258,6 +281,18 @@ std::vector<TokenSpan> MemoryOs::ChosenOf(std::span<const TokenSpan> runs, const
     }
   }
   return chosen;
+}
+
+std::vector<DetailBlock> MemoryOs::RecallableDetails(std::span<const DetailBlock> details) const {
+  std::vector<DetailBlock> blocks;
+  if (!residency_.evicted()) return blocks;
+  for (const DetailBlock& block : details) {
+    EVERLONG_CHECK(block.slots > 0);
+    const bool resident = block.stream == config_.stream && residency_.Outside(block.span).empty();
+    if (resident || std::ranges::find(blocks, block.block, &DetailBlock::block) != blocks.end()) continue;
+    blocks.push_back(block);
+  }
+  return blocks;
 }
 
 int64_t MemoryOs::RecallableTokens(const PageRef& page) const {

@@ -27,6 +27,7 @@ from everlong.frame.adaptation import Adaptation
 from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
+from everlong.frame.details import DetailTokens, SoftBlock
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.kept_payload import KeptPayload, chosen_in
 from everlong.frame.observers import Observation, Observers, OnBlock
@@ -51,6 +52,9 @@ class Recalled:
     pages: Sequence[_core.PageRef] = ()
     temperatures: Sequence[float] = ()  # empty: all 1
     best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
+    blocks: Sequence[
+        int
+    ] = ()  # that come as Detail Tokens before the pages, where the frame has details; first to last
 
 
 # While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
@@ -142,6 +146,7 @@ class Frame(abc.ABC):
         self.archived_blocks = 0
         # At work on what is asked and said behind recalled pages; what it computed is to be in a branch.
         self.adaptation: Adaptation | None = None
+        self.details: DetailTokens | None = None  # what blocks come back as where that is asked for (recall_mode)
         self.observers = Observers()
         self.writers = BlockWriters()
         self._boundaries = TextBoundaries(tokenizer)
@@ -198,6 +203,10 @@ class Frame(abc.ABC):
         """By block of these pages, of which no more than the chosen tokens shall come back."""
         return {}
 
+    def _soft_blocks(self, recalled: Recalled) -> Mapping[int, SoftBlock]:
+        """Of what is to come back the blocks that shall be Detail Tokens, first to last."""
+        return {}
+
     @abc.abstractmethod
     def _place(
         self,
@@ -205,8 +214,12 @@ class Frame(abc.ABC):
         temperature: Mapping[Page, float],
         best: Sequence[_core.PageRef],
         kept: Mapping[int, KeptPayload],
+        soft: Mapping[int, SoftBlock],
     ) -> None:
-        """Fill the recalled zone, and with nothing where there are no placements; `kept` as `_kept_payloads` has it."""
+        """Fill the recalled zone, and with nothing where there are no placements.
+
+        `kept` as `_kept_payloads` has it, `soft` as `_soft_blocks` has.
+        """
 
     @abc.abstractmethod
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
@@ -618,8 +631,7 @@ class Frame(abc.ABC):
             raise asked.refusal
         if recall is not None:
             for action in asked.actions:
-                recalled = recall(action)
-                self.recall(recalled.pages, recalled.temperatures, recalled.best)
+                self.bring_back(recall(action))
 
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
         """What the process that archived a block chose of it; None where that is not known."""
@@ -699,18 +711,30 @@ class Frame(abc.ABC):
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
         one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
+        self.bring_back(Recalled(pages, temperatures, best))
+
+    def bring_back(self, recalled: Recalled) -> None:
+        """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
+
+        With `recall_mode` "detail" every block that has them comes so, named by itself or by a page; its pages do not.
+        """
+        pages: Sequence[_core.PageRef] = recalled.pages
         temperature: Mapping[Page, float] = (
-            dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+            dict(zip(map(identity, pages), recalled.temperatures, strict=True)) if recalled.temperatures else {}
         )
         with self._step():
+            soft = self._soft_blocks(recalled)
+            if self.config.recall_mode == "detail":
+                pages = [page for page in pages if page.block not in soft]
             kept = self._kept_payloads(pages)
             pages, temperature = self._of_whole_blocks(pages, temperature, kept)
             tokens = {block: payload.tokens for block, payload in kept.items()}
-            placements = self.os.recall(pages, self._conversation(), tokens)
+            places = [block.place for block in soft.values()]
+            placements = self.os.recall(pages, self._conversation(), tokens, places)
             if not self.os.evicted:
                 return
             try:
-                self._place(placements, temperature, best, kept)
+                self._place(placements, temperature, recalled.best, kept, soft)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
@@ -752,7 +776,7 @@ class Frame(abc.ABC):
     def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
-            self._place([], {}, [], {})
+            self._place([], {}, [], {}, {})
 
     def newest_tokens(self, count: int) -> torch.Tensor:
         """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""

@@ -112,7 +112,13 @@ class MemoryModel:
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(
-                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning
+                self.frame,
+                tokenizer,
+                opened.config,
+                opened.prints,
+                opened.encoder,
+                opened.meaning,
+                opened.details,
             )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)

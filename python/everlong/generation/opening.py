@@ -12,12 +12,14 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import ModelMismatchError
+from everlong.frame.details import DetailTokens
 from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
 from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
+from everlong.learned.details import BlockDetails, MeanPool
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
 from everlong.learned.topic_ends import LearnedTopicEnds
@@ -42,6 +44,7 @@ class Opened:
     prints: Fingerprint
     encoder: Encoder | None
     meaning: Meaning | None
+    details: BlockDetails | None
 
 
 def open_memory(
@@ -89,7 +92,10 @@ def open_memory(
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
-    return Opened(there, served, frame, config, prints, encoder, meaning)
+    details = BlockDetails(MeanPool(config.details), served.model) if config.details > 0 else None
+    if details is not None:
+        frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
+    return Opened(there, served, frame, config, prints, encoder, meaning, details)
 
 
 def _require_trigger(pack: Pack | None, config: MemoryConfig) -> None:

@@ -27,6 +27,9 @@ Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
 
+# Looked through for each block that comes back as Detail Tokens: several groups may be of one block.
+_GROUPS_A_BLOCK = 4
+
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
 
@@ -47,6 +50,7 @@ class Recall:
     # `Answer.confidence`. None for what no search found, or only parts whose scores do not tell right from wrong.
     confidence: float | None = None
     origin: str = ""  # where what was read came from: a file's path, as a rule
+    as_details: bool = False  # whether its block came back as Detail Tokens, which are not its words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Found:
     groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
+    # Of each block that is to come back as Detail Tokens its best group, best first.
+    block_groups: tuple[_core.FoundGroup, ...] = ()
 
     @property
     def confidence(self) -> float | None:
@@ -78,6 +84,9 @@ class Found:
         groups = list(reversed(self.groups))
         if order == "time":
             groups.sort(key=lambda group: (group.stream, group.begin))
+        blocks = list(reversed(self.block_groups))
+        if order == "time":
+            blocks.sort(key=lambda group: (group.stream, best_page(group).begin))
         best = max((group.score for group in groups), default=0.0)
         placed = [
             (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
@@ -86,6 +95,7 @@ class Found:
             [page for page, _ in placed],
             [temperature for _, temperature in placed],
             self.groups[0].pages if self.groups else (),
+            tuple(best_page(group).block for group in blocks),
         )
 
 
@@ -149,18 +159,42 @@ def search(
     if rerank is not None:
         wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
         added = rerank(wide)
-    result = core.search(**request, max_groups=config.groups, token_budget=config.recalled_tokens, added=added)
+    blocks = _best_of_blocks(core, request, config, added)
+    budget = config.recalled_tokens
+    if config.recall_mode == "both":
+        budget = max(0, budget - len(blocks) * config.detail_slots)
+    result = core.search(**request, max_groups=config.groups, token_budget=budget, added=added)
     # How sure the index is, it is of the page that it had first itself.
     same = wide is None or _best(wide) == _best(result)
-    return Found(tuple(result.groups), result.agreed and same, result.decisiveness)
+    return Found(tuple(result.groups), result.agreed and same, result.decisiveness, blocks)
+
+
+def _best_of_blocks(
+    core: _core.Memory,
+    request: Mapping[str, Any],
+    config: MemoryConfig,
+    added: Sequence[tuple[_core.PageRef, float]],
+) -> tuple[_core.FoundGroup, ...]:
+    """Of each block that is to come back as Detail Tokens its best group, best first."""
+    count = config.detail_blocks_recalled
+    if count == 0:
+        return ()
+    places = count * _GROUPS_A_BLOCK
+    result = core.search(**request, max_groups=places, token_budget=_NO_BUDGET, least_share=0, added=added)
+    best: dict[int, _core.FoundGroup] = {}
+    for group in result.groups:
+        best.setdefault(best_page(group).block, group)
+    return tuple(best.values())[:count]
+
+
+def best_page(group: _core.FoundGroup) -> _core.PageRef:
+    """Its page with the best score."""
+    return group.pages[int(np.argmax(group.page_scores))]
 
 
 def _best(result: _core.SearchResult) -> Page | None:
     """The page with the best score."""
-    if not result.groups:
-        return None
-    group = result.groups[0]
-    return identity(group.pages[int(np.argmax(group.page_scores))])
+    return identity(best_page(result.groups[0])) if result.groups else None
 
 
 def search_inputs(

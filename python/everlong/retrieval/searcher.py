@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,9 @@ import everlong._core as _core
 from everlong.config import HeadsKeys, MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.learned.meaning import Meaning, MissingMeaning
+from everlong.learned.details import BlockDetails
+from everlong.learned.meaning import Meaning
+from everlong.learned.older_blocks import OlderBlocks, StatesWriter
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
@@ -38,6 +41,7 @@ from everlong.retrieval.recall import (
     Recall,
     Rerank,
     Tapped,
+    best_page,
     query_layers,
     search,
     search_inputs,
@@ -66,6 +70,7 @@ class Searcher:
         prints: Fingerprint,
         encoder: Encoder | None,
         meaning: Meaning | None,
+        details: BlockDetails | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -94,37 +99,43 @@ class Searcher:
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
         self.meaning = meaning
-        self._missing_meaning: Background | None = None
+        self._filling: list[Background] = []
         if meaning is not None:
             most = config.meaning_device_bytes
             meaning.take_up(self._core, self._gpu(most), most)
             frame.write_with_blocks(meaning)
-            self._fill_missing_meaning(meaning)
+            self._fill_older_blocks(meaning, self._core.blocks_without_meaning, "meaning", "vectors")
+        if details is not None:
+            frame.write_with_blocks(details)
+            self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
 
-    def _fill_missing_meaning(self, meaning: Meaning) -> None:
-        """In the background, for blocks that were archived before there were towers."""
-        if self._core.read_only or not self._core.blocks_without_meaning():
+    def _fill_older_blocks(
+        self, writer: StatesWriter, without: Callable[[], Sequence[int]], name: str, what: str
+    ) -> None:
+        """In the background, for blocks that were archived before there was this writer."""
+        if self._core.read_only or not without():
             return
-        missing = MissingMeaning(self._core, self._frame.served.model, meaning)
-        self._missing_meaning = Background(
-            missing.fill,
-            name="everlong meaning",
-            doing="older blocks have their vectors",
-            failed="vectors of older blocks could not be made",
+        older = OlderBlocks(self._core, self._frame.served.model, writer, without)
+        filling = Background(
+            older.fill,
+            name=f"everlong {name}",
+            doing=f"older blocks have their {what}",
+            failed=f"{what} of older blocks could not be made",
         )
-        self._missing_meaning.wake()
+        filling.wake()
+        self._filling.append(filling)
 
     def settle(self) -> None:
-        """Return once every page has its vectors, and every block its place in the graph.
+        """Return once every page has its vectors, and every block its Detail Tokens and its place in the graph.
 
         Those, too, of memories that were archived without them.
         """
-        for background in (self.embedder, self._missing_meaning, self._growth):
+        for background in (self.embedder, *self._filling, self._growth):
             if background is not None:
                 background.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, self._missing_meaning, self._growth):
+        for background in (self.embedder, *self._filling, self._growth):
             if background is not None:
                 background.close()
 
@@ -210,10 +221,16 @@ class Searcher:
         return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
 
     def cite(self, found: Found) -> tuple[Recall, ...]:
-        """Its groups as a user reads them, best first."""
+        """What comes back of it as a user reads it, best first: its groups, then blocks as Detail Tokens."""
+        details = self._frame.details
+        of_block = {best_page(group).block: group for group in found.block_groups}
+        soft = {block: group for block, group in of_block.items() if details is not None and details.has(block)}
+        groups = found.groups
+        if self.config.recall_mode == "detail":
+            groups = tuple(group for group in groups if any(page.block not in soft for page in group.pages))
 
         def cited(group: _core.FoundGroup) -> Recall:
-            page = group.pages[int(np.argmax(group.page_scores))]
+            page = best_page(group)
             info = self._core.block(page.block)
             return Recall(
                 block_id=group.pages[0].block,
@@ -228,7 +245,13 @@ class Searcher:
                 origin=told_apart(info.tags)[1],
             )
 
-        return tuple(map(cited, found.groups))
+        def cited_whole(block: int, group: _core.FoundGroup) -> Recall:
+            info = self._core.block(block)
+            span = (info.begin, info.end)
+            text = self._text(info.stream, *span)
+            return dataclasses.replace(cited(group), block_id=block, span=span, text=text, as_details=True)
+
+        return (*map(cited, groups), *(cited_whole(block, group) for block, group in soft.items()))
 
     # --- retrieval heads
 

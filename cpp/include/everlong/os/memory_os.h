@@ -77,18 +77,29 @@ struct TrimAction {
 };
 using Action = std::variant<ArchiveAction, TrimAction, EvictAction, RecallAction>;
 
-// One run of tokens to restore into the recalled zone.
+// One run of tokens to restore into the recalled zone; or the Detail Tokens of a block, which are to be computed there:
+// `page` then names the block and all its tokens, and `tokens` counts the slots that stand for them.
 struct Placement {
   PageRef page;
   int32_t first_token = 0;  // within the page
   int32_t tokens = 0;
   int64_t position = 0;  // frame position of the first
+  bool details = false;
 };
 
 // Of this block nothing but these tokens shall come back: those that its payload `kept` holds.
 struct KeptPayload {
   int64_t block = 0;
   std::vector<int64_t> tokens;  // of the block's stream, ascending
+};
+
+// A block that shall come back as its Detail Tokens (design-four-mi100 2.3, L2): slots that stand for all of its tokens
+// and are none of them.
+struct DetailBlock {
+  int64_t block = 0;
+  int64_t stream = 0;
+  TokenSpan span;  // of that stream
+  int32_t slots = 0;
 };
 
 // How tokens came into the frame.
@@ -102,7 +113,8 @@ enum class Signal : uint8_t { kSummarize, kRetrieve };
 struct RestoredRun {
   int64_t block = 0;
   int64_t stream = 0;
-  TokenSpan span;  // of that stream
+  TokenSpan span;            // of that stream
+  int32_t detail_slots = 0;  // 0: themselves; else so many slots came in their stead
   bool operator==(const RestoredRun&) const = default;
 };
 
@@ -224,8 +236,12 @@ class MemoryOs {
   // `pages` as many as the zone takes.
   // `kept`: of the pages of such a block its chosen tokens come, each in a placement with those it stands beside; what
   // of them the zone "kept" holds stays there.
+  // `details`: blocks that stand before `pages` as Detail Tokens, first to last, each with at least 1 slot (CHECKed)
+  // and whole or not at all; where not all fit, the first ones are left out. Beside pages half of the zone is theirs,
+  // and what pages leave of it; alone they have all of it. A block of which nothing has left the frame is left out, and
+  // of one that is named twice the first mention. They hide nothing that is kept.
   std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {},
-                                std::span<const KeptPayload> kept = {});
+                                std::span<const KeptPayload> kept = {}, std::span<const DetailBlock> details = {});
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
@@ -288,6 +304,8 @@ class MemoryOs {
   [[nodiscard]] std::vector<TokenSpan> ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
                                                 const KeptPayload& kept) const;
   [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
+  // Those of `details` that a recall may bring, in order, each once.
+  [[nodiscard]] std::vector<DetailBlock> RecallableDetails(std::span<const DetailBlock> details) const;
   // Whether every token of these spans is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
