@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.errors import MemoryNotFoundError
+from everlong.memory.details import are_details
 from everlong.models.tokens import Tokens
 from everlong.text.control import MEM_END, MEM_START, spelled
 from everlong.text.prompt import soft_id
@@ -54,8 +54,9 @@ class DetailTokens:
         return found
 
     def has(self, block: int) -> bool:
-        """Whether that block has some."""
-        return self._details(block) is not None
+        """Whether that block has some; MemoryNotFoundError where there is no such block (any more)."""
+        dtype, shape = self._core.block_tensor_shapes(block).get(self._tensor, ("", ()))
+        return are_details(dtype, shape, self._start.shape[1])
 
     def tokens(self, blocks: Sequence[SoftBlock]) -> Tokens:
         """All of theirs, one after the other."""
@@ -64,14 +65,9 @@ class DetailTokens:
 
     def _details(self, block: int) -> torch.Tensor | None:
         """[n, hidden size] fp32."""
-        try:
-            stored = self._core.block_tensor(block, self._tensor)
-        except MemoryNotFoundError:
+        if not self.has(block):
             return None
-        hidden_size = self._start.shape[1]
-        if stored.dtype != np.float16 or stored.ndim != 2 or len(stored) == 0 or stored.shape[1] != hidden_size:
-            return None
-        return torch.from_numpy(stored.astype(np.float32))
+        return torch.from_numpy(self._core.block_tensor(block, self._tensor).astype(np.float32))
 
 
 @torch.no_grad()

@@ -203,9 +203,9 @@ class Frame(abc.ABC):
         """By block of these pages, of which no more than the chosen tokens shall come back."""
         return {}
 
-    def _soft_blocks(self, recalled: Recalled) -> Mapping[int, SoftBlock]:
-        """Of what is to come back the blocks that shall be Detail Tokens, first to last."""
-        return {}
+    def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
+        """Of what is to come back the pages that shall, and the blocks that shall be Detail Tokens, first to last."""
+        return recalled.pages, {}
 
     @abc.abstractmethod
     def _place(
@@ -218,7 +218,7 @@ class Frame(abc.ABC):
     ) -> None:
         """Fill the recalled zone, and with nothing where there are no placements.
 
-        `kept` as `_kept_payloads` has it, `soft` as `_soft_blocks` has.
+        `kept` as `_kept_payloads` has it, `soft` as `_as_details` has.
         """
 
     @abc.abstractmethod
@@ -716,16 +716,15 @@ class Frame(abc.ABC):
     def bring_back(self, recalled: Recalled) -> None:
         """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
 
-        With `recall_mode` "detail" every block that has them comes so, named by itself or by a page; its pages do not.
+        With `recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks do.
         """
-        pages: Sequence[_core.PageRef] = recalled.pages
         temperature: Mapping[Page, float] = (
-            dict(zip(map(identity, pages), recalled.temperatures, strict=True)) if recalled.temperatures else {}
+            dict(zip(map(identity, recalled.pages), recalled.temperatures, strict=True))
+            if recalled.temperatures
+            else {}
         )
         with self._step():
-            soft = self._soft_blocks(recalled)
-            if self.config.recall_mode == "detail":
-                pages = [page for page in pages if page.block not in soft]
+            pages, soft = self._as_details(recalled)
             kept = self._kept_payloads(pages)
             pages, temperature = self._of_whole_blocks(pages, temperature, kept)
             tokens = {block: payload.tokens for block, payload in kept.items()}

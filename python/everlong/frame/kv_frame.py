@@ -271,14 +271,16 @@ class KvFrame(Frame):
                 found[number] = payload
         return found
 
-    def _soft_blocks(self, recalled: Recalled) -> Mapping[int, SoftBlock]:
-        mode = self.config.recall_mode
-        if self.details is None or mode not in ("detail", "both") or not self.os.evicted:
-            return {}
-        if mode == "both" or recalled.blocks:
-            return self.details.of(recalled.blocks)
+    def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
+        details, mode = self.details, self.config.recall_mode
+        if details is None or mode not in ("detail", "both") or not self.os.evicted:
+            return recalled.pages, {}
+        if mode == "both":
+            return recalled.pages, details.of(recalled.blocks)
         last_first = dict.fromkeys(page.block for page in reversed(recalled.pages))
-        return self.details.of(reversed(last_first))
+        having = {block for block in last_first if details.has(block)}
+        blocks = recalled.blocks or [block for block in reversed(last_first) if block in having]
+        return [page for page in recalled.pages if page.block not in having], details.of(blocks)
 
     def _place(
         self,

@@ -16,7 +16,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.learned.towers import side_by_side
-from everlong.memory.details import tensor_name
+from everlong.memory.details import are_details, tensor_name
 
 
 class DetailWriter(Protocol):
@@ -87,4 +87,4 @@ class BlockDetails:
         except MemoryNotFoundError:  # forgotten meanwhile: nothing is to be made
             return True
         hidden_size = self._model.get_input_embeddings().embedding_dim
-        return dtype == "F16" and len(shape) == 2 and shape[0] > 0 and shape[1] == hidden_size
+        return are_details(dtype, shape, hidden_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _PREFIX = "details."
 
@@ -10,6 +10,11 @@ _PREFIX = "details."
 def tensor_name(writer: str) -> str:
     """`writer`: what tells a writer's Detail Tokens from another one's."""
     return _PREFIX + writer
+
+
+def are_details(dtype: str, shape: Sequence[int], hidden_size: int) -> bool:
+    """Whether a tensor, as safetensors names its dtype, is Detail Tokens of a model: F16 [n, hidden size], n >= 1."""
+    return dtype == "F16" and len(shape) == 2 and shape[0] > 0 and shape[1] == hidden_size
 
 
 def detail_bytes(tensor_bytes: Mapping[str, int]) -> int:

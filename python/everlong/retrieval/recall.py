@@ -27,8 +27,8 @@ Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
 
-# Looked through for each block that comes back as Detail Tokens: several groups may be of one block.
-_GROUPS_A_BLOCK = 4
+# Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
+_PLACES_A_BLOCK = 4
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
@@ -54,14 +54,22 @@ class Recall:
 
 
 @dataclasses.dataclass(frozen=True)
+class FoundBlock:
+    """A block that is to come back as Detail Tokens."""
+
+    page: _core.PageRef  # its best one
+    score: float  # of that page
+    found_by: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
     groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
-    # Of each block that is to come back as Detail Tokens its best group, best first.
-    block_groups: tuple[_core.FoundGroup, ...] = ()
+    blocks: tuple[FoundBlock, ...] = ()  # that are to come back as Detail Tokens, best first
 
     @property
     def confidence(self) -> float | None:
@@ -84,9 +92,9 @@ class Found:
         groups = list(reversed(self.groups))
         if order == "time":
             groups.sort(key=lambda group: (group.stream, group.begin))
-        blocks = list(reversed(self.block_groups))
+        blocks = [found.page for found in reversed(self.blocks)]
         if order == "time":
-            blocks.sort(key=lambda group: (group.stream, best_page(group).begin))
+            blocks.sort(key=lambda page: (page.stream, page.begin))
         best = max((group.score for group in groups), default=0.0)
         placed = [
             (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
@@ -95,7 +103,7 @@ class Found:
             [page for page, _ in placed],
             [temperature for _, temperature in placed],
             self.groups[0].pages if self.groups else (),
-            tuple(best_page(group).block for group in blocks),
+            tuple(page.block for page in blocks),
         )
 
 
@@ -159,7 +167,7 @@ def search(
     if rerank is not None:
         wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
         added = rerank(wide)
-    blocks = _best_of_blocks(core, request, config, added)
+    blocks = _best_blocks(core, request, config, added)
     budget = config.recalled_tokens
     if config.recall_mode == "both":
         budget = max(0, budget - len(blocks) * config.detail_slots)
@@ -169,21 +177,28 @@ def search(
     return Found(tuple(result.groups), result.agreed and same, result.decisiveness, blocks)
 
 
-def _best_of_blocks(
+def _best_blocks(
     core: _core.Memory,
     request: Mapping[str, Any],
     config: MemoryConfig,
     added: Sequence[tuple[_core.PageRef, float]],
-) -> tuple[_core.FoundGroup, ...]:
-    """Of each block that is to come back as Detail Tokens its best group, best first."""
+) -> tuple[FoundBlock, ...]:
+    """Those with the best pages, best first: as many as come back as Detail Tokens."""
     count = config.detail_blocks_recalled
     if count == 0:
         return ()
-    places = count * _GROUPS_A_BLOCK
+    places = count * _PLACES_A_BLOCK
     result = core.search(**request, max_groups=places, token_budget=_NO_BUDGET, least_share=0, added=added)
-    best: dict[int, _core.FoundGroup] = {}
-    for group in result.groups:
-        best.setdefault(best_page(group).block, group)
+    # Pages that were found beside each other are one group, which may reach over blocks.
+    hits = [
+        FoundBlock(page, score, tuple(group.found_by))
+        for group in result.groups
+        for page, score in zip(group.pages, group.page_scores, strict=True)
+        if math.isfinite(score)
+    ]
+    best: dict[int, FoundBlock] = {}
+    for hit in sorted(hits, key=lambda hit: -hit.score):
+        best.setdefault(hit.page.block, hit)
     return tuple(best.values())[:count]
 
 

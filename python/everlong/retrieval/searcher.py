@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import time
@@ -37,6 +36,7 @@ from everlong.retrieval.profile import (
 from everlong.retrieval.quotes import Sentence, Towers, nearest_sentences
 from everlong.retrieval.recall import (
     Found,
+    FoundBlock,
     QuestionStates,
     Recall,
     Rerank,
@@ -223,11 +223,10 @@ class Searcher:
     def cite(self, found: Found) -> tuple[Recall, ...]:
         """What comes back of it as a user reads it, best first: its groups, then blocks as Detail Tokens."""
         details = self._frame.details
-        of_block = {best_page(group).block: group for group in found.block_groups}
-        soft = {block: group for block, group in of_block.items() if details is not None and details.has(block)}
+        soft = [one for one in found.blocks if details is not None and details.has(one.page.block)]
         groups = found.groups
-        if self.config.recall_mode == "detail":
-            groups = tuple(group for group in groups if any(page.block not in soft for page in group.pages))
+        if details is not None and self.config.recall_mode == "detail":
+            groups = tuple(group for group in groups if not details.has(best_page(group).block))
 
         def cited(group: _core.FoundGroup) -> Recall:
             page = best_page(group)
@@ -245,13 +244,22 @@ class Searcher:
                 origin=told_apart(info.tags)[1],
             )
 
-        def cited_whole(block: int, group: _core.FoundGroup) -> Recall:
-            info = self._core.block(block)
-            span = (info.begin, info.end)
-            text = self._text(info.stream, *span)
-            return dataclasses.replace(cited(group), block_id=block, span=span, text=text, as_details=True)
+        def cited_whole(one: FoundBlock) -> Recall:
+            info = self._core.block(one.page.block)
+            return Recall(
+                block_id=info.id,
+                span=(info.begin, info.end),
+                score=one.score,
+                source=info.source,
+                text=self._text(info.stream, info.begin, info.end),
+                passage=self._text(info.stream, one.page.begin, one.page.end),
+                found_by=one.found_by,
+                role=cast(Role, info.role),
+                origin=told_apart(info.tags)[1],
+                as_details=True,
+            )
 
-        return (*map(cited, groups), *(cited_whole(block, group) for block, group in soft.items()))
+        return (*map(cited, groups), *map(cited_whole, soft))
 
     # --- retrieval heads
 
