@@ -76,6 +76,8 @@ const char* TriggerName(os::RecallTrigger trigger) {
       return "periodic";
     case os::RecallTrigger::kSignal:
       return "signal";
+    case os::RecallTrigger::kTombstone:
+      return "tombstone";
   }
   EVERLONG_CHECK(false);
 }
@@ -133,6 +135,9 @@ void BindConfig(py::module_& module) {
   BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
   BindField<bool>(type, "recall_periodic", [](MemoryOsConfig& c) -> bool& { return c.recall.periodic; });
   BindField<bool>(type, "recall_signal", [](MemoryOsConfig& c) -> bool& { return c.recall.signal; });
+  BindField<bool>(type, "recall_tombstone", [](MemoryOsConfig& c) -> bool& { return c.recall.tombstone; });
+  BindField<float>(type, "tombstone_threshold",
+                   [](MemoryOsConfig& c) -> float& { return c.recall.tombstone_threshold; });
   BindField<int32_t>(type, "periodic_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.periodic_every; });
   BindField<int32_t>(type, "protect_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.recall.protect_tokens; });
   BindField<int32_t>(type, "prompt_rolling_tokens",
@@ -173,7 +178,9 @@ void BindActions(py::module_& module) {
       .def_readonly("anchor_positions", &EvictAction::anchor_positions);
   py::class_<RecallAction>(module, "Recall")
       .def_property_readonly("trigger", [](const RecallAction& self) { return TriggerName(self.trigger); })
-      .def_readonly("blocks", &RecallAction::blocks);
+      .def_readonly("blocks", &RecallAction::blocks)
+      .def_property_readonly("span",
+                             [](const RecallAction& self) { return std::pair(self.span.begin, self.span.end); });
   py::class_<Placement>(module, "Placement")
       .def_readonly("page", &Placement::page)
       .def_readonly("first_token", &Placement::first_token)
@@ -210,7 +217,8 @@ void Choose(MemoryOs& self, const std::vector<int64_t>& tokens) {
 
 std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin,
                                 const std::vector<std::pair<int64_t, std::string>>& boundaries,
-                                const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities) {
+                                const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities,
+                                const std::vector<float>& tombstone_scores) {
   Decided(self);
   if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
   if (tokens > self.Room()) {
@@ -231,8 +239,13 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
     throw py::value_error("topic_probabilities: expected none, or one for each of " + std::to_string(tokens) +
                           " tokens");
   }
+  const size_t stones = self.anchor_zone().tombstones.size();
+  if (!tombstone_scores.empty() && tombstone_scores.size() != stones) {
+    throw py::value_error("tombstone_scores: expected none, or one for each of " + std::to_string(stones) +
+                          " tombstones");
+  }
   return self.Observe(tokens, ParseOrigin(origin), places,
-                      {probabilities.data(), static_cast<size_t>(probabilities.size())});
+                      {probabilities.data(), static_cast<size_t>(probabilities.size())}, tombstone_scores);
 }
 
 // Plain numbers, as JSON keeps them.
@@ -417,7 +430,7 @@ void BindMemoryOs(py::module_& module) {
       .def("next_position", &MemoryOs::NextPosition)
       .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
            py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
-           py::arg("topic_probabilities") = py::array_t<float>())
+           py::arg("topic_probabilities") = py::array_t<float>(), py::arg("tombstone_scores") = std::vector<float>())
       .def(
           "raise_signal",
           [](MemoryOs& self, const std::string& signal) { return Decided(self).Raise(ParseSignal(signal)); },

@@ -551,13 +551,15 @@ class MemoryOsConfig:
     recall_recent: bool
     recall_periodic: bool
     recall_signal: bool
+    recall_tombstone: bool
+    tombstone_threshold: float
     prompt_rolling_tokens: int
     conversation_tokens: int
     recent_every: int
     recent_blocks: int
     periodic_every: int
     protect_tokens: int
-    def __init__(self, **fields: int) -> None:
+    def __init__(self, **fields: float) -> None:
         """TypeError for a field that is not one of those above."""
 
 class Archive:
@@ -620,9 +622,12 @@ class Evict:
 class Recall:
     @property
     def trigger(self) -> str:
-        """ "prompt", "recent", "periodic" or "signal"."""
+        """ "prompt", "recent", "periodic", "signal" or "tombstone"."""
     @property
     def blocks(self) -> int: ...
+    @property
+    def span(self) -> tuple[int, int]:
+        """Of "tombstone": the tokens of the stream that it stands for."""
 
 class Placement:
     @property
@@ -653,12 +658,14 @@ class MemoryOs:
         origin: str,
         boundaries: Sequence[tuple[int, str]] = (),
         topic_probabilities: npt.NDArray[np.float32] = ...,
+        tombstone_scores: Sequence[float] = (),
     ) -> list[Archive | Trim | Evict | Recall]:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
         boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
         topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
         topic ended topic_lookahead tokens before.
+        tombstone_scores: how much the newest token attends to each tombstone, one for each or none.
         """
     def raise_signal(self, signal: str) -> list[Archive | Trim | Evict | Recall]:
         """signal: "summarize" or "retrieve", right after the newest token."""

@@ -14,7 +14,7 @@ from everlong.text.vectors import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
-Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
+Policy = Literal["prompt", "recent", "periodic", "signal", "tombstone", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 SegmenterKind = Literal["rules", "learned"]
@@ -117,6 +117,7 @@ class MemoryConfig:
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
+    # "tombstone": where a generated token attends to a tombstone enough, what that one stands for (`tombstones` > 0).
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
     # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls,
@@ -125,6 +126,8 @@ class MemoryConfig:
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
+    # From which score on a tombstone wakes (learned/tombstones.py); None: from the one that the model's pack says.
+    tombstone_threshold: float | None = None
     protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
 
     @property
@@ -187,6 +190,8 @@ class MemoryConfig:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
             raise ValueError(f"recalled_temperature is {self.recalled_temperature}, expected at least 1")
+        if self.tombstone_threshold is not None and not math.isfinite(self.tombstone_threshold):
+            raise ValueError(f"tombstone_threshold is {self.tombstone_threshold}, expected a number, or none")
         if not math.isfinite(self.rerank_seconds):
             raise ValueError(f"rerank_seconds is {self.rerank_seconds}, expected a number of seconds")
         if not 0 < self.graph_share <= 1:
@@ -308,6 +313,8 @@ class MemoryConfig:
             recall_recent="recent" in self.policies,
             recall_periodic="periodic" in self.policies,
             recall_signal="signal" in self.policies,
+            recall_tombstone="tombstone" in self.policies,
+            tombstone_threshold=0.0 if self.tombstone_threshold is None else self.tombstone_threshold,
             prompt_rolling_tokens=self.prompt_rolling_tokens,
             conversation_tokens=self.conversation_tokens,
             recent_every=self.recent_every,

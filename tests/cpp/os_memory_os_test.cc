@@ -374,6 +374,51 @@ TEST(MemoryOsTest, DetailsStandBeforePagesAndHaveHalfOfTheZoneBesideThem) {
   EXPECT_DEATH(os.Recall({}, {}, {}, DetailsOf({1}, 0)), "CHECK failed");
 }
 
+TEST(MemoryOsTest, TheTombstoneThatIsAttendedToMostWakes) {
+  MemoryOsConfig config = WithAnchorZone(0, 1);
+  config.residency.tombstones = 3;
+  config.recall.tombstone = true;
+  config.recall.tombstone_threshold = 0.5F;
+  config.recall.protect_tokens = 2;
+  config.residency.tombstones = 0;
+  EXPECT_EQ(Validate(config).code(), StatusCode::kInvalidArgument);
+  config.residency.tombstones = 3;
+  ASSERT_TRUE(Validate(config).ok());
+  MemoryOs os(config);
+  for (int i = 0; i < 3; ++i) os.Observe(26, Origin::kRead);
+  const std::vector<Tombstone> stones = os.anchor_zone().tombstones;
+  ASSERT_GE(stones.size(), 2U);
+  const auto scores = [&](std::initializer_list<float> first) {
+    std::vector<float> all(first);
+    all.resize(os.anchor_zone().tombstones.size(), 0.0F);
+    return all;
+  };
+  const auto woken = [&](Origin origin, std::initializer_list<float> first) {
+    return Only<RecallAction>(os.Observe(1, origin, {}, {}, scores(first)));
+  };
+  EXPECT_TRUE(woken(Origin::kGenerated, {0.4F, 0.3F}).empty());
+  EXPECT_TRUE(woken(Origin::kRead, {0.9F, 0.3F}).empty()) << "what is read needs nothing";
+  const std::vector<RecallAction> asked = woken(Origin::kGenerated, {0.6F, 0.9F});
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0].trigger, RecallTrigger::kTombstone);
+  EXPECT_EQ(asked[0].span, stones[1].span);
+  EXPECT_EQ(os.trace().back().what, EventKind::kRecall);
+  EXPECT_EQ(os.trace().back().trigger, RecallTrigger::kTombstone);
+  EXPECT_EQ(os.trace().back().span, stones[1].span);
+
+  // What came back for it is protected; then it is there already, and another one may wake.
+  ASSERT_FALSE(os.Recall(std::vector<PageRef>{PagesOf(0, 78, 1, 4)[2]}).empty());
+  EXPECT_TRUE(woken(Origin::kGenerated, {0.9F, 0.3F}).empty());
+  EXPECT_EQ(woken(Origin::kGenerated, {0.3F, 0.9F}).size(), 0U);
+  const std::vector<RecallAction> other = woken(Origin::kGenerated, {0.9F, 0.3F});
+  ASSERT_EQ(other.size(), 1U);
+  EXPECT_EQ(other[0].span, stones[0].span);
+  os.ClearRecalled();
+  EXPECT_EQ(woken(Origin::kGenerated, {0.3F, 0.9F}).size(), 1U) << "nothing is there any more";
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(1, Origin::kGenerated)).empty()) << "no scores were taken";
+  EXPECT_DEATH(os.Observe(1, Origin::kGenerated, {}, {}, std::vector<float>(7, 0.0F)), "CHECK failed");
+}
+
 TEST(MemoryOsTest, APageThatIsAllAnchorsDoesNotComeBack) {
   MemoryOsConfig config = WithAnchorZone(16, 1);
   MemoryOs os(config);

@@ -482,14 +482,15 @@ class Frame(abc.ABC):
                 with self._step():
                     topic_ends = self._topic_ends if origin == "read" and self.os.archiving else None
                     heard = (*hidden_layers, *(topic_ends.hidden_layers if topic_ends is not None else ()))
-                    with self._adapted(origin):
+                    heeded = origin == "generated" and recall is not None
+                    with self._adapted(origin), self._heeding_tombstones(heeded) as attended:
                         hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
                     kept = kept.added(len(chunk), hidden, hidden_layers)
                     self._unarchived_ids.extend(chunk.ids.tolist())
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
                     boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
                     topics = _NO_TOPICS if topic_ends is None else self._topics_of(topic_ends, hidden)
-                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics))
+                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics, attended()))
                 begun = True
                 self._bring(asked, recall)
                 self._note_on_the_way()
@@ -505,6 +506,14 @@ class Frame(abc.ABC):
         if self.adaptation is None or origin == "read" or self.os.recalled_tokens == 0:
             return contextlib.nullcontext()
         return self.adaptation.at_work()
+
+    @contextlib.contextmanager
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
+        """Around a forward; the result then tells how much its newest token attends to each tombstone, as scores.
+
+        None where they are not `heeded`, or the frame has none to heed.
+        """
+        yield lambda: ()
 
     def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
         if ids is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import warnings
@@ -25,6 +26,7 @@ from everlong.frame.details import SoftBlock
 from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.kept_payload import KeptPayload, payload_in, tensors_of
 from everlong.frame.phase import PhaseTap
+from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
 from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
@@ -99,6 +101,7 @@ class KvFrame(Frame):
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[_Zone, SlotSnapshot | None] | None = None
+        self.tombstone_scores: TombstoneScores | None = None  # what a tombstone wakes by, where the policy heeds them
         self._phase = PhaseTap(served)
         weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
         try:
@@ -165,6 +168,15 @@ class KvFrame(Frame):
         self.cache.commit(*self._phase.newest)
         logits: torch.Tensor = out.logits[0]
         return logits
+
+    @contextlib.contextmanager
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
+        scores = self.tombstone_scores
+        if not heeded or scores is None or self.cache.anchors.tombstone_k.shape[2] == 0:
+            yield lambda: ()
+            return
+        with scores.tap() as tap:
+            yield lambda: scores.newest(tap, self.cache, self.os.next_position() + self.served.first_position)
 
     # --- archiving and evicting
 

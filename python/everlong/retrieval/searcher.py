@@ -55,6 +55,8 @@ from everlong.text.vectors import Encoder
 
 _LOGGER = logging.getLogger("everlong")
 
+_ALL_BLOCKS = (1 << 31) - 1
+
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
 
@@ -199,6 +201,12 @@ class Searcher:
         """The pages of the newest blocks outside of the frame."""
         os = self._frame.os
         return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+
+    def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
+        """The archived pages of a span of the frame's stream, in order of time."""
+        (begin, end), os = span, self._frame.os
+        pages = self._core.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
+        return [page for page in pages if page.begin < end and page.end > begin]
 
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Whether there is a page outside of the frame, in any stream, that a search could find."""
