@@ -24,7 +24,7 @@ from tiny_models import byte_tokenizer, tiny_model
 
 STONES = dataclasses.replace(SMALL, tombstones=4, index=("lexical",), recall_mode="kv")
 TEXT = random_text(1500)
-SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
+SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested"), ("smollm3", "default")]
 
 
 @pytest.mark.parametrize(("kind", "rope"), SHAPES)

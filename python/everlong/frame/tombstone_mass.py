@@ -6,8 +6,7 @@ caps its scores, or has sinks of its own in the softmax, attends by a little les
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -28,13 +27,14 @@ class TombstoneMass:
     def __init__(self, served: ServedModel, heads: Sequence[Head]) -> None:
         self._served = served
         self._heads = list(heads)
-        self._by_layer: dict[int, list[int]] = collections.defaultdict(list)  # places in `heads`
-        for place, (layer, _) in enumerate(heads):
-            self._by_layer[layer].append(place)
+        # Places in `heads`, of layers that share a rotation.
+        split = [place for place, (layer, _) in enumerate(heads) if layer >= served.rotated]
+        rotated = [place for place, (layer, _) in enumerate(heads) if layer < served.rotated]
+        self._groups = [group for group in (rotated, split) if group]
 
     def tap(self) -> QueryTap:
         """To be entered around the forward."""
-        return QueryTap(self._served, self._by_layer)
+        return QueryTap(self._served, (layer for layer, _ in self._heads))
 
     @torch.no_grad()
     def of(self, tap: QueryTap, cache: ResidentCache, first_position: int, newest: int | None = None) -> torch.Tensor:
@@ -43,28 +43,37 @@ class TombstoneMass:
         Mass of a head on a slot: the share of its softmax over all that the token sees. `first_position`: where the
         first token that the tap has stands, as the model counts. `newest`: T; None: all that the tap has.
         """
-        begin, end = cache.begin, cache.end
+        queries = {layer: tap.queries(layer) for layer in {layer for layer, _ in self._heads}}
         stones = cache.tombstone_slots
-        group = self._served.query_heads // self._served.kv_heads
-        out: torch.Tensor | None = None
-        for layer, places in self._by_layer.items():
-            q = tap.queries(layer)
-            behind_first = 0 if newest is None else len(q) - newest
-            q = q[behind_first:]
-            heads = [self._heads[place][1] for place in places]
-            first = first_position + behind_first
-            positions = torch.arange(first, first + len(q), device=q.device)
-            turned = _turned(self._served.table(layer), q[:, heads], positions)  # [T, h, D]
-            keys = cache.k[layer, [head // group for head in heads], begin:end].float()  # [h, slots, D]
-            scores = torch.einsum("thd,hsd->hts", turned, keys) / q.shape[-1] ** 0.5
-            behind = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).triu(1)
-            scores[:, :, scores.shape[-1] - len(q) :].masked_fill_(behind, -torch.inf)
-            mass = scores.softmax(dim=-1)[:, :, stones.start - begin : stones.stop - begin]
-            if out is None:
-                out = torch.zeros(len(q), len(self._heads), mass.shape[-1], device="cpu")
-            out[:, places] = mass.transpose(0, 1).cpu()
-        assert out is not None
-        return out
+        masses = [self._of_group(group, queries, cache, first_position, newest) for group in self._groups]
+        order = torch.tensor([place for group in self._groups for place in group], device="cpu").argsort()
+        mass = torch.cat(masses)[:, :, stones.start - cache.begin : stones.stop - cache.begin]
+        return mass.transpose(0, 1).cpu()[:, order]
+
+    def _of_group(
+        self,
+        places: Sequence[int],
+        queries: Mapping[int, torch.Tensor],
+        cache: ResidentCache,
+        first_position: int,
+        newest: int | None,
+    ) -> torch.Tensor:
+        """[heads, T, slots] of heads whose layers share a rotation."""
+        of_a_key = self._served.query_heads // self._served.kv_heads
+        heads = [self._heads[place] for place in places]
+        q = torch.stack([queries[layer][:, head] for layer, head in heads])  # [h, tokens, D]
+        behind_first = 0 if newest is None else q.shape[1] - newest
+        q = q[:, behind_first:]
+        tokens, head_dim = q.shape[1:]
+        q = _turned(self._served.table(heads[0][0]), q, first_position + behind_first)
+        layers, kv_heads = [layer for layer, _ in heads], [head // of_a_key for _, head in heads]
+        keys = cache.k[layers, kv_heads, cache.begin : cache.end].float()  # [h, slots, D]
+        scores = q @ keys.transpose(1, 2) / head_dim**0.5
+        if tokens > 1:
+            behind = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1)
+            scores[:, :, scores.shape[-1] - tokens :].masked_fill_(behind, -torch.inf)
+        mass: torch.Tensor = scores.softmax(dim=-1)
+        return mass
 
 
 class TombstoneScores:
@@ -92,11 +101,12 @@ def scored(mass: torch.Tensor, weights: torch.Tensor, bias: float) -> torch.Tens
     return (logs * weights[:, None]).sum(dim=-2) + bias
 
 
-def _turned(rope: RopeTable, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """q [T, H, D] at their positions [T], as the model rotates them."""
+def _turned(rope: RopeTable, q: torch.Tensor, first_position: int) -> torch.Tensor:
+    """q [H, T, D] at positions first_position, first_position + 1 ..., as the model rotates them."""
     if rope.rotary_dim == 0:
         return q
-    rows = q.transpose(0, 1)[None].contiguous()
+    rows = q[None].contiguous()
+    positions = torch.arange(first_position, first_position + q.shape[1], device=q.device)
     # A query has the attention scaling m once, a key in the frame the other time.
     turned, _ = ops.rerotate_kv(rows, rows, positions, rope.inv_freq, rope.attention_scaling, rope.interleaved)
-    return turned[0].transpose(0, 1)
+    return turned[0]
