@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
 import everlong
+import everlong._core as _core
+from everlong.cli.memory import citation
 from everlong.frame.details import BRACKET_TOKENS
 from everlong.frame.frame import Recalled
 from everlong.learned.details import BlockDetails, MeanPool
@@ -213,6 +215,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
         assert all(one.text == mm.text(one.block_id) for one in soft)
         assert MARK in soft[0].text
         assert MARK in soft[0].passage
+        assert f"block {soft[0].block_id}, as Detail Tokens]" in citation(soft[0])
         assert any(not one.as_details for one in first.recalled) == (mode == "both")
         event = [event for event in mm.trace() if event["what"] == "restore" and event["tokens"] > 0][-1]
         runs = [run for run in event["restored"] if "detail_slots" in run]
@@ -360,3 +363,46 @@ def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
         dataclasses.replace(SMALL, recall_mode="detail")
     with pytest.raises(ValueError, match="within recalled_tokens, 256"):
         dataclasses.replace(SMALL, recall_mode="both", details=255)
+
+
+@given(
+    pages=st.lists(st.integers(0, 11), max_size=8, unique=True),
+    blocks=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), max_size=8),
+)
+@settings(deadline=None)
+def test_details_and_pages_share_the_zone(pages: list[int], blocks: list[tuple[int, int]]) -> None:
+    """Without a gap before rolling, details first and whole, the last ones before the first ones."""
+    config = _core.MemoryOsConfig(
+        frame_tokens=256, sink_tokens=4, recalled_tokens=40, rolling_tokens=40, evict_tokens=8, block_tokens=16
+    )
+    os = _core.MemoryOs(config)
+    for _ in range(6):
+        os.observe(20, "read")
+    rolling = os.rolling[0]
+    stored = [_core.PageRef(1 + at // 2, at % 2, 0, 8 * at, 8 * at + 8, sink_tokens=4 * (at == 0)) for at in range(12)]
+    asked = [(block, 0, 16 * (block - 1), 16 * block, slots) for block, slots in blocks]
+    placements = os.recall([stored[at] for at in pages], details=asked)
+    behind = os.next_position() - (120 - rolling)
+    assert all(p.position + sum(q.tokens for q in placements[at:]) == behind for at, p in enumerate(placements))
+    assert os.recalled_tokens == sum(p.tokens for p in placements) <= 40
+    assert [p.details for p in placements] == sorted((p.details for p in placements), reverse=True)
+    # By the rule: what has left, each once; half of the zone is theirs beside pages, and what pages leave.
+    once = list({block: slots for block, slots in reversed(blocks) if 16 * (block - 1) < rolling}.items())
+    first = [(block, next(s for b, s in blocks if b == block)) for block, _ in once]
+    order = sorted(first, key=lambda one: [b for b, _ in blocks].index(one[0]))
+    room = 40 if not pages else 20
+    reserved = 0
+    for _, slots in reversed(order):
+        if reserved + slots > room:
+            break
+        reserved += slots
+    wanted = sum(max(0, min(rolling, page.end) - max(4, page.begin)) for page in (stored[at] for at in pages))
+    left = 40 - min(wanted, 40 - reserved)
+    fit: list[tuple[int, int]] = []
+    for block, slots in reversed(order):
+        if slots > left:
+            break
+        left -= slots
+        fit.insert(0, (block, slots))
+    assert [(p.page.block, p.tokens) for p in placements if p.details] == fit
+    assert sum(p.tokens for p in placements if not p.details) == min(wanted, 40 - reserved)
