@@ -1,6 +1,6 @@
 """What heeding tombstones costs a token that is generated.
 
-    python benchmarks/tombstones.py [--model smollm2] [--tombstones 16] [--heads 8] [--tokens 16] [--rounds 12] [--json]
+    python benchmarks/tombstones.py [--model smollm2] [--tombstones 16] [--heads 16] [--tokens 16] [--rounds 12] [--json]
 
 The same frame over a book generates with the policy "tombstone", whose threshold nothing reaches, and without, in
 turns; what it attends to is the same. Heads: spread over the layers, each in another one. The ratio is tokens a second
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--tombstones", type=int, default=16)
-    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=16, help="tokens a round")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--json", action="store_true")

@@ -158,6 +158,15 @@ def test_policies_are_combined_and_the_others_come_first(tmp_path: Path) -> None
         assert triggers == ["tombstone", "tombstone", "periodic"] * 2
 
 
+def test_a_tombstone_that_wakes_may_have_the_newest_tokens_searched_for(tmp_path: Path) -> None:
+    with waking(tiny_model(), tmp_path, tombstone_recall="search") as mm:
+        mm.read(TEXT)
+        found = mm.generate(TEXT[300:330], max_new_tokens=3, remember=False).recalled
+        assert [event["trigger"] for event in mm.trace() if event["what"] == "recall"] == ["tombstone"]
+        assert found
+        assert {recall.found_by for recall in found} == {("lexical",)}
+
+
 def test_only_what_a_question_may_hear_of_comes_back(tmp_path: Path) -> None:
     with waking(tiny_model(), tmp_path) as mm:
         mm.read(TEXT[:700], source="one")

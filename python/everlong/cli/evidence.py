@@ -297,7 +297,7 @@ def eval_tombstones(
     ] = None,
     documents: Annotated[int, typer.Option(help="Texts that are measured.")] = 6,
     calibration: Annotated[int, typer.Option(help="Texts, of other books, that heads and threshold come from.")] = 3,
-    heads: Annotated[int, typer.Option(help="That are chosen.")] = 8,
+    heads: Annotated[int, typer.Option(help="That are chosen.")] = 16,
     seed: Seed = 0,
     work: Annotated[
         Path | None, typer.Option(help="Folder for what was heard, a file a text; a run goes on there.")

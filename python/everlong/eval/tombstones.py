@@ -47,7 +47,7 @@ class TombstonesConfig:
     facts: int = 26  # of a text that leave the frame; half as many stay
     old_tokens: int = 4800  # of a text, that leave
     pieces: int = 13  # of the book as it goes on
-    heads: int = 8  # that are chosen
+    heads: int = 16  # that are chosen
     seed: int = 0
 
 
