@@ -1,6 +1,6 @@
 """What heeding tombstones costs a token that is generated.
 
-    python benchmarks/tombstones.py [--model smollm2] [--tombstones 16] [--heads 16] [--tokens 16] [--rounds 12] [--json]
+    python benchmarks/tombstones.py [--model smollm2] [--tombstones 16] [--heads 16] [--tokens 16] [--rounds 12]
 
 The same frame over a book generates with the policy "tombstone", whose threshold nothing reaches, and without, in
 turns; what it attends to is the same. Heads: spread over the layers, each in another one. The ratio is tokens a second

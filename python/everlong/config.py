@@ -128,8 +128,8 @@ class MemoryConfig:
     periodic_every: int = _OS.periodic_every
     # From which score on a tombstone wakes (learned/tombstones.py); None: from the one that the model's pack says.
     tombstone_threshold: float | None = None
-    # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find, as "periodic" has
-    # it; how surely a tombstone says that something is needed, and how surely which, are two things.
+    # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
+    # tombstone says that something is needed, and how surely which, are two things.
     tombstone_recall: Literal["span", "search"] = "span"
     protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
 
