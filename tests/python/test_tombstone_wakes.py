@@ -115,6 +115,7 @@ def test_the_tombstone_with_the_highest_score_comes_back(kind: str, rope: str, m
         assert all(run["begin"] < span[1] and run["end"] > span[0] for run in runs)
         assert {"detail_slots" in run for run in runs} == {mode == "detail"}
         assert {recall.found_by for recall in answer.recalled} == {("tombstone",)}
+        assert {recall.as_details for recall in answer.recalled} == {mode == "detail"}
         expected = expected_scores(mm, "and then", answer.token_ids[0])
         assert zone[int(np.argmax(expected))][:2] == span
     draw_timeline(mm.trace(), tmp_path / "timeline.svg")

@@ -221,20 +221,35 @@ class Searcher:
             begin, end = of_block[0].begin, of_block[-1].end
             text = self._text(of_block[0].stream, begin, end)
             info = self._core.block(block)
-            role, (_, origin) = cast(Role, info.role), told_apart(info.tags)
-            cited.append(Recall(block, (begin, end), 0.0, info.source, text, text, (found_by,), role, origin=origin))
+            cited.append(
+                Recall(
+                    block_id=block,
+                    span=(begin, end),
+                    score=0.0,
+                    source=info.source,
+                    text=text,
+                    passage=text,
+                    found_by=(found_by,),
+                    role=cast(Role, info.role),
+                    origin=told_apart(info.tags)[1],
+                    as_details=self.config.recall_mode == "detail" and self._has_details(block),
+                )
+            )
         return tuple(cited)
+
+    def _has_details(self, block: int) -> bool:
+        details = self._frame.details
+        return details is not None and details.has(block)
 
     def _text(self, stream: int, begin: int, end: int) -> str:
         return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
 
     def cite(self, found: Found) -> tuple[Recall, ...]:
         """What comes back of it as a user reads it, best first: its groups, then blocks as Detail Tokens."""
-        details = self._frame.details
-        soft = [one for one in found.blocks if details is not None and details.has(one.page.block)]
+        soft = [one for one in found.blocks if self._has_details(one.page.block)]
         groups = found.groups
-        if details is not None and self.config.recall_mode == "detail":
-            groups = tuple(group for group in groups if not details.has(best_page(group).block))
+        if self.config.recall_mode == "detail":
+            groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
 
         def cited(group: _core.FoundGroup) -> Recall:
             page = best_page(group)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from everlong.text.encoding import encode
+
 SUMMARIZE = "<SUMMARIZE>"  # the block ends here
 RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
 MEM_START, MEM_END = "<MEM_START>", "<MEM_END>"  # around the Detail Tokens of a block
@@ -34,4 +36,5 @@ def control_ids(tokenizer: Any) -> dict[str, int]:
 def spelled(tokenizer: Any, token: str) -> list[int]:
     """Ids that stand for a control token: its own, or those of the text that spells it where the tokenizer has none."""
     vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
-    return [vocabulary[token]] if token in vocabulary else list(tokenizer.encode(token, add_special_tokens=False))
+    ids: list[int] = [vocabulary[token]] if token in vocabulary else encode(tokenizer, token).tolist()
+    return ids
