@@ -7,7 +7,7 @@ FIGURES ?= runs/bench
 CORPUS ?=
 
 SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw gardener store embedding ram ram_read read decode recall \
-  anchors architectures fit_confidence $(if $(CORPUS),fit_fusion)
+  anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion)
 EVALUATIONS := demo.txt needle.json needle_close.json ppl.json suite.txt
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)

@@ -181,6 +181,18 @@ std::map<std::string, py::array> BlockTensors(const MemoryHandle& self, int64_t 
   return arrays;
 }
 
+py::array BlockTensor(const MemoryHandle& self, int64_t block, const std::string& name) {
+  return ToArray(ValueOrRaise(self.Call([&](Memory& memory) { return memory.ReadTensor(block, name); })));
+}
+
+std::map<std::string, std::pair<std::string, py::tuple>> BlockTensorShapes(const MemoryHandle& self, int64_t block) {
+  const std::vector<store::TensorInfo> infos =
+      ValueOrRaise(self.Call([&](Memory& memory) { return memory.Tensors(block); }));
+  std::map<std::string, std::pair<std::string, py::tuple>> shapes;
+  for (const store::TensorInfo& info : infos) shapes.emplace(info.name, std::pair(info.dtype, py::cast(info.shape)));
+  return shapes;
+}
+
 index::KeyStorage ParseKeyStorage(const std::string& name) {
   for (const index::KeyStorage storage : index::kKeyStorages) {
     if (name == NameOf(storage)) return storage;
@@ -445,6 +457,8 @@ void BindMemory(py::module_& module) {
            py::arg("sink_tokens"), py::arg("source"), py::arg("created_at"), py::arg("tags"), py::arg("token_ids"),
            py::arg("payload"), py::arg("tensors") = ArraysByName{}, py::arg("role") = "read")
       .def("block_tensors", &BlockTensors, py::arg("block"))
+      .def("block_tensor", &BlockTensor, py::arg("block"), py::arg("name"))
+      .def("block_tensor_shapes", &BlockTensorShapes, py::arg("block"))
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("retrieval_heads", &RetrievalHeads)

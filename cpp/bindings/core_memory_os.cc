@@ -76,6 +76,8 @@ const char* TriggerName(os::RecallTrigger trigger) {
       return "periodic";
     case os::RecallTrigger::kSignal:
       return "signal";
+    case os::RecallTrigger::kTombstone:
+      return "tombstone";
   }
   EVERLONG_CHECK(false);
 }
@@ -133,6 +135,9 @@ void BindConfig(py::module_& module) {
   BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
   BindField<bool>(type, "recall_periodic", [](MemoryOsConfig& c) -> bool& { return c.recall.periodic; });
   BindField<bool>(type, "recall_signal", [](MemoryOsConfig& c) -> bool& { return c.recall.signal; });
+  BindField<bool>(type, "recall_tombstone", [](MemoryOsConfig& c) -> bool& { return c.recall.tombstone; });
+  BindField<float>(type, "tombstone_threshold",
+                   [](MemoryOsConfig& c) -> float& { return c.recall.tombstone_threshold; });
   BindField<int32_t>(type, "periodic_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.periodic_every; });
   BindField<int32_t>(type, "protect_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.recall.protect_tokens; });
   BindField<int32_t>(type, "prompt_rolling_tokens",
@@ -173,12 +178,15 @@ void BindActions(py::module_& module) {
       .def_readonly("anchor_positions", &EvictAction::anchor_positions);
   py::class_<RecallAction>(module, "Recall")
       .def_property_readonly("trigger", [](const RecallAction& self) { return TriggerName(self.trigger); })
-      .def_readonly("blocks", &RecallAction::blocks);
+      .def_readonly("blocks", &RecallAction::blocks)
+      .def_property_readonly("span",
+                             [](const RecallAction& self) { return std::pair(self.span.begin, self.span.end); });
   py::class_<Placement>(module, "Placement")
       .def_readonly("page", &Placement::page)
       .def_readonly("first_token", &Placement::first_token)
       .def_readonly("tokens", &Placement::tokens)
-      .def_readonly("position", &Placement::position);
+      .def_readonly("position", &Placement::position)
+      .def_readonly("details", &Placement::details);
 }
 
 // The core CHECKs what its host must keep to; Python gets an exception instead.
@@ -209,7 +217,8 @@ void Choose(MemoryOs& self, const std::vector<int64_t>& tokens) {
 
 std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::string& origin,
                                 const std::vector<std::pair<int64_t, std::string>>& boundaries,
-                                const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities) {
+                                const py::array_t<float, py::array::c_style | py::array::forcecast>& probabilities,
+                                const std::vector<float>& tombstone_scores) {
   Decided(self);
   if (tokens < 0) throw py::value_error("tokens: " + std::to_string(tokens) + ", expected at least 0");
   if (tokens > self.Room()) {
@@ -230,8 +239,13 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
     throw py::value_error("topic_probabilities: expected none, or one for each of " + std::to_string(tokens) +
                           " tokens");
   }
+  const size_t stones = self.anchor_zone().tombstones.size();
+  if (!tombstone_scores.empty() && tombstone_scores.size() != stones) {
+    throw py::value_error("tombstone_scores: expected none, or one for each of " + std::to_string(stones) +
+                          " tombstones");
+  }
   return self.Observe(tokens, ParseOrigin(origin), places,
-                      {probabilities.data(), static_cast<size_t>(probabilities.size())});
+                      {probabilities.data(), static_cast<size_t>(probabilities.size())}, tombstone_scores);
 }
 
 // Plain numbers, as JSON keeps them.
@@ -361,12 +375,13 @@ const char* BlockEndName(os::BlockEnd end) {
 
 py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
   py::list runs;
-  for (const auto& [block, stream, span] : restored) {
+  for (const auto& [block, stream, span, detail_slots] : restored) {
     py::dict run;
     run["block"] = block;
     run["stream"] = stream;
     run["begin"] = span.begin;
     run["end"] = span.end;
+    if (detail_slots > 0) run["detail_slots"] = detail_slots;
     runs.append(std::move(run));
   }
   return runs;
@@ -415,7 +430,7 @@ void BindMemoryOs(py::module_& module) {
       .def("next_position", &MemoryOs::NextPosition)
       .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
            py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
-           py::arg("topic_probabilities") = py::array_t<float>())
+           py::arg("topic_probabilities") = py::array_t<float>(), py::arg("tombstone_scores") = std::vector<float>())
       .def(
           "raise_signal",
           [](MemoryOs& self, const std::string& signal) { return Decided(self).Raise(ParseSignal(signal)); },
@@ -426,16 +441,23 @@ void BindMemoryOs(py::module_& module) {
       .def(
           "recall",
           [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation,
-             const std::map<int64_t, std::vector<int64_t>>& kept) {
+             const std::map<int64_t, std::vector<int64_t>>& kept,
+             const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>& details) {
             std::vector<os::KeptPayload> payloads;
             for (const auto& [block, tokens] : kept) {
               payloads.push_back({block, tokens});
               std::ranges::sort(payloads.back().tokens);
             }
-            return Decided(self).Recall(pages, conversation, payloads);
+            std::vector<os::DetailBlock> blocks;
+            for (const auto& [block, stream, begin, end, slots] : details) {
+              if (slots < 1) throw py::value_error("details: " + std::to_string(slots) + " slots, expected at least 1");
+              blocks.push_back({block, stream, {begin, end}, slots});
+            }
+            return Decided(self).Recall(pages, conversation, payloads, blocks);
           },
           py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
-          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>())
+          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>(),
+          py::arg("details") = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>())
       .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),

@@ -277,7 +277,9 @@ class StoreStats:
     @property
     def payload_bytes(self) -> int: ...
     @property
-    def tensor_bytes(self) -> int: ...
+    def tensor_bytes(self) -> dict[str, int]:
+        """Of the blocks' tensors, by their names."""
+
     @property
     def graph_nodes(self) -> int: ...
     @property
@@ -347,6 +349,10 @@ class Memory:
         """
     def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
         """What was appended with the block, or put to it since; bfloat16 as uint16 and FP8 as uint8, their bits."""
+    def block_tensor(self, block: int, name: str) -> npt.NDArray[Any]:
+        """One of those alone; MemoryNotFoundError where there is none."""
+    def block_tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Their dtypes, as safetensors names them, and shapes; none of their bytes are read."""
     def set_retrieval_heads(
         self,
         heads: Sequence[tuple[int, int, int]],
@@ -703,13 +709,15 @@ class MemoryOsConfig:
     recall_recent: bool
     recall_periodic: bool
     recall_signal: bool
+    recall_tombstone: bool
+    tombstone_threshold: float
     prompt_rolling_tokens: int
     conversation_tokens: int
     recent_every: int
     recent_blocks: int
     periodic_every: int
     protect_tokens: int
-    def __init__(self, **fields: int) -> None:
+    def __init__(self, **fields: float) -> None:
         """TypeError for a field that is not one of those above."""
 
 class Archive:
@@ -772,9 +780,12 @@ class Evict:
 class Recall:
     @property
     def trigger(self) -> str:
-        """ "prompt", "recent", "periodic" or "signal"."""
+        """ "prompt", "recent", "periodic", "signal" or "tombstone"."""
     @property
     def blocks(self) -> int: ...
+    @property
+    def span(self) -> tuple[int, int]:
+        """Of "tombstone": the tokens of the stream that it stands for."""
 
 class Placement:
     @property
@@ -785,6 +796,9 @@ class Placement:
     def tokens(self) -> int: ...
     @property
     def position(self) -> int: ...
+    @property
+    def details(self) -> bool:
+        """Whether these are slots of Detail Tokens: `page` is all of the block then."""
 
 class MemoryOs:
     """cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
@@ -802,12 +816,14 @@ class MemoryOs:
         origin: str,
         boundaries: Sequence[tuple[int, str]] = (),
         topic_probabilities: npt.NDArray[np.float32] = ...,
+        tombstone_scores: Sequence[float] = (),
     ) -> list[Archive | Trim | Evict | Recall]:
         """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
 
         boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
         topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
         topic ended topic_lookahead tokens before.
+        tombstone_scores: how much the newest token attends to each tombstone, one for each or none.
         """
     def raise_signal(self, signal: str) -> list[Archive | Trim | Evict | Recall]:
         """signal: "summarize" or "retrieve", right after the newest token."""
@@ -824,8 +840,13 @@ class MemoryOs:
         pages: Sequence[PageRef],
         conversation: Sequence[PageRef] = (),
         kept: Mapping[int, Sequence[int]] = ...,
+        details: Sequence[tuple[int, int, int, int, int]] = ...,
     ) -> list[Placement]:
-        """kept: by block, the tokens of its stream that shall come back of it, and no others."""
+        """kept: by block, the tokens of its stream that shall come back of it, and no others.
+
+        details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
+        how many slots, ValueError below 1.
+        """
     def clear_recalled(self) -> None: ...
     def resume(
         self,

@@ -14,9 +14,9 @@ from everlong.text.vectors import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding", "graph"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
-Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
+Policy = Literal["prompt", "recent", "periodic", "signal", "tombstone", "off"]
 Order = Literal["relevance", "time"]
-RecallMode = Literal["kv", "text", "auto", "kept"]
+RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 SegmenterKind = Literal["rules", "learned"]
 TaggerKind = Literal["none", "keyphrases"]
 NarrowBy = Literal["times", "tags"]
@@ -98,7 +98,13 @@ class MemoryConfig:
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:
     # its memory is of text alone. "kept": blocks carry the keys and values of their chosen tokens (kept_tokens) once
     # more, on their own, and those come back, of the whole block, in place of its pages; pages of other blocks as "kv".
+    # "detail": blocks come back as their Detail Tokens, up to `detail_blocks` of them; a block that has none, in pages
+    # as "kv". "both": Detail Tokens, up to half of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
+    # N: a block is written with so many Detail Tokens, soft tokens that stand for all of it; 0: with none. They are the
+    # means of N equal runs of its embeddings (learned/details.py).
+    details: int = 0
+    detail_blocks: int = 16  # blocks that come back as Detail Tokens for a question, at most
     # So many sentences of what came back, the nearest to the question, stand in words right before it
     # (retrieval/quotes.py). A turn is remembered without them. 0: none.
     quotes: int = 1
@@ -122,6 +128,7 @@ class MemoryConfig:
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
+    # "tombstone": where a generated token attends to a tombstone enough, what that one stands for (`tombstones` > 0).
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
     # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls,
@@ -130,6 +137,11 @@ class MemoryConfig:
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
+    # From which score on a tombstone wakes (learned/tombstones.py); None: from the one that the model's pack says.
+    tombstone_threshold: float | None = None
+    # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
+    # tombstone says that something is needed, and how surely which, are two things.
+    tombstone_recall: Literal["span", "search"] = "span"
     protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
 
     @property
@@ -145,6 +157,19 @@ class MemoryConfig:
         others = self.sink_tokens + self.anchor_zone_tokens + self.kept_tokens + self.rolling_tokens + self.evict_tokens
         room = self.frame_tokens - others - self.chunk_tokens
         return max(self.recalled_tokens, min(self.recent_blocks * self.block_tokens, room))
+
+    @property
+    def detail_slots(self) -> int:
+        """Of a block as Detail Tokens, between their brackets; 0 without them."""
+        return self.details + 2 if self.details > 0 else 0
+
+    @property
+    def detail_blocks_recalled(self) -> int:
+        """How many blocks come back as Detail Tokens for a question: `detail_blocks`, as far as there is room."""
+        if self.recall_mode not in ("detail", "both"):
+            return 0
+        room = self.recalled_tokens if self.recall_mode == "detail" else self.recalled_tokens // 2
+        return min(self.detail_blocks, room // self.detail_slots)
 
     @property
     def front_tokens(self) -> int:
@@ -168,6 +193,7 @@ class MemoryConfig:
             "segmenter",
             "trimmer",
             "tagger",
+            "tombstone_recall",
         ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):
@@ -186,6 +212,8 @@ class MemoryConfig:
             require_choice("policy", policy, Policy)
         if not (math.isfinite(self.recalled_temperature) and self.recalled_temperature >= 1):
             raise ValueError(f"recalled_temperature is {self.recalled_temperature}, expected at least 1")
+        if self.tombstone_threshold is not None and not math.isfinite(self.tombstone_threshold):
+            raise ValueError(f"tombstone_threshold is {self.tombstone_threshold}, expected a number, or none")
         if not math.isfinite(self.rerank_seconds):
             raise ValueError(f"rerank_seconds is {self.rerank_seconds}, expected a number of seconds")
         if not 0 < self.graph_share <= 1:
@@ -193,6 +221,11 @@ class MemoryConfig:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if self.recall_mode in ("detail", "both") and not 0 < self.detail_slots <= self.recalled_tokens:
+            raise ValueError(
+                f"recall_mode={self.recall_mode!r}: details is {self.details}, expected at least 1, and the Detail "
+                f"Tokens of a block between their brackets within recalled_tokens, {self.recalled_tokens}"
+            )
         if self.segmenter == "learned" and not self.least_tokens < self.block_mean_tokens < self.block_tokens:
             raise ValueError(
                 f"block_mean_tokens is {self.block_mean_tokens}, expected more than least_tokens, {self.least_tokens}, "
@@ -263,7 +296,7 @@ class MemoryConfig:
         """This config without what needs archived keys: recalled text is read again, and found by text.
 
         ValueError where nothing is left of the index, for anchors, tombstones and kept tokens, which are keys and
-        values, and for the learned segmenter, which reads states.
+        values, for Detail Tokens, which stand among them, and for the learned segmenter, which reads states.
         """
         parts = tuple(part for part in self.index if part in _OF_TEXT)
         if not set(parts) - {"graph"}:
@@ -275,6 +308,8 @@ class MemoryConfig:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
         if self.kept_tokens > 0:
             raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
+        if self.details > 0:
+            raise ValueError("details are soft tokens, and a memory of text alone brings back nothing but text")
         if self.segmenter == "learned":
             raise ValueError("segmenter='learned' needs the model's states, and a memory of text alone reads none")
         return dataclasses.replace(self, index=parts, recall_mode="text")
@@ -300,6 +335,8 @@ class MemoryConfig:
             recall_recent="recent" in self.policies,
             recall_periodic="periodic" in self.policies,
             recall_signal="signal" in self.policies,
+            recall_tombstone="tombstone" in self.policies,
+            tombstone_threshold=0.0 if self.tombstone_threshold is None else self.tombstone_threshold,
             prompt_rolling_tokens=self.prompt_rolling_tokens,
             conversation_tokens=self.conversation_tokens,
             recent_every=self.recent_every,
@@ -319,6 +356,8 @@ SEARCH_SETTINGS = frozenset(
         "groups",
         "quotes",
         "decisive",
+        "detail_blocks",
+        "tombstone_recall",
         "rerank_seconds",
         "neighbours",
         "order",
@@ -334,6 +373,8 @@ SEARCH_SETTINGS = frozenset(
 _LEAST = {
     "block_mean_tokens": 1,
     "chunk_tokens": 1,
+    "details": 0,
+    "detail_blocks": 1,
     "groups": 1,
     "quotes": 0,
     "rerank_seconds": 0,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -318,6 +319,104 @@ TEST(MemoryOsTest, RecallLeavesOutWhatStandsInTheAnchorZone) {
   EXPECT_EQ(RunsOf(branch.Recall(std::vector<PageRef>{pages[1], pages[1]})),
             (std::vector<TokenSpan>{{8, 10}, {13, 16}}));
   EXPECT_EQ(branch.recalled_tokens(), 5);
+}
+
+// Blocks of 16, as details of so many slots each.
+std::vector<DetailBlock> DetailsOf(std::initializer_list<int64_t> blocks, int32_t slots, int64_t stream = 0) {
+  std::vector<DetailBlock> details;
+  for (const int64_t block : blocks) details.push_back({block, stream, {(block - 1) * 16, block * 16}, slots});
+  return details;
+}
+
+TEST(MemoryOsTest, DetailsStandBeforePagesAndHaveHalfOfTheZoneBesideThem) {
+  MemoryOsConfig config = SmallConfig();
+  config.residency.recalled_tokens = 24;
+  MemoryOs os(config);
+  os.Observe(30, Origin::kRead);
+  EXPECT_TRUE(os.Recall({}, {}, {}, DetailsOf({1}, 3)).empty()) << "nothing has left the frame";
+  for (int i = 0; i < 2; ++i) os.Observe(30, Origin::kRead);
+  const int64_t behind = os.NextPosition() - os.rolling().size();
+  const std::vector<PageRef> pages = PagesOf(0, 90, 1, 4);
+
+  // Alone they have all of the zone; what does not fit is the first, and comes whole or not at all.
+  std::vector<Placement> placements = os.Recall({}, {}, {}, DetailsOf({1, 2, 3}, 10));
+  ASSERT_EQ(placements.size(), 2U);
+  EXPECT_TRUE(placements[0].details && placements[1].details);
+  EXPECT_EQ(placements[0].page, (PageRef{2, 0, 0, {16, 32}}));
+  EXPECT_EQ(placements[1].page.block, 3);
+  EXPECT_EQ(placements[0].tokens, 10);
+  EXPECT_EQ(placements[1].position, behind - 10);
+  EXPECT_EQ(os.trace().back().what, EventKind::kLeftOut);
+  EXPECT_EQ(os.trace().back().tokens, 10);
+  EXPECT_EQ(os.recalled_tokens(), 20);
+
+  // Beside two pages, of which one comes whole and four tokens of the other: half of the zone is theirs.
+  placements = os.Recall(std::span(pages).subspan(2, 2), {}, {}, DetailsOf({1, 3, 3, 2}, 4));
+  EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{0, 4}, {32, 36}, {16, 20}, {20, 24}, {24, 32}}))
+      << "a block's slots stand for all of it, from its first token on";
+  int64_t next = behind - 24;
+  for (const Placement& placement : placements) {
+    EXPECT_EQ(placement.position, next);
+    next += placement.tokens;
+  }
+  EXPECT_EQ(next, behind);
+  const auto restored = std::ranges::find(os.trace() | std::views::reverse, EventKind::kRestore, &Event::what);
+  EXPECT_EQ(restored->restored,
+            (std::vector<RestoredRun>{{1, 0, {0, 16}, 4}, {3, 0, {32, 48}, 4}, {2, 0, {16, 32}, 4}, {2, 0, {20, 32}}}));
+
+  // What pages leave of the zone is theirs, too. Of this stream what is all resident is no memory; of another it is.
+  placements = os.Recall(std::span(pages).subspan(1, 1), {}, {}, DetailsOf({1, 2, 3, 4}, 4));
+  EXPECT_EQ(placements.size(), 5U);
+  EXPECT_EQ(os.recalled_tokens(), 24);
+  ASSERT_LE(os.rolling().begin, 64);
+  EXPECT_TRUE(os.Recall({}, {}, {}, DetailsOf({5}, 4)).empty());
+  EXPECT_EQ(os.Recall({}, {}, {}, DetailsOf({5}, 4, 3)).size(), 1U);
+  EXPECT_DEATH(os.Recall({}, {}, {}, DetailsOf({1}, 0)), "CHECK failed");
+}
+
+TEST(MemoryOsTest, TheTombstoneThatIsAttendedToMostWakes) {
+  MemoryOsConfig config = WithAnchorZone(0, 1);
+  config.residency.tombstones = 3;
+  config.recall.tombstone = true;
+  config.recall.tombstone_threshold = 0.5F;
+  config.recall.protect_tokens = 2;
+  config.residency.tombstones = 0;
+  EXPECT_EQ(Validate(config).code(), StatusCode::kInvalidArgument);
+  config.residency.tombstones = 3;
+  ASSERT_TRUE(Validate(config).ok());
+  MemoryOs os(config);
+  for (int i = 0; i < 3; ++i) os.Observe(26, Origin::kRead);
+  const std::vector<Tombstone> stones = os.anchor_zone().tombstones;
+  ASSERT_GE(stones.size(), 2U);
+  const auto scores = [&](std::initializer_list<float> first) {
+    std::vector<float> all(first);
+    all.resize(os.anchor_zone().tombstones.size(), 0.0F);
+    return all;
+  };
+  const auto woken = [&](Origin origin, std::initializer_list<float> first) {
+    return Only<RecallAction>(os.Observe(1, origin, {}, {}, scores(first)));
+  };
+  EXPECT_TRUE(woken(Origin::kGenerated, {0.4F, 0.3F}).empty());
+  EXPECT_TRUE(woken(Origin::kRead, {0.9F, 0.3F}).empty()) << "what is read needs nothing";
+  const std::vector<RecallAction> asked = woken(Origin::kGenerated, {0.6F, 0.9F});
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0].trigger, RecallTrigger::kTombstone);
+  EXPECT_EQ(asked[0].span, stones[1].span);
+  EXPECT_EQ(os.trace().back().what, EventKind::kRecall);
+  EXPECT_EQ(os.trace().back().trigger, RecallTrigger::kTombstone);
+  EXPECT_EQ(os.trace().back().span, stones[1].span);
+
+  // What came back for it is protected; then it is there already, and another one may wake.
+  ASSERT_FALSE(os.Recall(std::vector<PageRef>{PagesOf(0, 78, 1, 4)[2]}).empty());
+  EXPECT_TRUE(woken(Origin::kGenerated, {0.9F, 0.3F}).empty());
+  EXPECT_EQ(woken(Origin::kGenerated, {0.3F, 0.9F}).size(), 0U);
+  const std::vector<RecallAction> other = woken(Origin::kGenerated, {0.9F, 0.3F});
+  ASSERT_EQ(other.size(), 1U);
+  EXPECT_EQ(other[0].span, stones[0].span);
+  os.ClearRecalled();
+  EXPECT_EQ(woken(Origin::kGenerated, {0.3F, 0.9F}).size(), 1U) << "nothing is there any more";
+  EXPECT_TRUE(Only<RecallAction>(os.Observe(1, Origin::kGenerated)).empty()) << "no scores were taken";
+  EXPECT_DEATH(os.Observe(1, Origin::kGenerated, {}, {}, std::vector<float>(7, 0.0F)), "CHECK failed");
 }
 
 TEST(MemoryOsTest, APageThatIsAllAnchorsDoesNotComeBack) {

@@ -57,6 +57,20 @@ TEST(RecallPolicyTest, WhatCameBackIsProtected) {
   EXPECT_EQ(policy.Signal(), RecallTrigger::kSignal);
 }
 
+TEST(RecallPolicyTest, TombstonesWakeWhereAskedForAndNothingIsProtected) {
+  EXPECT_FALSE(RecallPolicy({.prompt = true, .periodic = true, .signal = true}).Wake());
+  RecallPolicy policy({.tombstone = true, .protect_tokens = 3});
+  EXPECT_EQ(policy.Wake(), RecallTrigger::kTombstone);
+  EXPECT_EQ(policy.Wake(), RecallTrigger::kTombstone) << "nothing is counted";
+  policy.Restored();
+  EXPECT_FALSE(policy.Wake());
+  EXPECT_FALSE(policy.Count(2));
+  EXPECT_FALSE(policy.Wake());
+  EXPECT_FALSE(policy.Waiting()) << "it is not put off";
+  EXPECT_FALSE(policy.Count(1));
+  EXPECT_EQ(policy.Wake(), RecallTrigger::kTombstone);
+}
+
 TEST(RecallPolicyTest, SignalsAreHeededWhereAskedFor) {
   RecallPolicy policy({.signal = false});
   EXPECT_FALSE(policy.Signal());
@@ -114,6 +128,8 @@ TEST(RecallPolicyTest, Validates) {
   EXPECT_EQ(Validate(RecallPolicyConfig{.recent_blocks = 0}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Validate(RecallPolicyConfig{.periodic_every = 0}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Validate(RecallPolicyConfig{.protect_tokens = -1}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Validate(RecallPolicyConfig{.tombstone_threshold = std::numeric_limits<float>::quiet_NaN()}).code(),
+            StatusCode::kInvalidArgument);
 }
 
 }  // namespace

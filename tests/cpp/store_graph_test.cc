@@ -13,6 +13,12 @@ namespace {
 
 enum class Place { kRam, kFolder };
 
+int64_t AllOf(const std::map<std::string, int64_t>& bytes) {
+  int64_t sum = 0;
+  for (const auto& [name, some] : bytes) sum += some;
+  return sum;
+}
+
 class StoreGraph : public StoreFolderTest, public testing::WithParamInterface<Place> {
  protected:
   void SetUp() override {
@@ -36,7 +42,7 @@ TEST_P(StoreGraph, TensorsAndGraphComeWithTheBlock) {
   ExpectStored(*store_, block, id);
   ExpectExtras(*store_, block, id);
   const StoreStats stats = store_->Stats().value();
-  EXPECT_EQ(stats.tensor_bytes, 42 + 4 * 40);
+  EXPECT_EQ(AllOf(stats.tensor_bytes), 42 + 4 * 40);
   EXPECT_EQ(stats.graph_nodes, 2);
   EXPECT_EQ(stats.graph_edges, 1);
   EXPECT_EQ(stats.payload_bytes, std::ssize(block.payload));  // kv alone, as ever
@@ -95,7 +101,7 @@ TEST_P(StoreGraph, ForgettingTakesNodeEdgesAndTensorsWithIt) {
   EXPECT_EQ(store_->ReadGraph()->edges.size(), 2U);
   EXPECT_EQ(store_->Tensors(2).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(store_->ReadTensor(2, "ids").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(store_->Stats()->tensor_bytes, 2 * 42 + 4 * (20 + 25));
+  EXPECT_EQ(AllOf(store_->Stats()->tensor_bytes), 2 * 42 + 4 * (20 + 25));
   ASSERT_OK(store_->Compact().status());
   EXPECT_TRUE(store_->Verify(false)->damage.empty());
   EXPECT_EQ(store_->ReadTensor(3, "ids")->bytes.size(), 100U);
@@ -282,7 +288,7 @@ class RandomLife {
     for (const auto& [key, edge] : model_.edges) graph.edges.push_back(edge);
     EXPECT_EQ(store_->ReadGraph().value(), graph);
     const StoreStats stats = store_->Stats().value();
-    EXPECT_EQ(stats.tensor_bytes, bytes);
+    EXPECT_EQ(AllOf(stats.tensor_bytes), bytes);
     EXPECT_EQ(stats.graph_nodes, std::ssize(graph.nodes));
     EXPECT_EQ(stats.graph_edges, std::ssize(graph.edges));
     for (int i = 0; i < 3; ++i) {

@@ -135,7 +135,13 @@ def test_tensors_of_a_block_come_back(in_folder: bool, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], tensor)
         assert memory.block_tensors(2) == {}
         stats = memory.stats()
-        assert stats.tensor_bytes == sum(tensor.nbytes for tensor in tensors.values())
+        assert stats.tensor_bytes == {name: tensor.nbytes for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            np.testing.assert_array_equal(memory.block_tensor(1, name), found[name])
+            assert memory.block_tensor_shapes(1)[name][1] == tensor.shape
+        assert memory.block_tensor_shapes(2) == {}
+        with pytest.raises(errors.MemoryNotFoundError):
+            memory.block_tensor(2, "ids")
         assert (stats.graph_nodes, stats.graph_edges) == (0, 0)
 
     expect(memory)
@@ -152,7 +158,7 @@ def test_tensors_of_a_block_come_back(in_folder: bool, tmp_path: Path) -> None:
     memory.forget([1])
     with pytest.raises(errors.MemoryNotFoundError):
         memory.block_tensors(1)
-    assert memory.stats().tensor_bytes == 0
+    assert memory.stats().tensor_bytes == {}
 
 
 def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:

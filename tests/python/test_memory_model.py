@@ -540,14 +540,14 @@ def test_a_misspelt_policy_of_a_perplexity_is_told(mm) -> None:
 def test_random_pages_of_a_perplexity_are_as_many_as_its_queries_find(mm, monkeypatch: pytest.MonkeyPatch) -> None:
     mm.read(random_text(3000))
     recalled: dict[str, list[set[tuple[int, int]]]] = {"prompt": [], "random": []}
-    recall = mm.frame.recall
+    bring_back = mm.frame.bring_back
     for policy, pages_of in recalled.items():
 
-        def noting(pages, temperatures=(), best=(), seen=pages_of) -> None:
-            seen.append({(page.block, page.page) for page in pages})
-            recall(pages, temperatures, best)
+        def noting(what, seen=pages_of) -> None:
+            seen.append({(page.block, page.page) for page in what.pages})
+            bring_back(what)
 
-        monkeypatch.setattr(mm.frame, "recall", noting)
+        monkeypatch.setattr(mm.frame, "bring_back", noting)
         mm.perplexity(random_text(40, seed=2), policy=policy)
     assert [len(pages) for pages in recalled["random"]] == [len(pages) for pages in recalled["prompt"]]
     assert recalled["prompt"][0]
@@ -716,19 +716,19 @@ def test_a_perplexity_brings_back_what_a_question_would(
         mm.read("".join(f"{number:04d} and so on, and so on. " for number in range(400)))
         brought: list[everlong.frame.frame.Recalled] = []
         groups: list[tuple[Any, ...]] = []
-        find, recall = mm.searcher.find, mm.frame.recall
+        find, bring_back = mm.searcher.find, mm.frame.bring_back
 
         def finding(*question: Any) -> Any:
             found = dataclasses.replace(find(*question), agreed=True, decisiveness=1.0)
             groups.append(found.groups)
             return found
 
-        def noting(*recalled: Any) -> None:
-            brought.append(everlong.frame.frame.Recalled(*recalled))
-            recall(*recalled)
+        def noting(recalled: everlong.frame.frame.Recalled) -> None:
+            brought.append(recalled)
+            bring_back(recalled)
 
         monkeypatch.setattr(mm.searcher, "find", finding)
-        monkeypatch.setattr(mm.frame, "recall", noting)
+        monkeypatch.setattr(mm.frame, "bring_back", noting)
         mm.perplexity("0100 and so on, and so on.", policy="prompt")
     (recalled,), (found,) = brought, groups
     assert len(found) > 1

@@ -18,6 +18,9 @@ Status Validate(const MemoryOsConfig& config) {
   EVERLONG_RETURN_IF_ERROR(Validate(config.residency.kept, config.segmenter.block_tokens));
   EVERLONG_RETURN_IF_ERROR(Validate(config.recall));
   EVERLONG_RETURN_IF_ERROR(AtLeast("stream", config.stream, 0));
+  if (config.recall.tombstone) {
+    EVERLONG_RETURN_IF_ERROR(AtLeast("tombstones, which a recall policy heeds,", config.residency.tombstones, 1));
+  }
   if (config.residency.rolling_tokens >= config.segmenter.block_tokens) return OkStatus();
   return InvalidArgumentError("rolling_tokens is " + std::to_string(config.residency.rolling_tokens) +
                               ", expected at least block_tokens, which is " +
@@ -87,10 +90,13 @@ int64_t MemoryOs::Room() const { return residency_.Room(); }
 int64_t MemoryOs::NextPosition() const { return residency_.NextPosition(); }
 
 std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries,
-                                      std::span<const float> topic_probabilities) {
+                                      std::span<const float> topic_probabilities,
+                                      std::span<const float> tombstone_scores) {
   EVERLONG_CHECK(due_.empty());
   const int64_t begin = stream_end();
   state_ = State::kGenerating;  // a recall that the host passed over is waited for no longer
+  asked_span_ = {};
+  const TokenSpan waking = Waking(tombstone_scores);  // before the zone changes
   residency_.Append(tokens);
   if (origin == Origin::kRead) read_until_ = stream_end();
   std::vector<Action> actions;
@@ -114,7 +120,11 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
   if (const int64_t overflow = residency_.Overflow(); overflow > 0) Evict(overflow, actions);
   if (origin != Origin::kGenerated) return actions;
   const std::optional<RecallTrigger> waited = policy_.Waiting();
-  if (const std::optional<RecallTrigger> due = policy_.Count(tokens)) AskRecall(*due, actions);
+  if (const std::optional<RecallTrigger> due = policy_.Count(tokens)) {
+    AskRecall(*due, actions);
+  } else if (!waking.empty() && policy_.Wake()) {
+    AskRecall(RecallTrigger::kTombstone, actions, waking);
+  }
   const std::optional<RecallTrigger> waits = policy_.Waiting();
   if (waits && waits != waited) Record(EventKind::kRecallWaits, {}, 0).trigger = waits;
   return actions;
@@ -169,7 +179,8 @@ std::vector<Action> MemoryOs::BeginPrompt() {
 }
 
 std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation,
-                                        std::span<const KeptPayload> kept_payloads) {
+                                        std::span<const KeptPayload> kept_payloads,
+                                        std::span<const DetailBlock> details) {
   EVERLONG_CHECK(due_.empty());
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
   // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
@@ -192,13 +203,22 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
     position -= span.size();
     placements.push_back(
         {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-    if (!restored.empty() && restored.back().block == page.block && restored.back().span.begin == span.end) {
+    const bool goes_on = !restored.empty() && restored.back().block == page.block &&
+                         restored.back().detail_slots == 0 && restored.back().span.begin == span.end;
+    if (goes_on) {
       restored.back().span.begin = span.begin;
     } else {
       restored.push_back({page.block, page.stream, span});
     }
   };
   int64_t left_out = 0;
+  const std::vector<DetailBlock> blocks = RecallableDetails(details);
+  int64_t reserved = 0;  // for the last of them, which matter most
+  for (const DetailBlock& block : blocks | std::views::reverse) {
+    if (reserved + block.slots > (pages.empty() ? free : free / 2)) break;
+    reserved += block.slots;
+  }
+  free -= reserved;
   std::set<std::pair<int64_t, int32_t>> placed;
   for (const PageRef& page : pages | std::views::reverse) {
     if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
@@ -211,6 +231,19 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
       if (!span.empty()) place(page, span);
     }
   }
+  free += reserved;
+  bool full = false;
+  for (const DetailBlock& block : blocks | std::views::reverse) {
+    full = full || block.slots > free;
+    if (full) {
+      left_out += block.slots;
+      continue;
+    }
+    free -= block.slots;
+    position -= block.slots;
+    placements.push_back({{block.block, 0, block.stream, block.span}, 0, block.slots, position, true});
+    restored.push_back({block.block, block.stream, block.span, block.slots});
+  }
   const bool found = !placements.empty();
   free += kept_tokens;
   for (const PageRef& page : conversation | std::views::reverse) {
@@ -221,11 +254,12 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   std::reverse(placements.begin(), placements.end());
   std::reverse(restored.begin(), restored.end());
 
+  woken_span_ = std::exchange(asked_span_, {});
   const int64_t recalled = residency_.rolling_position() - position;
   residency_.SetRecalled(recalled);
   std::vector<TokenSpan> own;
   for (const RestoredRun& run : restored) {
-    if (run.stream == config_.stream) own.push_back(run.span);
+    if (run.stream == config_.stream && run.detail_slots == 0) own.push_back(run.span);
   }
   residency_.HideKept(std::move(own));
   if (found) policy_.Restored();
@@ -260,6 +294,18 @@ std::vector<TokenSpan> MemoryOs::ChosenOf(std::span<const TokenSpan> runs, const
   return chosen;
 }
 
+std::vector<DetailBlock> MemoryOs::RecallableDetails(std::span<const DetailBlock> details) const {
+  std::vector<DetailBlock> blocks;
+  if (!residency_.evicted()) return blocks;
+  for (const DetailBlock& block : details) {
+    EVERLONG_CHECK(block.slots > 0);
+    const bool resident = block.stream == config_.stream && residency_.Outside(block.span).empty();
+    if (resident || std::ranges::find(blocks, block.block, &DetailBlock::block) != blocks.end()) continue;
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
 int64_t MemoryOs::RecallableTokens(const PageRef& page) const {
   int64_t tokens = 0;
   for (const TokenSpan& span : Recallable(page)) tokens += span.size();
@@ -270,6 +316,7 @@ void MemoryOs::ClearRecalled() {
   const int64_t cleared = residency_.recalled();
   EVERLONG_CHECK(due_.empty());
   conversation_ = {};
+  asked_span_ = woken_span_ = {};
   residency_.SetRecalled(0);
   residency_.HideKept({});
   state_ = State::kGenerating;
@@ -351,6 +398,7 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
   segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
   read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
   conversation_ = {};
+  asked_span_ = woken_span_ = {};
   state_ = State::kGenerating;
   Record(EventKind::kResume, rolling, sinks.size() + rolling.size());
   if (anchored) {
@@ -424,10 +472,25 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
 }
 
-void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions) {
+void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions, TokenSpan span) {
   state_ = State::kRetrieving;
-  actions.emplace_back(RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0});
-  Record(EventKind::kRecall, {}, 0).trigger = trigger;
+  asked_span_ = span;
+  actions.emplace_back(
+      RecallAction{trigger, trigger == RecallTrigger::kRecent ? config_.recall.recent_blocks : 0, span});
+  Record(EventKind::kRecall, span, 0).trigger = trigger;
+}
+
+TokenSpan MemoryOs::Waking(std::span<const float> scores) const {
+  const std::vector<Tombstone>& stones = anchor_zone().tombstones;
+  EVERLONG_CHECK(scores.empty() || scores.size() == stones.size());
+  TokenSpan waking;
+  float highest = config_.recall.tombstone_threshold;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (stones[i].span == woken_span_ || !(waking.empty() ? scores[i] >= highest : scores[i] > highest)) continue;
+    highest = scores[i];
+    waking = stones[i].span;
+  }
+  return waking;
 }
 
 void MemoryOs::Trim(TokenSpan block, std::vector<Action>& actions) {

@@ -1,6 +1,7 @@
 #include "everlong/os/recall_policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "at_least.h"
@@ -12,6 +13,10 @@ Status Validate(const RecallPolicyConfig& config) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("periodic_every", config.periodic_every, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("protect_tokens", config.protect_tokens, 0));
   EVERLONG_RETURN_IF_ERROR(AtLeast("conversation_tokens", config.conversation_tokens, 0));
+  if (!std::isfinite(config.tombstone_threshold)) {
+    return InvalidArgumentError("tombstone_threshold is " + std::to_string(config.tombstone_threshold) +
+                                ", expected a number");
+  }
   return AtLeast("prompt_rolling_tokens", config.prompt_rolling_tokens, 0);
 }
 
@@ -42,6 +47,11 @@ std::optional<RecallTrigger> RecallPolicy::Signal() {
   counts_.signal_waits = Protected();
   if (counts_.signal_waits) return std::nullopt;
   return RecallTrigger::kSignal;
+}
+
+std::optional<RecallTrigger> RecallPolicy::Wake() const {
+  if (!config_.tombstone || Protected()) return std::nullopt;
+  return RecallTrigger::kTombstone;
 }
 
 bool RecallPolicy::Adopt(const RecallCounts& counts) {

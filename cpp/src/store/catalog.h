@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -119,7 +120,7 @@ class Catalog {
   // By name. kCorrupt when they are not all that the block's records have.
   [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id);
   [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name);
-  [[nodiscard]] Result<int64_t> TensorBytes();
+  [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes();
   // Of one moment; empty before schema 2. With `damage` what is damaged, or hangs in the air, is told there and left
   // out, and `lost` says what has to go; without, it is kCorrupt.
   [[nodiscard]] Result<Graph> ReadGraph(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);

@@ -21,7 +21,7 @@ constexpr std::string_view kSelectTensors =
     "WHERE block = ? ORDER BY name";
 constexpr std::string_view kDeleteTensors = "DELETE FROM tensors WHERE block = ?";
 constexpr std::string_view kSumTensorBytes =
-    "SELECT coalesce(sum(data_bytes), 0) FROM tensors WHERE block IN (SELECT id FROM blocks WHERE state = 0)";
+    "SELECT name, sum(data_bytes) FROM tensors WHERE block IN (SELECT id FROM blocks WHERE state = 0) GROUP BY name";
 
 uint32_t TensorChecksum(int64_t block, const TensorRow& row) {
   return RowChecksum()
@@ -152,12 +152,19 @@ Result<PlacedTensor> Catalog::FindTensor(int64_t id, const std::string& name) {
   return PlacedTensor{std::move(*found), std::move(record)};
 }
 
-Result<int64_t> Catalog::TensorBytes() {
+Result<std::map<std::string, int64_t>> Catalog::TensorBytes() {
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
-  return schema < 2 ? Result<int64_t>(0) : SelectNumber(database_, kSumTensorBytes);
+  std::map<std::string, int64_t> bytes;
+  if (schema < 2) return bytes;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSumTensorBytes));
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) return bytes;
+    bytes.emplace(query.Text(0), query.Int64(1));
+  }
 }
 
 }  // namespace everlong::store

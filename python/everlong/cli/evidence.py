@@ -355,6 +355,38 @@ def eval_trimmer(
     print_json(report.to_dict()) if as_json else print_trimming(report, Console())
 
 
+@eval_app.command("tombstones")
+def eval_tombstones(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books beside those that are shipped, that texts are drawn from.")
+    ] = None,
+    documents: Annotated[int, typer.Option(help="Texts that are measured.")] = 6,
+    calibration: Annotated[int, typer.Option(help="Texts, of other books, that heads and threshold come from.")] = 3,
+    heads: Annotated[int, typer.Option(help="That are chosen.")] = 16,
+    seed: Seed = 0,
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for what was heard, a file a text; a run goes on there.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Put heads and threshold into the pack of the model.")] = False,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """Does attention to a tombstone say that what it stands for is needed (policy "tombstone")."""
+    from everlong.eval.tombstones import TombstonesConfig, keep_heads, print_tombstones, run_tombstones
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+
+    loaded = load(model, dtype or None, **on_device(device))
+    config = TombstonesConfig(documents=documents, calibration=calibration, heads=heads, seed=seed)
+    log = _line_by_line(Console(stderr=True))
+    chosen, report = run_tombstones(loaded, config, work, books_of(text) if text else (), log)
+    if keep:
+        log(f"kept in {keep_heads(loaded[0], model, chosen, report)}")
+    print_json(report.to_dict()) if as_json else print_tombstones(report, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -243,7 +243,8 @@ def citation(recall: Recall) -> str:
     """One line: where a passage stands, and how it begins."""
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = recall.source or _CONVERSATION
-    return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}] {line}"
+    how = ", as Detail Tokens" if recall.as_details else ""
+    return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
 
 
 def doubt(confidence: float | None) -> str:
@@ -450,6 +451,8 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
     kept = "text alone" if text_alone else f"{payload} of KV ({geometry['codec']})"
+    if stats["detail_bytes"] > 0:
+        kept += f", {stats['detail_bytes'] / 1e6:,.1f} MB of Detail Tokens"
     console.print(
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
         f"{kept}, {disk} on disk",

@@ -210,6 +210,12 @@ class ResidentCache(Cache):
     def rolling_slots(self) -> int:
         return max(0, self.end - self.rolling_slot)
 
+    @property
+    def tombstone_slots(self) -> slice:
+        """The tombstones' slots, oldest first."""
+        first = self.rolling_slot - self.recalled - len(self.kept_shown) - len(self.anchors)
+        return slice(first, first + self.anchors.tombstone_k.shape[2])
+
     def nbytes(self) -> int:
         """Bytes of the buffers; constant from construction on. `frame/budget.py` counts what is beside them too."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))

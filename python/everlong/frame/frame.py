@@ -27,6 +27,7 @@ from everlong.frame.adaptation import Adaptation
 from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
+from everlong.frame.details import DetailTokens, SoftBlock
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.kept_payload import KeptPayload, chosen_in
 from everlong.frame.observers import Observation, Observers, OnBlock
@@ -51,6 +52,9 @@ class Recalled:
     pages: Sequence[_core.PageRef] = ()
     temperatures: Sequence[float] = ()  # empty: all 1
     best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
+    blocks: Sequence[
+        int
+    ] = ()  # that come as Detail Tokens before the pages, where the frame has details; first to last
 
 
 # While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
@@ -143,6 +147,7 @@ class Frame(abc.ABC):
         self.archived_blocks = 0
         # At work on what is asked and said behind recalled pages; what it computed is to be in a branch.
         self.adaptation: Adaptation | None = None
+        self.details: DetailTokens | None = None  # what blocks come back as where that is asked for (recall_mode)
         self.observers = Observers()
         self.writers = BlockWriters()
         self._boundaries = TextBoundaries(tokenizer)
@@ -199,6 +204,10 @@ class Frame(abc.ABC):
         """By block of these pages, of which no more than the chosen tokens shall come back."""
         return {}
 
+    def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
+        """Of what is to come back the pages that shall, and the blocks that shall be Detail Tokens, first to last."""
+        return recalled.pages, {}
+
     @abc.abstractmethod
     def _place(
         self,
@@ -206,8 +215,12 @@ class Frame(abc.ABC):
         temperature: Mapping[Page, float],
         best: Sequence[_core.PageRef],
         kept: Mapping[int, KeptPayload],
+        soft: Mapping[int, SoftBlock],
     ) -> None:
-        """Fill the recalled zone, and with nothing where there are no placements; `kept` as `_kept_payloads` has it."""
+        """Fill the recalled zone, and with nothing where there are no placements.
+
+        `kept` as `_kept_payloads` has it, `soft` as `_as_details` has.
+        """
 
     @abc.abstractmethod
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
@@ -470,14 +483,15 @@ class Frame(abc.ABC):
                 with self._step():
                     topic_ends = self._topic_ends if origin == "read" and self.os.archiving else None
                     heard = (*hidden_layers, *(topic_ends.hidden_layers if topic_ends is not None else ()))
-                    with self._adapted(origin):
+                    heeded = origin == "generated" and recall is not None
+                    with self._adapted(origin), self._heeding_tombstones(heeded) as attended:
                         hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
                     kept = kept.added(len(chunk), hidden, hidden_layers)
                     self._unarchived_ids.extend(chunk.ids.tolist())
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
                     boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
                     topics = _NO_TOPICS if topic_ends is None else self._topics_of(topic_ends, hidden)
-                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics))
+                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics, attended()))
                 begun = True
                 self._bring(asked, recall)
                 self._note_on_the_way()
@@ -493,6 +507,14 @@ class Frame(abc.ABC):
         if self.adaptation is None or origin == "read" or self.os.recalled_tokens == 0:
             return contextlib.nullcontext()
         return self.adaptation.at_work()
+
+    @contextlib.contextmanager
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
+        """Around a forward; the result then tells how much its newest token attends to each tombstone, as scores.
+
+        None where they are not `heeded`, or the frame has none to heed.
+        """
+        yield lambda: ()
 
     def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
         if ids is None:
@@ -619,8 +641,7 @@ class Frame(abc.ABC):
             raise asked.refusal
         if recall is not None:
             for action in asked.actions:
-                recalled = recall(action)
-                self.recall(recalled.pages, recalled.temperatures, recalled.best)
+                self.bring_back(recall(action))
 
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
         """What the process that archived a block chose of it; None where that is not known."""
@@ -704,18 +725,29 @@ class Frame(abc.ABC):
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
         one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
         """
+        self.bring_back(Recalled(pages, temperatures, best))
+
+    def bring_back(self, recalled: Recalled) -> None:
+        """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
+
+        With `recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks do.
+        """
         temperature: Mapping[Page, float] = (
-            dict(zip(map(identity, pages), temperatures, strict=True)) if temperatures else {}
+            dict(zip(map(identity, recalled.pages), recalled.temperatures, strict=True))
+            if recalled.temperatures
+            else {}
         )
         with self._step():
+            pages, soft = self._as_details(recalled)
             kept = self._kept_payloads(pages)
             pages, temperature = self._of_whole_blocks(pages, temperature, kept)
             tokens = {block: payload.tokens for block, payload in kept.items()}
-            placements = self.os.recall(pages, self._conversation(), tokens)
+            places = [block.place for block in soft.values()]
+            placements = self.os.recall(pages, self._conversation(), tokens, places)
             if not self.os.evicted:
                 return
             try:
-                self._place(placements, temperature, best, kept)
+                self._place(placements, temperature, recalled.best, kept, soft)
             except BaseException:
                 self._empty_recalled()
                 self._broken = False
@@ -757,7 +789,7 @@ class Frame(abc.ABC):
     def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
-            self._place([], {}, [], {})
+            self._place([], {}, [], {}, {})
 
     def newest_tokens(self, count: int) -> torch.Tensor:
         """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import warnings
@@ -21,9 +22,11 @@ from everlong.frame.anchors import AnchorMasters
 from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
 from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
-from everlong.frame.frame import Frame, Page, identity
+from everlong.frame.details import SoftBlock
+from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.kept_payload import KeptPayload, payload_in, tensors_of
 from everlong.frame.phase import PhaseTap
+from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Bytes, PayloadTransfer
 from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
@@ -98,6 +101,7 @@ class KvFrame(Frame):
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[_Zone, SlotSnapshot | None] | None = None
+        self.tombstone_scores: TombstoneScores | None = None  # what a tombstone wakes by, where the policy heeds them
         self._phase = PhaseTap(served)
         weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
         try:
@@ -164,6 +168,15 @@ class KvFrame(Frame):
         self.cache.commit(*self._phase.newest)
         logits: torch.Tensor = out.logits[0]
         return logits
+
+    @contextlib.contextmanager
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
+        scores = self.tombstone_scores
+        if not heeded or scores is None or self.cache.anchors.tombstone_k.shape[2] == 0:
+            yield lambda: ()
+            return
+        with scores.tap() as tap:
+            yield lambda: scores.newest(tap, self.cache, self.os.next_position() + self.served.first_position)
 
     # --- archiving and evicting
 
@@ -270,26 +283,45 @@ class KvFrame(Frame):
                 found[number] = payload
         return found
 
+    def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
+        details, mode = self.details, self.config.recall_mode
+        if details is None or mode not in ("detail", "both") or not self.os.evicted:
+            return recalled.pages, {}
+        if mode == "both":
+            return recalled.pages, details.of(recalled.blocks)
+        last_first = dict.fromkeys(page.block for page in reversed(recalled.pages))
+        having = {block for block in last_first if details.has(block)}
+        blocks = recalled.blocks or [block for block in reversed(last_first) if block in having]
+        return [page for page in recalled.pages if page.block not in having], details.of(blocks)
+
     def _place(
         self,
         placements: Sequence[_core.Placement],
         temperature: Mapping[Page, float],
         best: Sequence[_core.PageRef],
         kept: Mapping[int, KeptPayload],
+        soft: Mapping[int, SoftBlock],
     ) -> None:
         self._keep_before_change("front")
         self._show_kept()
         first_slot = self.cache.open_recalled(sum(p.tokens for p in placements))
         if not placements:
             return
-        anew = self._read_anew(placements, best)
-        first_anew = first_slot + sum(p.tokens for p in placements[: anew.start])
-        behind = first_anew + sum(p.tokens for p in placements[anew])
-        for restored, slot in ((placements[: anew.start], first_slot), (placements[anew.stop :], behind)):
+        of_details = [index for index, placement in enumerate(placements) if placement.details]
+        computed = slice(of_details[0], of_details[-1] + 1) if of_details else self._read_anew(placements, best)
+        first_computed = first_slot + sum(p.tokens for p in placements[: computed.start])
+        behind = first_computed + sum(p.tokens for p in placements[computed])
+        for restored, slot in ((placements[: computed.start], first_slot), (placements[computed.stop :], behind)):
             self._restore(restored, slot, kept)
             self._cool(restored, slot, temperature)
-        self._read_again(placements[anew], first_anew)
-        self._cool(placements[anew], first_anew, temperature)
+        if of_details:
+            assert self.details is not None
+            tokens = self.details.tokens([soft[placement.page.block] for placement in placements[computed]])
+            self._compute_recalled(tokens, placements[computed.start].position, first_computed)
+        elif placements[computed]:
+            tokens = Tokens(self._token_ids(placements[computed]))
+            self._compute_recalled(tokens, placements[computed.start].position, first_computed)
+            self._cool(placements[computed], first_computed, temperature)
 
     def _cool(self, placements: Sequence[_core.Placement], first_slot: int, temperature: Mapping[Page, float]) -> None:
         slot = first_slot
@@ -312,22 +344,20 @@ class KvFrame(Frame):
         return next((run for run in runs if any(identity(p.page) in named for p in placements[run])), runs[-1])
 
     @torch.no_grad()
-    def _read_again(self, placements: Sequence[_core.Placement], first_slot: int) -> None:
-        """Compute the KV of recalled tokens anew, behind what the frame holds before `first_slot`.
+    def _compute_recalled(self, tokens: Tokens, position: int, first_slot: int) -> None:
+        """Compute the KV of recalled or soft tokens from a frame position on, behind what stands before `first_slot`.
 
         Layers that are not archived begin with them: their state is of the newest text, which stands behind them. It is
         put back afterwards, and what was recalled leaves no mark on it.
         """
-        if not placements:
-            return
-        cache = self.cache
-        own, end, position = cache.own.snapshot(), cache.end, placements[0].position
+        cache, limit = self.cache, self.config.chunk_tokens
+        own, end = cache.own.snapshot(), cache.end
         cache.own.empty()
         cache.end = first_slot
         try:
-            for chunk in torch.split(self._token_ids(placements), self.config.chunk_tokens):
-                self._forward_at(position, Tokens(chunk), keep_all=False)
-                position += len(chunk)
+            for first in range(0, len(tokens), limit):
+                chunk = tokens[first : first + limit]
+                self._forward_at(position + first, chunk, keep_all=False)
         finally:
             cache.end = end
             cache.own.restore(own)

@@ -66,9 +66,12 @@ def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
     if served.keyed is None:
         return 0
+    hidden_size = int(served.model.get_input_embeddings().embedding_dim)
+    details = tokens // config.block_tokens * config.details * hidden_size * 2
     if config.recall_mode == "kept" and config.kept_tokens > 0:
         tokens += tokens // config.kept_share
-    return ops.payload_bytes(tokens, config.page_tokens, served.layers, served.kv_heads, served.head_dim, config.codec)
+    layers, kv_heads, head_dim = served.layers, served.kv_heads, served.head_dim
+    return details + ops.payload_bytes(tokens, config.page_tokens, layers, kv_heads, head_dim, config.codec)
 
 
 def _told(size: int) -> str:

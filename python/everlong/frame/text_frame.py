@@ -13,6 +13,7 @@ import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint
+from everlong.frame.details import SoftBlock
 from everlong.frame.frame import Frame, Page
 from everlong.frame.kept_payload import KeptPayload
 from everlong.frame.transfer import Bytes
@@ -122,6 +123,7 @@ class TextFrame(Frame):
         temperature: Mapping[Page, float],
         best: Sequence[_core.PageRef],
         kept: Mapping[int, KeptPayload],
+        soft: Mapping[int, SoftBlock],
     ) -> None:
         self._recalled = self._token_ids(placements).tolist()
 

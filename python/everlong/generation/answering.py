@@ -143,6 +143,10 @@ class Answering:
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.cite_pages(pages, "recent"))
             return Recalled(pages)
+        if action.trigger == "tombstone" and self._searcher.config.tombstone_recall == "span":
+            pages = self._searcher.pages_of(action.span, where)
+            self._cite(self._searcher.cite_pages(pages, "tombstone"))
+            return Recalled(pages)
         if not self._searcher.anything_outside(where):
             return Recalled()
         if action.trigger == "prompt" and prompt is not None:

@@ -113,7 +113,14 @@ class MemoryModel:
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(
-                self.frame, tokenizer, opened.config, opened.prints, opened.encoder, opened.meaning, opened.walker
+                self.frame,
+                tokenizer,
+                opened.config,
+                opened.prints,
+                opened.encoder,
+                opened.meaning,
+                opened.walker,
+                opened.details,
             )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
@@ -557,8 +564,9 @@ class MemoryModel:
         Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
         `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
         "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end).
-        A "recall" says in `trigger` what asked for it, and a "recall waits" what would, were it not for what came back
-        last; a "restore" lists in `restored` what came back (block, stream, begin, end), and "left out" counts what was
+        A "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
+        waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
+        stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
         found and did not fit. Signals are there as heard, and as "signal passed over".
         """
         return self.frame.os.trace()

@@ -12,14 +12,19 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import ModelMismatchError
+from everlong.frame.details import DetailTokens
 from everlong.frame.frame import Frame
+from everlong.frame.kv_frame import KvFrame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
+from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
+from everlong.learned.details import BlockDetails, MeanPool
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
+from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
 from everlong.learned.trigger import PART as TRIGGER
@@ -44,6 +49,7 @@ class Opened:
     encoder: Encoder | None
     meaning: Meaning | None
     walker: Walker | None
+    details: BlockDetails | None
 
 
 def open_memory(
@@ -76,6 +82,9 @@ def open_memory(
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
     _require_trigger(trained, config)
+    stones = _tombstone_heads(trained, config)
+    if stones is not None and config.tombstone_threshold is None:
+        config = dataclasses.replace(config, tombstone_threshold=stones.threshold)
     scorer = _token_scorer(trained, config)
     if there is None:
         assert not isinstance(memory, Memory)
@@ -87,11 +96,16 @@ def open_memory(
     config = config.written_as(there.core.manifest())
     frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config), scorer)
     undo.callback(frame.detach)
+    if stones is not None and isinstance(frame, KvFrame):
+        frame.tombstone_scores = TombstoneScores(frame.served, stones.heads, stones.weights, stones.bias)
     if trained is not None and config.answer_adapter and ADAPTER in trained.parts:
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
-    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained))
+    details = BlockDetails(MeanPool(config.details), served.model) if config.details > 0 else None
+    if details is not None:
+        frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
+    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details)
 
 
 def _walker(pack: Pack | None) -> Walker | None:
@@ -105,6 +119,19 @@ def _require_trigger(pack: Pack | None, config: MemoryConfig) -> None:
             "segmenter='learned': there is no trigger for this model; `everlong train trigger` makes one, and "
             "segmenter='rules' needs none"
         )
+
+
+def _tombstone_heads(pack: Pack | None, config: MemoryConfig) -> TombstoneHeads | None:
+    """What tombstones wake by, where they do."""
+    if "tombstone" not in config.policies:
+        return None
+    heads = None if pack is None else tombstone_heads_of(pack)
+    if heads is None:
+        raise ValueError(
+            "policy='tombstone': there is no calibration of tombstones for this model; `everlong eval tombstones "
+            "--keep` makes one"
+        )
+    return heads
 
 
 def _topic_ends(pack: Pack | None, config: MemoryConfig) -> LearnedTopicEnds | None:

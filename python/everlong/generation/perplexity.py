@@ -42,7 +42,7 @@ def perplexity_of(
         newest = frame.newest_tokens(config.page_tokens)
         for first in range(0, len(ids), step):
             recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
-            frame.recall(recalled.pages, recalled.temperatures, recalled.best)
+            frame.bring_back(recalled)
             chunk = ids[first : first + step]
             logits = frame.extend(chunk, "read", logits=True).float()
             target = ids[first + 1 : first + step + 1].to(logits.device)

@@ -1,10 +1,8 @@
-"""The towers at work: vectors of blocks while they are read, and of a question; blocks that lack them get them
-later.
-"""
+"""The towers at work: vectors of blocks while they are read, and of a question."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +10,8 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.errors import MemoryNotFoundError
 from everlong.learned.pack import Pack
 from everlong.learned.towers import PART, LateTowers, as_int8, means, side_by_side
-from everlong.models.shallow import shallow_states
-
-# Before a block, for the states of its first tokens; what stood there when it was read was longer.
-_CONTEXT_TOKENS = 256
 
 
 class Meaning:
@@ -50,32 +43,3 @@ class Meaning:
             side_by_side(hidden, self.hidden_layers).float().cpu()
         ).numpy()
         return asked
-
-
-class MissingMeaning:
-    """Blocks that were archived without vectors: they are read again, as far into the model as the towers look."""
-
-    def __init__(self, core: _core.Memory, model: Any, meaning: Meaning) -> None:
-        self._core = core
-        self._model = model
-        self._meaning = meaning
-
-    def fill(self, closed: Callable[[], bool]) -> None:
-        """Block after block, until it is `closed`."""
-        for block in self._core.blocks_without_meaning():
-            if closed():
-                return
-            try:
-                found = self._core.block(block)
-                first = max(0, found.begin - _CONTEXT_TOKENS)
-                try:
-                    ids = self._core.token_ids(found.stream, first, found.end)
-                except MemoryNotFoundError:  # what stood before it was forgotten
-                    first = found.begin
-                    ids = self._core.token_ids(found.stream, first, found.end)
-                own = torch.from_numpy(ids.astype(np.int64))
-                hidden = shallow_states(self._model, own, self._meaning.hidden_layers)
-                of_block = {layer: states[found.begin - first :] for layer, states in hidden.items()}
-                self._core.put_tensors(block, self._meaning.tensors(own[found.begin - first :], of_block))
-            except MemoryNotFoundError:  # forgotten meanwhile
-                continue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
 from everlong.graph import MemoryGraph
+from everlong.memory.details import detail_bytes
 from everlong.memory.origins import happened_in, keyphrases_in, told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
@@ -51,6 +52,12 @@ class MemoryStats:
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
     host_bytes: int  # payload that is in RAM now
     index_bytes: int  # of the indexes, in RAM now
+    detail_bytes: int  # of the blocks' Detail Tokens
+
+    @property
+    def detail_token_bytes(self) -> float:
+        """What Detail Tokens take for each token of the memory."""
+        return self.detail_bytes / self.tokens if self.tokens > 0 else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +243,9 @@ class Memory:
     def stats(self) -> MemoryStats:
         """How much it holds, from the catalog: no payload is read."""
         core = self.core.stats()
-        return MemoryStats(**{field.name: getattr(core, field.name) for field in dataclasses.fields(MemoryStats)})
+        fields = [field.name for field in dataclasses.fields(MemoryStats)]
+        counted = {name: getattr(core, name) for name in fields if name != "detail_bytes"}
+        return MemoryStats(**counted, detail_bytes=detail_bytes(core.tensor_bytes))
 
     @property
     def graph(self) -> MemoryGraph:

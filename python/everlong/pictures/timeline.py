@@ -9,7 +9,7 @@ from typing import Any
 from everlong.pictures.canvas import count_in_thousands, open_figure, write
 
 _FRAME, _ARCHIVE, _RECALLED, _BRANCHED, _SIGNAL = "#9ecae1", "#d9d9d9", "#d94801", "#fdae6b", "#54278f"
-_KEPT = "#3182bd"
+_KEPT, _WOKEN = "#3182bd", "#238b45"
 
 
 def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathlib.Path:
@@ -18,7 +18,8 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
     `events` is a trace (`MemoryModel.trace`), as it is or as JSON gives it back. What came back for something that was
     not remembered stands where that was asked, in a colour of its own; what came from another stream of the memory is a
     mark at the foot. Of a block of which tokens are kept there is a line from where it left the frame on, the thinner
-    the fewer of them are left. Signals stand where they were heard, hollow where nothing came of them. Raises
+    the fewer of them are left. Where a tombstone woke there is a star at its place. Signals stand where they were
+    heard, hollow where nothing came of them. Raises
     ValueError for a trace in which nothing happened.
     """
     from matplotlib.lines import Line2D
@@ -61,6 +62,9 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
         heard = event["begin"]
         fill = "none" if heard in in_vain else _SIGNAL
         axes.plot(_place(event) if _branched(event) else heard, heard, "v", color=_SIGNAL, markerfacecolor=fill)
+    woken = [event for event in events if event["what"] == "recall" and event["trigger"] == "tombstone"]
+    for event in woken:
+        axes.plot(_place(event), (event["begin"] + event["end"]) / 2, "*", color=_WOKEN, markersize=9, zorder=4)
     axes.set_xlim(0, 1.02 * end)  # a recall at the very end is to be seen whole
     axes.set_ylim(0, 1.02 * end)
     axes.set_xlabel("stream read and generated (tokens)")
@@ -78,6 +82,8 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
         handles.append(Line2D([], [], color=_BRANCHED, marker="o", label="recalled, not remembered"))
     if any(run["stream"] != event["stream"] for event in events for run in event["restored"]):
         handles.append(Line2D([], [], color=_RECALLED, marker="s", linestyle="", label="recalled from another stream"))
+    if woken:
+        handles.append(Line2D([], [], color=_WOKEN, marker="*", linestyle="", label="a tombstone wakes"))
     if signals:
         handles.append(Line2D([], [], color=_SIGNAL, marker="v", linestyle="", label="signal (hollow: passed over)"))
     axes.legend(handles=handles, loc="upper left")

@@ -29,6 +29,8 @@ Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 _NO_BUDGET = 1 << 40  # tokens
 
 _BY_MEAN = {"mean_pool", "hnsw", "graph"}  # parts that compare a question's mean query with blocks, or topics
+# Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
+_PLACES_A_BLOCK = 4
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
@@ -50,6 +52,16 @@ class Recall:
     # `Answer.confidence`. None for what no search found, or only parts whose scores do not tell right from wrong.
     confidence: float | None = None
     origin: str = ""  # where what was read came from: a file's path, as a rule
+    as_details: bool = False  # whether its block came back as Detail Tokens, which are not its words
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundBlock:
+    """A block that is to come back as Detail Tokens."""
+
+    page: _core.PageRef  # its best one
+    score: float  # of that page
+    found_by: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +71,7 @@ class Found:
     groups: tuple[_core.FoundGroup, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
+    blocks: tuple[FoundBlock, ...] = ()  # that are to come back as Detail Tokens, best first
     walk: WalkTrace | None = None  # of a walk that took part
 
     @property
@@ -82,6 +95,9 @@ class Found:
         groups = list(reversed(self.groups))
         if order == "time":
             groups.sort(key=lambda group: (group.stream, group.begin))
+        blocks = [found.page for found in reversed(self.blocks)]
+        if order == "time":
+            blocks.sort(key=lambda page: (page.stream, page.begin))
         best = max((group.score for group in groups), default=0.0)
         placed = [
             (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
@@ -90,6 +106,7 @@ class Found:
             [page for page, _ in placed],
             [temperature for _, temperature in placed],
             self.groups[0].pages if self.groups else (),
+            tuple(page.block for page in blocks),
         )
 
 
@@ -157,21 +174,50 @@ def search(
     if rerank is not None:
         wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
         added = rerank(wide)
-    result = core.search(
-        **request, max_groups=config.groups, token_budget=config.recalled_tokens, added=added, walk=walk
-    )
+    blocks = _best_blocks(core, request, config, added)
+    budget = config.recalled_tokens
+    if config.recall_mode == "both":
+        budget = max(0, budget - len(blocks) * config.detail_slots)
+    result = core.search(**request, max_groups=config.groups, token_budget=budget, added=added, walk=walk)
     # How sure the index is, it is of the page that it had first itself.
     same = wide is None or _best(wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
-    return Found(tuple(result.groups), result.agreed and same, result.decisiveness, walked)
+    return Found(tuple(result.groups), result.agreed and same, result.decisiveness, blocks, walked)
+
+
+def _best_blocks(
+    core: _core.Memory,
+    request: Mapping[str, Any],
+    config: MemoryConfig,
+    added: Sequence[tuple[_core.PageRef, float]],
+) -> tuple[FoundBlock, ...]:
+    """Those with the best pages, best first: as many as come back as Detail Tokens."""
+    count = config.detail_blocks_recalled
+    if count == 0:
+        return ()
+    places = count * _PLACES_A_BLOCK
+    result = core.search(**request, max_groups=places, token_budget=_NO_BUDGET, least_share=0, added=added)
+    # Pages that were found beside each other are one group, which may reach over blocks.
+    hits = [
+        FoundBlock(page, score, tuple(group.found_by))
+        for group in result.groups
+        for page, score in zip(group.pages, group.page_scores, strict=True)
+        if math.isfinite(score)
+    ]
+    best: dict[int, FoundBlock] = {}
+    for hit in sorted(hits, key=lambda hit: -hit.score):
+        best.setdefault(hit.page.block, hit)
+    return tuple(best.values())[:count]
+
+
+def best_page(group: _core.FoundGroup) -> _core.PageRef:
+    """Its page with the best score."""
+    return group.pages[int(np.argmax(group.page_scores))]
 
 
 def _best(result: _core.SearchResult) -> Page | None:
     """The page with the best score."""
-    if not result.groups:
-        return None
-    group = result.groups[0]
-    return identity(group.pages[int(np.argmax(group.page_scores))])
+    return identity(best_page(result.groups[0])) if result.groups else None
 
 
 def search_inputs(

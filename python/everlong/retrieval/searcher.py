@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,9 @@ from everlong.config import HeadsKeys, MemoryConfig
 from everlong.errors import EverlongError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.learned.meaning import Meaning, MissingMeaning
+from everlong.learned.details import BlockDetails
+from everlong.learned.meaning import Meaning
+from everlong.learned.older_blocks import OlderBlocks, StatesWriter
 from everlong.learned.walker import Walker
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
@@ -37,10 +39,12 @@ from everlong.retrieval.profile import (
 from everlong.retrieval.quotes import Sentence, Towers, nearest_sentences
 from everlong.retrieval.recall import (
     Found,
+    FoundBlock,
     QuestionStates,
     Recall,
     Rerank,
     Tapped,
+    best_page,
     query_layers,
     search,
     search_inputs,
@@ -53,6 +57,8 @@ from everlong.text.prompt import Prompt, quoting_prompt, start_ids
 from everlong.text.vectors import Encoder
 
 _LOGGER = logging.getLogger("everlong")
+
+_ALL_BLOCKS = (1 << 31) - 1
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
@@ -70,6 +76,7 @@ class Searcher:
         encoder: Encoder | None,
         meaning: Meaning | None,
         walker: Walker | None = None,
+        details: BlockDetails | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -101,37 +108,43 @@ class Searcher:
         self._walker = walker
         self._policy = None if walker is None else walker.policy()
         self.meaning = meaning
-        self._missing_meaning: Background | None = None
+        self._filling: list[Background] = []
         if meaning is not None:
             most = config.meaning_device_bytes
             meaning.take_up(self._core, self._gpu(most), most)
             frame.write_with_blocks(meaning)
-            self._fill_missing_meaning(meaning)
+            self._fill_older_blocks(meaning, self._core.blocks_without_meaning, "meaning", "vectors")
+        if details is not None:
+            frame.write_with_blocks(details)
+            self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
 
-    def _fill_missing_meaning(self, meaning: Meaning) -> None:
-        """In the background, for blocks that were archived before there were towers."""
-        if self._core.read_only or not self._core.blocks_without_meaning():
+    def _fill_older_blocks(
+        self, writer: StatesWriter, without: Callable[[], Sequence[int]], name: str, what: str
+    ) -> None:
+        """In the background, for blocks that were archived before there was this writer."""
+        if self._core.read_only or not without():
             return
-        missing = MissingMeaning(self._core, self._frame.served.model, meaning)
-        self._missing_meaning = Background(
-            missing.fill,
-            name="everlong meaning",
-            doing="older blocks have their vectors",
-            failed="vectors of older blocks could not be made",
+        older = OlderBlocks(self._core, self._frame.served.model, writer, without)
+        filling = Background(
+            older.fill,
+            name=f"everlong {name}",
+            doing=f"older blocks have their {what}",
+            failed=f"{what} of older blocks could not be made",
         )
-        self._missing_meaning.wake()
+        filling.wake()
+        self._filling.append(filling)
 
     def settle(self) -> None:
-        """Return once every page has its vectors, and every block its place in the graph.
+        """Return once every page has its vectors, and every block its Detail Tokens and its place in the graph.
 
         Those, too, of memories that were archived without them.
         """
-        for background in (self.embedder, self._missing_meaning, self._growth):
+        for background in (self.embedder, *self._filling, self._growth):
             if background is not None:
                 background.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, self._missing_meaning, self._growth):
+        for background in (self.embedder, *self._filling, self._growth):
             if background is not None:
                 background.close()
 
@@ -221,6 +234,12 @@ class Searcher:
         os = self._frame.os
         return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
+    def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
+        """The archived pages of a span of the frame's stream, in order of time."""
+        (begin, end), os = span, self._frame.os
+        pages = self._core.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
+        return [page for page in pages if page.begin < end and page.end > begin]
+
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Whether there is a page outside of the frame, in any stream, that a search could find."""
         os = self._frame.os
@@ -234,18 +253,38 @@ class Searcher:
             begin, end = of_block[0].begin, of_block[-1].end
             text = self._text(of_block[0].stream, begin, end)
             info = self._core.block(block)
-            role, (_, origin) = cast(Role, info.role), told_apart(info.tags)
-            cited.append(Recall(block, (begin, end), 0.0, info.source, text, text, (found_by,), role, origin=origin))
+            cited.append(
+                Recall(
+                    block_id=block,
+                    span=(begin, end),
+                    score=0.0,
+                    source=info.source,
+                    text=text,
+                    passage=text,
+                    found_by=(found_by,),
+                    role=cast(Role, info.role),
+                    origin=told_apart(info.tags)[1],
+                    as_details=self.config.recall_mode == "detail" and self._has_details(block),
+                )
+            )
         return tuple(cited)
+
+    def _has_details(self, block: int) -> bool:
+        details = self._frame.details
+        return details is not None and details.has(block)
 
     def _text(self, stream: int, begin: int, end: int) -> str:
         return decode_text(self._tokenizer, self._core.token_ids(stream, begin, end).tolist())
 
     def cite(self, found: Found) -> tuple[Recall, ...]:
-        """Its groups as a user reads them, best first."""
+        """What comes back of it as a user reads it, best first: its groups, then blocks as Detail Tokens."""
+        soft = [one for one in found.blocks if self._has_details(one.page.block)]
+        groups = found.groups
+        if self.config.recall_mode == "detail":
+            groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
 
         def cited(group: _core.FoundGroup) -> Recall:
-            page = group.pages[int(np.argmax(group.page_scores))]
+            page = best_page(group)
             info = self._core.block(page.block)
             return Recall(
                 block_id=group.pages[0].block,
@@ -260,7 +299,22 @@ class Searcher:
                 origin=told_apart(info.tags)[1],
             )
 
-        return tuple(map(cited, found.groups))
+        def cited_whole(one: FoundBlock) -> Recall:
+            info = self._core.block(one.page.block)
+            return Recall(
+                block_id=info.id,
+                span=(info.begin, info.end),
+                score=one.score,
+                source=info.source,
+                text=self._text(info.stream, info.begin, info.end),
+                passage=self._text(info.stream, one.page.begin, one.page.end),
+                found_by=one.found_by,
+                role=cast(Role, info.role),
+                origin=told_apart(info.tags)[1],
+                as_details=True,
+            )
+
+        return (*map(cited, groups), *map(cited_whole, soft))
 
     # --- retrieval heads
 

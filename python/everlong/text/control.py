@@ -1,14 +1,17 @@
-"""Control tokens by which a model speaks to the Memory OS.
+"""Control tokens by which a model speaks to the Memory OS, and what it is told by them.
 
-They are added on request; without them the same signals go through `MemoryModel.signal`.
+Those it speaks by are added on request; without them the same signals go through `MemoryModel.signal`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from everlong.text.encoding import encode
+
 SUMMARIZE = "<SUMMARIZE>"  # the block ends here
 RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
+MEM_START, MEM_END = "<MEM_START>", "<MEM_END>"  # around the Detail Tokens of a block
 
 
 def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
@@ -28,3 +31,10 @@ def control_ids(tokenizer: Any) -> dict[str, int]:
     """Ids of the control tokens that a tokenizer has."""
     vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()  # mistral-common's tokenizers have none
     return {token: vocabulary[token] for token in (SUMMARIZE, RETRIEVE) if token in vocabulary}
+
+
+def spelled(tokenizer: Any, token: str) -> list[int]:
+    """Ids that stand for a control token: its own, or those of the text that spells it where the tokenizer has none."""
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
+    ids: list[int] = [vocabulary[token]] if token in vocabulary else encode(tokenizer, token).tolist()
+    return ids

@@ -42,8 +42,9 @@ struct MemoryOsConfig {
   RecallPolicyConfig recall;
 };
 
-// kInvalidArgument unless every part is valid, stream >= 0 and rolling_tokens >= block_tokens: what is not archived yet
-// is less than a block, so that only archived tokens ever leave the frame.
+// kInvalidArgument unless every part is valid, stream >= 0, there are tombstones where they are heeded, and
+// rolling_tokens >= block_tokens: what is not archived yet is less than a block, so that only archived tokens ever
+// leave the frame.
 Status Validate(const MemoryOsConfig& config);
 
 // Copy the KV of this span of the stream (resident: sinks or rolling) to the store as one block. Blocks tile the
@@ -62,10 +63,12 @@ struct EvictAction {
   std::vector<Keep> keeps;                // first: what of them stays in the anchor zone
   std::vector<int64_t> anchor_positions;  // then: frame positions of all its slots
 };
-// Ask for pages: by the queries of the prompt or of the newest tokens, or simply the most recent blocks.
+// Ask for pages: by the queries of the prompt or of the newest tokens, or simply the most recent blocks, or those of a
+// tombstone's span.
 struct RecallAction {
   RecallTrigger trigger = RecallTrigger::kPrompt;
-  int32_t blocks = 0;  // kRecent: how many
+  int32_t blocks = 0;   // kRecent: how many
+  TokenSpan span = {};  // kTombstone: of the stream
 };
 // Right behind the ArchiveAction of a block, once the archive has its snapshot: score its tokens, and say which
 // `tokens` of them are the best (Choose), before the EvictAction that may follow is executed. Where a block that an
@@ -77,18 +80,29 @@ struct TrimAction {
 };
 using Action = std::variant<ArchiveAction, TrimAction, EvictAction, RecallAction>;
 
-// One run of tokens to restore into the recalled zone.
+// One run of tokens to restore into the recalled zone; or the Detail Tokens of a block, which are to be computed there:
+// `page` then names the block and all its tokens, and `tokens` counts the slots that stand for them.
 struct Placement {
   PageRef page;
   int32_t first_token = 0;  // within the page
   int32_t tokens = 0;
   int64_t position = 0;  // frame position of the first
+  bool details = false;
 };
 
 // Of this block nothing but these tokens shall come back: those that its payload `kept` holds.
 struct KeptPayload {
   int64_t block = 0;
   std::vector<int64_t> tokens;  // of the block's stream, ascending
+};
+
+// A block that shall come back as its Detail Tokens (design-four-mi100 2.3, L2): slots that stand for all of its tokens
+// and are none of them.
+struct DetailBlock {
+  int64_t block = 0;
+  int64_t stream = 0;
+  TokenSpan span;  // of that stream
+  int32_t slots = 0;
 };
 
 // How tokens came into the frame.
@@ -102,7 +116,8 @@ enum class Signal : uint8_t { kSummarize, kRetrieve };
 struct RestoredRun {
   int64_t block = 0;
   int64_t stream = 0;
-  TokenSpan span;  // of that stream
+  TokenSpan span;            // of that stream
+  int32_t detail_slots = 0;  // 0: themselves; else so many slots came in their stead
   bool operator==(const RestoredRun&) const = default;
 };
 
@@ -139,9 +154,10 @@ struct Event {
   EventKind what = EventKind::kArchive;
   TokenSpan span;  // of the stream, where there is one
   int64_t tokens = 0;
-  std::vector<RestoredRun> restored = {};               // kRestore: what came back, in frame order
-  std::optional<RecallTrigger> trigger = std::nullopt;  // kRecall, kRecallWaits: what asked for it
-  std::optional<BlockEnd> ended_by = std::nullopt;      // kArchive: why the block ends there
+  std::vector<RestoredRun> restored = {};  // kRestore: what came back, in frame order
+  std::optional<RecallTrigger> trigger =
+      std::nullopt;                                 // kRecall, kRecallWaits: what asked for it; of kTombstone `span`
+  std::optional<BlockEnd> ended_by = std::nullopt;  // kArchive: why the block ends there
   // Decided in a Branch() that left the stream at this token; of what was decided there nothing stays.
   std::optional<int64_t> branched_at = std::nullopt;
 };
@@ -192,8 +208,12 @@ class MemoryOs {
   // kGenerated counts for the recall policies. `boundaries`, in order, each within the new tokens or at their ends, are
   // where blocks may end. `topic_probabilities`: what the learned trigger says once it has read each of the new tokens
   // (Segmenter::NoteProbability), as many as there are or none.
+  // `tombstone_scores`: how much the newest token attends to each tombstone of anchor_zone() before this call, in its
+  // order, or none (CHECKed). Of generated tokens the highest one wakes, from `tombstone_threshold` on, where no other
+  // policy asks for a recall; the one that woke last is passed over while what came back for it is there.
   std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {},
-                              std::span<const float> topic_probabilities = {});
+                              std::span<const float> topic_probabilities = {},
+                              std::span<const float> tombstone_scores = {});
   // Right after the newest token: kSummarize ends the open block if that is long enough, kRetrieve asks for a recall if
   // the policy heeds signals (later, while what came back is protected).
   std::vector<Action> Raise(Signal signal);
@@ -224,8 +244,12 @@ class MemoryOs {
   // `pages` as many as the zone takes.
   // `kept`: of the pages of such a block its chosen tokens come, each in a placement with those it stands beside; what
   // of them the zone "kept" holds stays there.
+  // `details`: blocks that stand before `pages` as Detail Tokens, first to last, each with at least 1 slot (CHECKed)
+  // and whole or not at all; where not all fit, the first ones are left out. Beside pages half of the zone is theirs,
+  // and what pages leave of it; alone they have all of it. A block of which nothing has left the frame is left out, and
+  // of one that is named twice the first mention. They hide nothing that is kept.
   std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {},
-                                std::span<const KeptPayload> kept = {});
+                                std::span<const KeptPayload> kept = {}, std::span<const DetailBlock> details = {});
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream: which pages of it to restore where. Sinks first, then the newest
@@ -276,7 +300,9 @@ class MemoryOs {
   void Evict(int64_t tokens, std::vector<Action>& actions);
   // Leaves the newest `tokens` of rolling; archives the open block first where it must.
   void NarrowRolling(int64_t tokens, std::vector<Action>& actions);
-  void AskRecall(RecallTrigger trigger, std::vector<Action>& actions);
+  void AskRecall(RecallTrigger trigger, std::vector<Action>& actions, TokenSpan span = {});
+  // The span of the tombstone that wakes by these scores; empty: none.
+  [[nodiscard]] TokenSpan Waking(std::span<const float> scores) const;
   // Asks which tokens of a block that was just closed are kept.
   void Trim(TokenSpan block, std::vector<Action>& actions);
   // What was chosen enters the zone where it has left rolling, once nothing is due any more.
@@ -288,6 +314,8 @@ class MemoryOs {
   [[nodiscard]] std::vector<TokenSpan> ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
                                                 const KeptPayload& kept) const;
   [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
+  // Those of `details` that a recall may bring, in order, each once.
+  [[nodiscard]] std::vector<DetailBlock> RecallableDetails(std::span<const DetailBlock> details) const;
   // Whether every token of these spans is among these pages of the stream, in order of time.
   [[nodiscard]] bool AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const;
   void RecordPassedOver(int64_t position);
@@ -304,6 +332,8 @@ class MemoryOs {
   int64_t archived_until_ = 0;
   int64_t read_until_ = 0;
   TokenSpan conversation_;
+  TokenSpan asked_span_;              // of the tombstone whose recall the host is to answer
+  TokenSpan woken_span_;              // of the one that what came back last is for
   std::deque<TrimAction> due_;        // not answered yet
   std::deque<TokenSpan> fed_blocks_;  // archived by an earlier process, and not all fed again yet
   Role role_ = Role::kRead;           // of the newest tokens, and so of the open block

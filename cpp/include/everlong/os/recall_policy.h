@@ -8,13 +8,17 @@
 
 namespace everlong::os {
 
-enum class RecallTrigger : uint8_t { kPrompt, kRecent, kPeriodic, kSignal };
+enum class RecallTrigger : uint8_t { kPrompt, kRecent, kPeriodic, kSignal, kTombstone };
 
 struct RecallPolicyConfig {
   bool prompt = true;     // once a question, by its own queries
   bool recent = false;    // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
   bool periodic = false;  // every `periodic_every` tokens, by the newest tokens' queries
   bool signal = false;    // on <RETRIEVE>, by the newest tokens' queries
+  // Where the newest token attends to a tombstone by `tombstone_threshold` or more: what that one stands for
+  // (design-one-consumer-gpu 3.2.3, "Tombstone Activation"). In what the threshold is measured is the host's affair.
+  bool tombstone = false;
+  float tombstone_threshold = 0.0F;
   // Of the text read last, what stays between the recalled zone and a question; the rest leaves the frame for it (it is
   // archived, so that it can come back). Measured: text between what was recalled and the question costs answers.
   int32_t prompt_rolling_tokens = 0;
@@ -30,7 +34,8 @@ struct RecallPolicyConfig {
   int32_t protect_tokens = 32;
 };
 
-// kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive and the others not negative.
+// kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive and the other counts not
+// negative, and tombstone_threshold is a number.
 Status Validate(const RecallPolicyConfig& config);
 
 // What a RecallPolicy has counted, in generated tokens, so that another one goes on from there. No count goes on beyond
@@ -51,6 +56,9 @@ class RecallPolicy {
   std::optional<RecallTrigger> Count(int64_t tokens);
   // <RETRIEVE>: kSignal now, or none: without `signal` never, while protected with a later Count.
   std::optional<RecallTrigger> Signal();
+  // A tombstone is attended to: kTombstone now, or none: without `tombstone` never, and not while protected: what is
+  // still needed then is still attended to.
+  [[nodiscard]] std::optional<RecallTrigger> Wake() const;
   // The recall that would be due if what came back last were not protected.
   [[nodiscard]] std::optional<RecallTrigger> Waiting() const;
   // Something came back: the protection begins.

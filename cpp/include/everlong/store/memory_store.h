@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -98,7 +99,7 @@ struct StoreStats {
   int64_t pages = 0;
   int64_t tokens = 0;
   int64_t payload_bytes = 0;
-  int64_t tensor_bytes = 0;  // of the blocks' tensors
+  std::map<std::string, int64_t> tensor_bytes;  // of the blocks' tensors, by their names
   int64_t graph_nodes = 0;
   int64_t graph_edges = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM

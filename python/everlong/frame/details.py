@@ -1,0 +1,79 @@
+"""Detail Tokens on their way into a frame: `<MEM_START>` D `<MEM_END>` of a block, as soft tokens.
+
+What they are and who writes them: learned/details.py. Where they stand is the Memory OS's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong._core as _core
+from everlong.memory.details import are_details
+from everlong.models.tokens import Tokens
+from everlong.text.control import MEM_END, MEM_START, spelled
+from everlong.text.prompt import soft_id
+
+BRACKET_TOKENS = 2  # MEM_START and MEM_END
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SoftBlock:
+    """A block as soft tokens."""
+
+    block: _core.BlockInfo
+    embeds: torch.Tensor  # [slots, hidden size], on the CPU
+
+    @property
+    def place(self) -> tuple[int, int, int, int, int]:
+        """As `MemoryOs.recall` has it."""
+        return self.block.id, self.block.stream, self.block.begin, self.block.end, len(self.embeds)
+
+
+class DetailTokens:
+    """The Detail Tokens of a memory's blocks, by one writer, for one model."""
+
+    def __init__(self, core: _core.Memory, model: Any, tokenizer: Any, tensor: str) -> None:
+        """`tensor`: which of a block's tensors they are."""
+        self._core = core
+        self._tensor = tensor
+        self._soft_id = soft_id(tokenizer)
+        self._start, self._end = (_bracket(model, tokenizer, token) for token in (MEM_START, MEM_END))
+
+    def of(self, blocks: Iterable[int]) -> dict[int, SoftBlock]:
+        """By block, in their order, each once; those that have none are not among them."""
+        found: dict[int, SoftBlock] = {}
+        for block in dict.fromkeys(blocks):
+            details = self._details(block)
+            if details is not None:
+                found[block] = SoftBlock(self._core.block(block), torch.cat([self._start, details, self._end]))
+        return found
+
+    def has(self, block: int) -> bool:
+        """Whether that block has some; MemoryNotFoundError where there is no such block (any more)."""
+        dtype, shape = self._core.block_tensor_shapes(block).get(self._tensor, ("", ()))
+        return are_details(dtype, shape, self._start.shape[1])
+
+    def tokens(self, blocks: Sequence[SoftBlock]) -> Tokens:
+        """All of theirs, one after the other."""
+        embeds = torch.cat([block.embeds for block in blocks])
+        return Tokens(torch.full((len(embeds),), self._soft_id, dtype=torch.int64, device="cpu"), embeds)
+
+    def _details(self, block: int) -> torch.Tensor | None:
+        """[n, hidden size] fp32."""
+        if not self.has(block):
+            return None
+        return torch.from_numpy(self._core.block_tensor(block, self._tensor).astype(np.float32))
+
+
+@torch.no_grad()
+def _bracket(model: Any, tokenizer: Any, token: str) -> torch.Tensor:
+    """[1, hidden size] fp32: a token's embedding, or the mean of those that spell it."""
+    table = model.get_input_embeddings()
+    ids = torch.tensor(spelled(tokenizer, token), dtype=torch.int64, device=table.weight.device)
+    mean: torch.Tensor = table(ids).float().mean(dim=0, keepdim=True)
+    return mean.cpu()
