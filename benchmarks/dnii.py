@@ -1,6 +1,6 @@
 """NeuralInvertedIndex beside hnswlib (extra `bench`) and exact search, in one run: recall@10 against queries a second.
 
-    python benchmarks/dnii.py [--memory FOLDER --questions 6000] [--vectors 100000] [--json]
+    python benchmarks/dnii.py [--memory FOLDER --questions 2000] [--vectors 100000] [--json]
 
 With --memory: the vectors of meaning that a memory's blocks have (128 numbers for every 4 tokens), and as queries the
 tokens of real questions by the same towers: those that FairytaleQA asks of its val stories are measured, others train
@@ -162,7 +162,7 @@ def print_report(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", type=pathlib.Path, help="a memory folder whose vectors of meaning are taken")
-    parser.add_argument("--questions", type=int, default=6_000, help="that train the router")
+    parser.add_argument("--questions", type=int, default=2_000, help="that train the router")
     parser.add_argument("--vectors", type=int, default=100_000, help="without --memory")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

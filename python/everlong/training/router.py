@@ -1,6 +1,6 @@
 """Trains the router of an index of lists: from questions to the lists that hold what is nearest to them.
 
-Cross-entropy over the lists against those that hold a question's exact best vectors (Vecchiato et al. 2024,
+Cross-entropy over the lists against those that hold a question's best vectors, by a wide search (Vecchiato et al. 2024,
 arXiv 2404.11731). It begins at the centroids, so that untrained it is the search by nearest centroid; what is best on
 questions that were held out is kept, which may be just that.
 """
@@ -26,7 +26,9 @@ _HELD_OUT = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class RouterTraining:
-    nearest: int = 10  # exact best vectors of a question whose lists are learned
+    nearest: int = 10  # best vectors of a question whose lists are learned
+    looked_through: int = 64  # lists, for these: all of them would take long, and hold few more of the best
+    most: int = 20_000  # questions, drawn where there are more
     steps: int = 600
     batch: int = 256  # questions
     learning_rate: float = 1e-3
@@ -64,8 +66,11 @@ def train_router(
     begun = index.router
     if len(begun.lists) <= training.probes:
         raise ValueError(f"the index has {len(begun.lists)} lists: with so few there is nothing to learn")
+    if len(questions) > training.most:
+        drawn = np.random.default_rng((training.seed, 2)).permutation(len(questions))[: training.most]
+        questions = questions[drawn]
     asked = torch.nn.functional.normalize(torch.from_numpy(np.ascontiguousarray(questions, np.float32)), dim=-1)
-    nearest = index.search(questions, training.nearest, probes=len(begun.lists)).ids
+    nearest = index.search(questions, training.nearest, probes=training.looked_through).ids
     wanted = _shares(index.lists_of(nearest.reshape(-1)).reshape(nearest.shape), begun.lists)
     order = np.random.default_rng(training.seed).permutation(len(asked))
     held = order[: max(1, int(len(order) * _HELD_OUT))]
