@@ -95,16 +95,18 @@ void CheckVectors(Result<std::unique_ptr<Index>> loaded) {
   CheckAnswers(index);
 }
 
+constexpr int32_t kTerms[] = {2, 7};
+
 void CheckPageVectors(const std::filesystem::path& file, everlong::index::VectorSearch search) {
   const everlong::index::PageVectorOptions options{"an encoder", 5, search};  // as those of the corpus
   Result<everlong::index::PageVectors> vectors = everlong::index::PageVectors::Load(options, file);
   if (!vectors.ok()) return;
   const std::vector<int64_t> blocks = vectors->Blocks();
-  const auto found = vectors->Search(Numbers(5), 4, [](int64_t, int32_t) { return true; });
+  const auto found = vectors->Search(Numbers(5), kTerms, 4, [](int64_t, int32_t) { return true; });
   EVERLONG_CHECK(found.ok() && found->size() <= 4);
   for (const auto& page : *found) EVERLONG_CHECK(vectors->Has(page.block) && page.page >= 0);
   for (const int64_t block : blocks) vectors->Remove(block);
-  EVERLONG_CHECK(vectors->Search(Numbers(5), 4, [](int64_t, int32_t) { return true; })->empty());
+  EVERLONG_CHECK(vectors->Search(Numbers(5), kTerms, 4, [](int64_t, int32_t) { return true; })->empty());
 }
 
 // --- heads

@@ -241,10 +241,11 @@ void SetPageVectors(const MemoryHandle& self, std::string encoder, int32_t dimen
   RaiseIfError(self.Call([&](Memory& memory) { return memory.SetPageVectors(options); }));
 }
 
-void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& pages, const py::object& vectors) {
+void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& pages, const py::object& vectors,
+                    const std::vector<std::vector<int32_t>>& terms) {
   const auto page_view = View<int32_t>(pages, "pages", 1);
   const auto vector_view = View<float>(vectors, "vectors", 2);
-  RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view); }));
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view, terms); }));
 }
 
 // None, or a pack without a name: none.
@@ -484,7 +485,8 @@ void BindMemory(py::module_& module) {
             RaiseIfError(self.Call([&](Memory& memory) { return memory.SetPageRouter(router); }));
           },
           py::arg("lists"), py::arg("vectors"), py::arg("biases"))
-      .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"))
+      .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"),
+           py::arg("terms") = std::vector<std::vector<int32_t>>())
       .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
            py::arg("device") = py::none(), py::arg("device_bytes") = 0)
       .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"))

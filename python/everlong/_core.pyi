@@ -378,8 +378,16 @@ class Memory:
     def set_page_router(
         self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
     ) -> None: ...
-    def add_page_vectors(self, block: int, pages: npt.NDArray[np.int32], vectors: npt.NDArray[np.float32]) -> None:
-        """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each."""
+    def add_page_vectors(
+        self,
+        block: int,
+        pages: npt.NDArray[np.int32],
+        vectors: npt.NDArray[np.float32],
+        terms: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each; token ids of each [n]
+        name them where they are searched by lists.
+        """
     def set_meaning(
         self,
         pack: str | None,

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../cpp/src/index/page_vectors.h"
 #include "base_file_limit.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/neural_inverted_index.h"
@@ -196,6 +197,43 @@ TEST(NeuralInvertedTest, RareTermsNameVectorsWhereverTheyLie) {
   pair.lists->Remove(std::vector{missed});
   ASSERT_TRUE(pair.lists->Add(std::vector<int64_t>{7000}, RandomVectors(random, 1)).ok());
   EXPECT_EQ(pair.lists->Probe(query, 3, {}, named).value(), pair.lists->Probe(query, 3, {}, {.probes = 1}).value());
+}
+
+// As a memory uses it: a page that no list on the way holds is found by a word that it shares with the question.
+TEST(NeuralInvertedTest, PagesAreNamedByTheirWords) {
+  constexpr int32_t kPages = 100;
+  constexpr int64_t kBlocks = 300;  // more lists than are probed
+  std::mt19937_64 random(8);
+  PageVectors pages({"encoder", kDimension, VectorSearch::kDnii});
+  const std::vector<int32_t> all = [] {
+    std::vector<int32_t> numbers(kPages);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+  }();
+  for (int64_t block = 1; block <= kBlocks; ++block) {
+    std::vector<std::vector<int32_t>> words;
+    for (int32_t page = 0; page < kPages; ++page) words.push_back({static_cast<int32_t>(block * kPages) + page, 5});
+    ASSERT_TRUE(pages.Add(block, kPages, all, RandomVectors(random, kPages), words).ok());
+  }
+  EXPECT_EQ(pages.Add(5000, kPages, all, RandomVectors(random, kPages), std::vector<std::vector<int32_t>>(3)).code(),
+            StatusCode::kInvalidArgument);
+  const std::vector<float> query = RandomVectors(random, 1);
+  const auto every = [](int64_t, int32_t) { return true; };
+  const PageVectors::Found best = pages.Search(query, {}, 1, every).value()[0];
+  auto router = pages.lists()->router();
+  const int64_t id = (best.block * (int64_t{1} << 24) + best.page) * kMaxPageVectors;
+  const int64_t list = pages.lists()->ListsOf(std::vector{id})[0];
+  ASSERT_GT(list, 0);
+  router.biases[static_cast<size_t>(std::ranges::find(router.lists, list) - router.lists.begin())] = -1e6F;
+  ASSERT_TRUE(pages.lists()->SetRouter(router).ok());
+  const auto is_best = [&](const PageVectors::Found& found) {
+    return found.block == best.block && found.page == best.page;
+  };
+  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, {}, 3, every).value(), is_best));
+  const auto word = static_cast<int32_t>(best.block * kPages) + best.page;
+  EXPECT_TRUE(is_best(pages.Search(query, std::vector<int32_t>{5, word}, 3, every).value()[0]));
+  // What all pages have names none: its posting is too long to be looked at.
+  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, std::vector<int32_t>{5}, 3, every).value(), is_best));
 }
 
 TEST(NeuralInvertedTest, SavedAndLoadedItIsTheSame) {

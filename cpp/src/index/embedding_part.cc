@@ -24,8 +24,9 @@ class EmbeddingPart final : public Part {
   }
   bool Has(const BlockEntry& block) const override { return vectors_.Has(block.id); }
 
-  Status AddVectors(const BlockEntry& block, std::span<const int32_t> pages, std::span<const float> vectors) override {
-    return vectors_.Add(block.id, block.page_count, pages, vectors);
+  Status AddVectors(const BlockEntry& block, std::span<const int32_t> pages, std::span<const float> vectors,
+                    std::span<const std::vector<int32_t>> terms) override {
+    return vectors_.Add(block.id, block.page_count, pages, vectors, terms);
   }
 
   std::vector<float> BlockVector(const BlockEntry& block) const override { return vectors_.Mean(block.id); }
@@ -33,12 +34,12 @@ class EmbeddingPart final : public Part {
   std::shared_ptr<NeuralInvertedIndex> lists() const override { return vectors_.lists(); }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
-                              vectors_.Search(query.Input("page_query"), k, [&](int64_t id, int32_t page) {
-                                const BlockEntry* const block = context_.table.Find(id);
-                                return block != nullptr && page < block->page_count &&
-                                       filter.Allows(block->first_page + page);
-                              }));
+    EVERLONG_ASSIGN_OR_RETURN(
+        const std::vector<PageVectors::Found> found,
+        vectors_.Search(query.Input("page_query"), query.token_ids, k, [&](int64_t id, int32_t page) {
+          const BlockEntry* const block = context_.table.Find(id);
+          return block != nullptr && page < block->page_count && filter.Allows(block->first_page + page);
+        }));
     Ranking ranking;
     ranking.voice = kVoice;
     for (const PageVectors::Found& page : found) {

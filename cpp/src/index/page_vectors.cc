@@ -90,7 +90,11 @@ std::vector<int64_t> PageVectors::Blocks() const {
 }
 
 Status PageVectors::Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages,
-                        std::span<const float> vectors) {
+                        std::span<const float> vectors, std::span<const std::vector<int32_t>> terms) {
+  if (!terms.empty() && terms.size() != pages.size()) {
+    return InvalidArgumentError("terms are of " + std::to_string(terms.size()) + " vectors, expected " +
+                                std::to_string(pages.size()));
+  }
   if (Has(block)) return AlreadyExistsError("block " + std::to_string(block) + " has vectors");
   std::vector<int64_t> ids;
   ids.reserve(pages.size());
@@ -108,6 +112,12 @@ Status PageVectors::Add(int64_t block, int32_t block_pages, std::span<const int3
   }
   *most_a_page_ = most;
   EVERLONG_RETURN_IF_ERROR(index_->Add(ids, vectors));
+  if (const std::shared_ptr<NeuralInvertedIndex> by_terms = lists(); by_terms != nullptr) {
+    for (size_t i = 0; i < terms.size(); ++i) {
+      const Status set = by_terms->SetTerms(ids[i], std::span(terms[i]).first(std::min(terms[i].size(), kMostTerms)));
+      EVERLONG_CHECK(set.ok());  // the vector was added just now
+    }
+  }
   const std::scoped_lock lock(*ids_guard_);
   ids_.emplace(block, std::move(ids));
   return OkStatus();
@@ -137,7 +147,8 @@ std::vector<float> PageVectors::Mean(int64_t block) const {
   return mean;
 }
 
-Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const float> query, int32_t count,
+Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const float> query,
+                                                            std::span<const int32_t> terms, int32_t count,
                                                             const Allows& allows) const {
   if (std::ssize(query) != options_.dimension) {
     return InvalidArgumentError("page_query has " + std::to_string(query.size()) + " numbers, expected " +
@@ -145,8 +156,12 @@ Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const floa
   }
   const IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
   // So many that even pages with all their vectors among the best make `count` pages.
+  const int32_t wanted = count * most_a_page_->load();
+  const std::shared_ptr<NeuralInvertedIndex> by_terms = terms.empty() ? nullptr : lists();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<VectorHits> hits,
-                            index_->Search(query, count * most_a_page_->load(), allowed));
+                            by_terms == nullptr
+                                ? index_->Search(query, wanted, allowed)
+                                : by_terms->Probe(query, wanted, allowed, {.terms = {{terms.begin(), terms.end()}}}));
   std::vector<Found> found;
   std::unordered_set<int64_t> named;  // pages, by what their vectors' ids share
   for (const VectorHit& hit : hits[0]) {

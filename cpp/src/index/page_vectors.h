@@ -32,7 +32,8 @@ class PageVectors {
   [[nodiscard]] const PageVectorOptions& options() const { return options_; }
   // As Part::AddVectors, at most kMaxPageVectors a page; `block_pages`: how many pages the block has. kAlreadyExists
   // for a block that has vectors.
-  Status Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages, std::span<const float> vectors);
+  Status Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages, std::span<const float> vectors,
+             std::span<const std::vector<int32_t>> terms = {});
   // Nothing happens for a block without vectors.
   void Remove(int64_t block);
   // What vectors of other options cannot be used for, as one text.
@@ -60,9 +61,10 @@ class PageVectors {
     float score = 0;   // cosine of the page's best vector
   };
   using Allows = std::function<bool(int64_t block, int32_t page)>;
-  // The `count` best pages, best first. `allows` is called from several threads.
-  [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, int32_t count,
-                                                  const Allows& allows) const;
+  // The `count` best pages, best first; what rare ones of the `terms` name is scored, too, where there are lists.
+  // `allows` is called from several threads.
+  [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, std::span<const int32_t> terms,
+                                                  int32_t count, const Allows& allows) const;
 
  private:
   PageVectorOptions options_;

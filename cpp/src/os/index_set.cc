@@ -280,11 +280,11 @@ Status IndexSet::Replace(IndexPart part, const Make& make) {
 }
 
 Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32_t> pages,
-                            std::span<const float> vectors) {
+                            std::span<const float> vectors, std::span<const std::vector<int32_t>> terms) {
   const BlockEntry* const found = table_.Find(block);
   if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
   unsaved_.emplace(NameOf(part));
-  EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->AddVectors(*found, pages, vectors));
+  EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->AddVectors(*found, pages, vectors, terms));
   TellBytes();
   return OkStatus();
 }

@@ -82,7 +82,7 @@ class IndexSet {
   Status Replace(index::IndexPart part, const Make& make);
   // Part::AddVectors of a part that is there.
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
-                    std::span<const float> vectors);
+                    std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
   // What a part's vectors are searched by, where that has lists; nullptr elsewhere. Beside searches.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
   Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);

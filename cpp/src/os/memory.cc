@@ -266,12 +266,13 @@ Status Memory::SetPageRouter(const index::NeuralInvertedIndex::Router& router) {
   return state_->index.SetRouter(index::IndexPart::kEmbedding, router);
 }
 
-Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors) {
+Status Memory::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors,
+                              std::span<const std::vector<int32_t>> terms) {
   State& s = *state_;
   const auto turn = s.index.TakeTurn();
   EVERLONG_RETURN_IF_ERROR(s.index.broken());
   if (!s.page_vectors) return InvalidArgumentError("vectors are given, expected none: this memory has no encoder");
-  return s.index.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors);
+  return s.index.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors, terms);
 }
 
 std::vector<PageRef> Memory::PagesWithoutVectors() const {

@@ -151,14 +151,16 @@ class _MissingVectors:
         ids = self._core.token_ids(pages[0].stream, pages[0].begin, pages[-1].end)
         texts: list[str] = []
         of_page: list[int] = []
+        terms: list[list[int]] = []
         for page in pages:
             for begin in range(page.begin, page.end, TOKENS_A_VECTOR):
                 first = begin - pages[0].begin
                 last = min(begin + TOKENS_A_VECTOR, page.end) - pages[0].begin
                 texts.append(self._tokenizer.decode(ids[first:last].tolist(), skip_special_tokens=True))
                 of_page.append(page.page)
+                terms.append(sorted({int(token) for token in ids[first:last]}))
         vectors = vectors_of(self._encoder, texts)
-        self._core.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors)
+        self._core.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors, terms)
         self.encoded()
 
 

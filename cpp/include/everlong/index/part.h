@@ -183,9 +183,10 @@ class Part {
   }
 
   // Vectors that somebody else computed of a block that is in the table: [pages.size(), dimension] of page pages[i] of
-  // the block, ascending. For parts whose kind is from_caller.
+  // the block, ascending. For parts whose kind is from_caller. `terms`: token ids of each, or none; heard where the
+  // vectors are searched by lists.
   virtual Status AddVectors(const BlockEntry& /*block*/, std::span<const int32_t> /*pages*/,
-                            std::span<const float> /*vectors*/) {
+                            std::span<const float> /*vectors*/, std::span<const std::vector<int32_t>> /*terms*/) {
     return InvalidArgumentError("vectors are given, expected none: this part takes none");
   }
 

@@ -180,7 +180,10 @@ class Memory {
   // The vectors of a block, once: vectors [pages.size(), dimension], of page pages[i] of the block (ascending, at most
   // kMaxPageVectors a page). kNotFound for a block that is not here (any more), kAlreadyExists for one that has
   // vectors.
-  Status AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors);
+  // `terms`: token ids of each vector, or none; where the vectors are searched by lists, a question's rare ones name
+  // vectors, too.
+  Status AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors,
+                        std::span<const std::vector<int32_t>> terms = {});
   // The lists that they are searched by; nullptr where they are searched otherwise, or there are none. What it is asked
   // and what is written into it is thread-safe; SetPageVectors may put another in its place.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> page_lists() const;
