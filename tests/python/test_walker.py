@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from typer.testing import CliRunner
 
 import everlong._core as _core
 from everlong import MemoryConfig, MemoryModel
+from everlong.cli.app import app
 from everlong.data import shipped_books
+from everlong.eval.walker import BEAM, FLAT, METHODS, TWICE, WALKER, bootstrap, measure_walker, print_walker
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.pictures import draw_report
 from everlong.training.chains import MOST_HOPS, draw_chains
 from everlong.training.run import train_walker
-from everlong.training.walker import WalkerTraining, gold_found, walk_for
+from everlong.training.walker import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
 from everlong.training.walks import WalkMemory, draw_walk_texts, read_walk_texts
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -204,3 +209,51 @@ def test_a_walk_alone_is_no_search() -> None:
     assert MemoryConfig(index=("heads", "lexical", "graph")).of_text_alone().index == ("lexical", "graph")
     with pytest.raises(ValueError, match="none"):
         MemoryConfig(index=("heads", "graph")).of_text_alone()
+
+
+def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> None:
+    report = measure_walker(some_walker(), memories, loads=(2, 3))
+    kinds = sorted({question.chain.hops for memory in memories for question in memory.questions})
+    assert {(row.method, row.loads, row.hops) for row in report.measured} == {
+        (method, loads, hops) for method in METHODS for loads in (2, 3) for hops in kinds
+    }
+    for hops in kinds:
+        asked = sum(question.chain.hops == hops for memory in memories for question in memory.questions)
+        for method in METHODS:
+            found = [report.of(method, loads, hops) for loads in (2, 3)]
+            assert len(found[0]) == asked
+            # More loads find no less; what the search does in the second half depends on the first.
+            assert method in (TWICE, WALKER, BEAM) or not (found[0] & ~found[1]).any()
+    # Flat and found by hand.
+    memory, question = memories[0], memories[0].questions[0]
+    groups = memory.core.search(**question.request(), max_groups=2, token_budget=2 * GROUP_TOKENS).groups
+    held = [any(page == gold for group in groups for page in group.pages) for gold in question.gold]
+    assert report.of(FLAT, 2, 1)[0] == all(held)
+    json.dumps(report.to_dict())
+    print_walker(report, Console(file=io.StringIO()))
+
+
+def test_a_bootstrap_is_as_wide_as_a_mean_is_unsure() -> None:
+    random = np.random.default_rng(0)
+    values = (random.random(400) < 0.3).astype(float)
+    low, high = bootstrap(values)
+    spread = 1.96 * values.std() / np.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - spread, abs=0.01)
+    assert high == pytest.approx(values.mean() + spread, abs=0.01)
+
+
+def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    model = ["--model", str(tmp_path / "model"), "--dtype", "float32"]
+    sizes = ["--tokens", "6000", "--chains", "3", "--texts", "2"]
+    train = ["train", "walker", *model, *sizes, "--words-alone", "1", "--minutes", "0.02", "--pack", "none"]
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "pack")]
+    trained = CliRunner().invoke(app, [*train, *folders, "--json"])
+    assert trained.exit_code == 0, trained.output
+    assert PART in load_pack(tmp_path / "pack").parts
+    measure = ["eval", "walker", *model, *sizes, "--pack", str(tmp_path / "pack"), "--loads", "2", "--json"]
+    measured = CliRunner().invoke(app, [*measure, "--work", str(tmp_path / "eval")])
+    assert measured.exit_code == 0, measured.output
+    report = json.loads(measured.stdout)
+    assert {row["method"] for row in report["shares"]} == set(METHODS)

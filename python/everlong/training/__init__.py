@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions and answers, ends of topics, planted facts, states, trainers."""
+"""How the learned parts are trained: questions and answers, ends of topics, planted facts, chains, states, trainers."""
 
 from typing import Final
 
