@@ -9,7 +9,7 @@ from typing import Any
 
 from everlong.pictures.canvas import LABEL_SIZE, SMALL_SIZE, count_in_thousands, literal, open_figure, widest, write
 
-_MOST_TOPICS = 24  # rows of their own; all smaller ones share the last
+_MOST_TOPICS = 24  # rows of their own; all smaller ones, and those of one block, share the last
 _WAY, _OTHERS = "#d9d9d9", "#969696"
 _WORDS = 3  # of a topic's name
 
@@ -31,7 +31,8 @@ def draw_graph(blocks: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathl
     for at, block in enumerate(blocks):
         if block["topic"] is not None:
             of_topic[block["topic"]].append((at, block))
-    largest = sorted(of_topic, key=lambda topic: (-len(of_topic[topic]), topic))[:_MOST_TOPICS]
+    several = [topic for topic, of in of_topic.items() if len(of) > 1] or list(of_topic)
+    largest = sorted(several, key=lambda topic: (-len(of_topic[topic]), topic))[:_MOST_TOPICS]
     above = {topic: of_topic[topic][0][1]["above"] for topic in largest}
     first_of = {
         wide: min(of_topic[topic][0][0] for topic in largest if above[topic] == wide) for wide in above.values()
