@@ -39,10 +39,12 @@ def test_what_the_command_says_is_drawn(tmp_path: Path) -> None:
 
 
 def test_topics_are_called_by_what_their_blocks_are_about(tmp_path: Path) -> None:
-    blocks = [a_block(1, 7, keyphrases=["miller", "corn"]), a_block(2, 7, keyphrases=["corn"]), a_block(3, 8)]
+    blocks = [a_block(1, 7, keyphrases=["miller", "corn"]), a_block(2, 7, keyphrases=["corn"])]
+    blocks += [a_block(3, 8), a_block(5, 8), a_block(6, 9)]
     svg = draw_graph([*blocks, a_block(4, None)], tmp_path / "a.svg").read_text()
     assert "corn, miller" in svg
     assert "book" in svg
+    assert "1 smaller topics" in svg
     crowd = [a_block(id, id + 100, above=id % 3) for id in range(1, 41)]
     assert "16 smaller topics" in draw_graph(crowd, tmp_path / "b.svg").read_text()
     with pytest.raises(ValueError, match="nothing to draw"):
