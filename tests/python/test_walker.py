@@ -23,6 +23,7 @@ from everlong.learned.pack import Pack, load_pack
 from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.pictures import draw_report
+from everlong.text.prompt import build_prompt
 from everlong.training.chains import MOST_HOPS, draw_chains
 from everlong.training.run import train_walker
 from everlong.training.walker import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
@@ -257,3 +258,52 @@ def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path
     assert measured.exit_code == 0, measured.output
     report = json.loads(measured.stdout)
     assert {row["method"] for row in report["shares"]} == set(METHODS)
+
+
+def test_a_walk_begins_in_the_topics_nearest_to_the_question() -> None:
+    """Its topics are the Gardener's: what is alike to the question is told by the mean of its queries."""
+    config = dataclasses.replace(TINY_MEMORY, index=("lexical", "graph"), graph=True, graph_share=1.0)
+    with MemoryModel(tiny_model("llama"), byte_tokenizer(), config=config, pack=None) as mm:
+        for text in ("The miller ground corn. ", "A ship came home. "):
+            mm.read(text * 60)
+        mm.searcher.settle()
+        graph = mm.memory.graph
+        blocks = {block.id for block in mm.memory.blocks()}
+        topics = {id: graph.neighbours(id, "belongs_to") for id in blocks}
+        inputs = mm.searcher.inputs(build_prompt(byte_tokenizer(), "Who ground the corn?"))
+        walk = _core.Walk(some_walker().policy(), loads=3, by="draw", keep_all=True)
+        report = mm.memory.core.search(**inputs, walk=walk).walk
+        assert report is not None
+        query = inputs["mean_query"] / np.linalg.norm(inputs["mean_query"])
+        centres = {
+            node.id: node.vector / np.linalg.norm(node.vector) for node in graph.nodes("topic") if node.level == 0
+        }
+        nearest = sorted(centres, key=lambda id: -float(centres[id] @ query))[:2]
+        first = report.steps[0]
+        for page, features in zip(first.pages, first.features, strict=True):
+            if page.block == 0:
+                continue
+            (topic,) = topics[page.block]
+            expected = max(0.0, float(centres[topic] @ query)) if topic in nearest else 0.0
+            assert features[FEATURES.index("topic")] == pytest.approx(expected, abs=1e-5)
+        for step in report.steps[1:]:
+            for page, came_from, features in zip(step.pages, step.came_from, step.features, strict=True):
+                if page.block != 0 and came_from >= 0:
+                    beside = topics[page.block] == topics[report.loads[came_from].block]
+                    assert features[FEATURES.index("same_topic")] == float(beside)
+
+
+def test_what_was_forgotten_is_on_no_way(memories: list[WalkMemory], tmp_path: Path) -> None:
+    again = read_walk_texts(None, byte_tokenizer(), None, texts(), tmp_path)[0]
+    question = again.questions[2]
+    policy = some_walker().policy()
+    gone = question.gold[0].block
+    again.core.forget([gone])
+    report = again.core.search(
+        **question.request(),
+        max_groups=6,
+        token_budget=6 * GROUP_TOKENS,
+        walk=_core.Walk(policy, loads=6, keep_all=True),
+    ).walk
+    assert report is not None
+    assert all(page.block != gone for step in report.steps for page in step.pages)
