@@ -18,6 +18,8 @@ import everlong._core as _core
 from everlong import MemoryConfig, MemoryModel
 from everlong.cli.app import app
 from everlong.data import shipped_books
+from everlong.errors import EverlongError
+from everlong.eval.multi_hop import multi_hop_text
 from everlong.eval.walker import BEAM, FLAT, METHODS, TWICE, WALKER, bootstrap, measure_walker, print_walker
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
@@ -307,3 +309,39 @@ def test_what_was_forgotten_is_on_no_way(memories: list[WalkMemory], tmp_path: P
     ).walk
     assert report is not None
     assert all(page.block != gone for step in report.steps for page in step.pages)
+
+
+def test_questions_of_musique_and_hotpotqa_have_their_passages(tmp_path: Path) -> None:
+    passages = [
+        ("Mill", "The mill belongs to Orla Vesk."),
+        ("Orla Vesk", "Orla Vesk lives in Brunnow."),
+        ("Rain", "Wet."),
+    ]
+    musique = {
+        "question": "Where does the owner of the mill live?",
+        "answer": "Brunnow",
+        "paragraphs": [
+            {"title": title, "paragraph_text": text, "is_supporting": title != "Rain"} for title, text in passages
+        ],
+    }
+    hotpot = {
+        "question": "Where does the owner of the mill live?",
+        "answer": "Brunnow",
+        "supporting_facts": [["Mill", 0], ["Orla Vesk", 0]],
+        "context": [[title, [text[:4], text[4:]]] for title, text in passages],
+    }
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"title": title, "text": text}) + "\n" for title, text in passages))
+    for said in (musique, hotpot):
+        (tmp_path / "asked.jsonl").write_text(json.dumps(said) + "\n")
+        text = multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)
+        (chain,) = text.chains
+        assert chain.hops == 2
+        for (first, last), statement in zip(text.spans[0], chain.statements, strict=True):
+            assert statement in byte_tokenizer().decode(text.ids[first:last].tolist())
+    corpus.write_text(json.dumps({"title": "Mill", "text": "Another text."}) + "\n")
+    with pytest.raises(EverlongError, match="has no passage 'Mill'"):
+        multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)
+    (tmp_path / "asked.jsonl").write_text("{}")
+    with pytest.raises(EverlongError, match="no questions and passages"):
+        multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)

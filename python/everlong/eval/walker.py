@@ -120,6 +120,10 @@ def measure_walker(
     asked = [(memory, question) for memory in memories for question in memory.questions]
     policy = walker.policy()
     graphs = {id(memory): _page_graph(memory) for memory in memories}
+    orders = {
+        damping: [_pagerank_order(memory, question, damping, graphs[id(memory)]) for memory, question in asked]
+        for damping in _DAMPINGS
+    }
     measured, chosen = [], {}
     loaded: dict[int, list[int]] = collections.defaultdict(list)
 
@@ -141,7 +145,9 @@ def measure_walker(
         }
         beams = {f"said {said}, run {run}": by_walk(_beam(said, run), count) for said, run in _BEAMS}
         ranks = {
-            f"damping {damping}": [_holds(_by_pagerank(m, q, count, damping, graphs[id(m)]), q) for m, q in asked]
+            f"damping {damping}": [
+                _holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, orders[damping], strict=True)
+            ]
             for damping in _DAMPINGS
         }
         for method, settings in ((BEAM, beams), (PAGERANK, ranks)):
@@ -275,7 +281,8 @@ def _page_graph(memory: WalkMemory) -> Any:
     return graph
 
 
-def _by_pagerank(memory: WalkMemory, question: WalkQuestion, loads: int, damping: float, graph: Any) -> set[Page]:
+def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, graph: Any) -> list[Page]:
+    """All pages, best first."""
     import networkx
 
     request = {**question.request(), "neighbours": 0}
@@ -289,19 +296,22 @@ def _by_pagerank(memory: WalkMemory, question: WalkQuestion, loads: int, damping
         if token in graph:
             seeds[token] = rarity / math.log1p(graph.number_of_nodes())
     if not seeds:
-        return set()
+        return []
     scores = networkx.pagerank(graph, alpha=damping, personalization=seeds, weight="weight")
-    ranked = sorted((node for node in scores if isinstance(node, tuple)), key=lambda node: (-scores[node], node))
-    order = {(page.block, page.page): at for at, page in enumerate(memory.core.pages_of(0, 0, len(memory.text.ids)))}
-    listed = list(order)
+    return sorted((node for node in scores if isinstance(node, tuple)), key=lambda node: (-scores[node], node))
+
+
+def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
+    """So many pages with their neighbours, those left out that came with one before."""
+    listed = [(page.block, page.page) for page in memory.core.pages_of(0, 0, len(memory.text.ids))]
+    order = {page: at for at, page in enumerate(listed)}
     loaded: set[Page] = set()
     count = 0
-    for node in ranked:
+    for page in ranked:
         if count == loads:
             break
-        if node in loaded:
-            continue
-        at = order[node]
-        loaded |= set(listed[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1])
-        count += 1
+        if page not in loaded:
+            at = order[page]
+            loaded |= set(listed[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1])
+            count += 1
     return loaded
