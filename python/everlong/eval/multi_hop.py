@@ -26,7 +26,7 @@ def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path
     try:
         passages = [(line["title"], _words(line["text"])) for line in _lines(corpus)]
         asked = [_asked(line) for line in _lines(questions)]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, lzma.LZMAError) as error:
         raise EverlongError(
             f"{questions} and {corpus} are no questions and passages of this form: {error!r}"
         ) from error
@@ -48,7 +48,7 @@ def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path
 def _lines(file: pathlib.Path) -> Iterator[Any]:
     data = file.read_bytes()
     text = (lzma.decompress(data) if file.suffix == ".xz" else data).decode("utf-8")
-    return map(json.loads, text.splitlines())
+    return map(json.loads, filter(None, text.split("\n")))
 
 
 def _words(text: str | list[str]) -> str:
