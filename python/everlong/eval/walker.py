@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +69,7 @@ class WalkerReport:
     measured: tuple[Measured, ...]
     chosen: Mapping[str, str]  # what was best of the others' settings
     loaded: Mapping[int, float]  # page groups that the Walker itself loaded, of so many, on average
+    milliseconds: Mapping[str, float]  # of the processor, a question: a flat search, and one with a walk
 
     def of(self, method: str, loads: int, hops: int | None = None) -> npt.NDArray[np.bool_]:
         """Right or not, by question; of all kinds that need more than one fact without `hops`."""
@@ -97,6 +100,7 @@ class WalkerReport:
             "ahead": ahead,
             "chosen": self.chosen,
             "loaded": self.loaded,
+            "milliseconds": self.milliseconds,
         }
 
 
@@ -137,11 +141,22 @@ def measure_walker(
             found.append(all(gold_found(result, question)))
         return found
 
+    milliseconds = {}
+
+    def timed(method: str, count: int, ask: Callable[[], list[bool]]) -> list[bool]:
+        started = time.process_time()
+        found = ask()
+        milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
+        return found
+
+    def by_search(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
+        return [_holds(ask(memory, question, count), question) for memory, question in asked]
+
     for count in loads:
         outcomes = {
-            FLAT: [_holds(_flat(m, q, count), q) for m, q in asked],
-            TWICE: [_holds(_twice(m, q, count), q) for m, q in asked],
-            WALKER: by_walk(policy, count),
+            FLAT: timed(FLAT, count, functools.partial(by_search, _flat, count)),
+            TWICE: by_search(_twice, count),
+            WALKER: timed(WALKER, count, functools.partial(by_walk, policy, count)),
         }
         beams = {f"said {said}, run {run}": by_walk(_beam(said, run), count) for said, run in _BEAMS}
         ranks = {
@@ -168,6 +183,7 @@ def measure_walker(
         measured=tuple(measured),
         chosen=chosen,
         loaded={count: float(np.mean(of)) for count, of in loaded.items()},
+        milliseconds=milliseconds,
     )
 
 
@@ -187,6 +203,8 @@ def print_walker(report: WalkerReport, console: Console) -> None:
                 cells.append(f"{100 * right.mean():.0f} ({100 * low:.0f}-{100 * high:.0f})")
             table.add_row(str(count), str(hops), *cells)
     console.print(table)
+    times = ", ".join(f"{what} {took:.1f} ms" for what, took in report.milliseconds.items())
+    console.print(f"a question: {times}", highlight=False)
     for count in loads:
         gains = []
         for method in METHODS[:-1]:
