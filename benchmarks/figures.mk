@@ -6,7 +6,7 @@ FIGURES ?= runs/bench
 # and the fusion, which is fitted on books that no haystack has, is left out.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw gardener store embedding ram ram_read read decode recall \
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree store embedding ram ram_read read decode recall \
   anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion)
 EVALUATIONS := demo.txt needle.json needle_close.json ppl.json suite.txt
 comma := ,

@@ -64,7 +64,10 @@ def measure(blocks: int, questions: int) -> dict[str, Any]:
     random = np.random.default_rng(1)
     rows = []
     for kind in KINDS:
-        left, inside, took, scanned = [], [], [], []
+        left: list[int] = []
+        inside: list[bool] = []
+        took: list[float] = []
+        scanned: list[float] = []
         for at in random.integers(blocks, size=questions).tolist():
             ranges, names = asked(kind, float(times[at]), tags[at])
             words = [f"tag {name}" for name in names]

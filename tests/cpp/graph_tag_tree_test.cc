@@ -24,6 +24,8 @@ struct Block {
   std::vector<std::string> tags;
 };
 
+std::string Name(int number) { return std::string("t").append(std::to_string(number)); }
+
 // By looking at every block.
 Narrowed Brute(const std::vector<Block>& blocks, const TagQuery& query) {
   const std::set<std::string> wanted(query.tags.begin(), query.tags.end());
@@ -88,7 +90,7 @@ TEST(TagTreeTest, NarrowsAsLookingAtEveryBlockDoes) {
     const int count = trial % 5 == 0 ? 3000 : 200;
     for (int64_t id = 1; id <= count; ++id) {
       Block block{3 * id, times(random), id % 3, {}};
-      for (int i = 0; i < tags(random) / 3; ++i) block.tags.push_back("t" + std::to_string(tags(random)));
+      for (int i = 0; i < tags(random) / 3; ++i) block.tags.push_back(Name(tags(random)));
       tree.Add(block.id, block.time, block.session, block.tags);
       blocks.push_back(block);
     }
@@ -104,8 +106,7 @@ TEST(TagTreeTest, NarrowsAsLookingAtEveryBlockDoes) {
         const double since = times(random);
         query.times.push_back({since, since + (ask % 7 == 0 ? -1.0 : 30 * kDay)});
       }
-      for (int i = 0; i < ask % 4; ++i)
-        query.tags.push_back("t" + std::to_string(tags(random) * (ask % 5 == 0 ? 5 : 1)));
+      for (int i = 0; i < ask % 4; ++i) query.tags.push_back(Name(tags(random) * (ask % 5 == 0 ? 5 : 1)));
       query.most = ask % 2 == 0 ? 10'000 : 7;
       const Narrowed found = tree.Narrow(query);
       const Narrowed expected = Brute(blocks, query);

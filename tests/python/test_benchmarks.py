@@ -185,6 +185,13 @@ def test_a_store_and_its_anchors_take_turns(tmp_path: Path, monkeypatch: pytest.
     assert ran == ["a", "b", "b", "a", "a", "b"]
 
 
+def test_a_narrowed_question_keeps_its_block() -> None:
+    module = importlib.import_module("tag_tree")
+    report = module.measure(3000, 20)
+    assert [row["kind"] for row in report["rows"]] == list(module.KINDS)
+    assert all(row["inside"] == 1 for row in report["rows"])
+
+
 def test_every_method_ranks_a_question(folder: Path) -> None:
     import index_recall
 

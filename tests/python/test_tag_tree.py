@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from typer.testing import CliRunner
 
 import everlong
 import everlong._core as _core
 from everlong import Memory, MemoryConfig, MemoryModel, Where
+from everlong.cli.app import app
 from everlong.memory.origins import happened_tag, key_tag
 from everlong.retrieval.narrowing import keyphrases_of, narrowed_by
 from everlong.retrieval.times import times_of
@@ -237,3 +240,29 @@ def test_words_of_a_memory_are_as_rare_as_their_rarest_token() -> None:
     with pytest.raises(ValueError, match="narrow"):
         MemoryConfig(narrow=("dates",))  # type: ignore[arg-type]
     assert Memory is everlong.Memory
+
+
+def test_the_command_line_says_when_it_happened_and_asks_by_it(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    memory = ["-d", str(tmp_path / "m")]
+    tiny = [
+        "frame_tokens=512",
+        "sink_tokens=4",
+        "recalled_tokens=128",
+        "rolling_tokens=128",
+        "evict_tokens=64",
+        "block_tokens=128",
+    ]
+    settings_of = [word for setting in (*tiny, "index=lexical", "chunk_tokens=32") for word in ("--set", setting)]
+    for day, what in (("2024-05-03", "The harvest was poor. "), ("2024-06-07", "The harvest was rich. ")):
+        (tmp_path / f"{day}.txt").write_text(what * 40)
+        read = ["read", str(tmp_path / f"{day}.txt"), *memory, "--happened", day, "--model", str(tmp_path / "model")]
+        done = CliRunner().invoke(app, [*read, *settings_of])
+        assert done.exit_code == 0, done.output
+    ask = ["ask", *memory, "How was the harvest?", "--happened-after", "2024-06-01", "--json", "--max-new-tokens", "2"]
+    told = CliRunner().invoke(app, [*ask, *settings_of])
+    assert told.exit_code == 0, told.output
+    recalled = json.loads(told.stdout)["recalled"]
+    assert recalled
+    assert {one["source"] for one in recalled} == {"2024-06-07"}

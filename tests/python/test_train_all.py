@@ -35,6 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         monkeypatch.setattr(all_parts, f"train_{'towers' if name == 'towers' else name}", trainer(name))
     for name in ("load_pairs", "books_of", "trigger_texts", "trim_texts"):
         monkeypatch.setattr(all_parts, name, lambda *given, **more: None)
+    monkeypatch.setattr(all_parts, "draw_walk_texts", lambda *given, **more: [])
     return made
 
 
@@ -72,7 +73,8 @@ def test_minutes_are_shared_by_those_that_are_left(
     monkeypatch.setattr(all_parts.time, "monotonic", lambda: 240.0 * len(calls))
     said: list[str] = []
     assert train(tmp_path, minutes=10, say=said.append) == ["towers", "trigger", "trimmer"]
-    assert calls == [("towers", 2.5), ("trigger", 2.0), ("trimmer", 1.0)]
+    assert calls == [("towers", 2.0), ("trigger", 1.5), ("trimmer", pytest.approx(2 / 3))]
+    assert said[-2] == "walker: left out, the time is over; the same command goes on"
     assert said[-1] == "adapter: left out, the time is over; the same command goes on"
 
 

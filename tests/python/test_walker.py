@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from typer.testing import CliRunner
 
 import everlong._core as _core
 from everlong import MemoryConfig, MemoryModel
+from everlong.cli.app import app
 from everlong.data import shipped_books
+from everlong.errors import EverlongError
+from everlong.eval.multi_hop import multi_hop_text
+from everlong.eval.walker import BEAM, FLAT, METHODS, TWICE, WALKER, bootstrap, measure_walker, print_walker
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.pictures import draw_report
+from everlong.text.prompt import build_prompt
 from everlong.training.chains import MOST_HOPS, draw_chains
 from everlong.training.run import train_walker
-from everlong.training.walker import WalkerTraining, gold_found, walk_for
+from everlong.training.walker import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
 from everlong.training.walks import WalkMemory, draw_walk_texts, read_walk_texts
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -204,3 +212,136 @@ def test_a_walk_alone_is_no_search() -> None:
     assert MemoryConfig(index=("heads", "lexical", "graph")).of_text_alone().index == ("lexical", "graph")
     with pytest.raises(ValueError, match="none"):
         MemoryConfig(index=("heads", "graph")).of_text_alone()
+
+
+def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> None:
+    report = measure_walker(some_walker(), memories, loads=(2, 3))
+    kinds = sorted({question.chain.hops for memory in memories for question in memory.questions})
+    assert {(row.method, row.loads, row.hops) for row in report.measured} == {
+        (method, loads, hops) for method in METHODS for loads in (2, 3) for hops in kinds
+    }
+    for hops in kinds:
+        asked = sum(question.chain.hops == hops for memory in memories for question in memory.questions)
+        for method in METHODS:
+            found = [report.of(method, loads, hops) for loads in (2, 3)]
+            assert len(found[0]) == asked
+            # More loads find no less; what the search does in the second half depends on the first.
+            assert method in (TWICE, WALKER, BEAM) or not (found[0] & ~found[1]).any()
+    # Flat and found by hand.
+    memory, question = memories[0], memories[0].questions[0]
+    groups = memory.core.search(**question.request(), max_groups=2, token_budget=2 * GROUP_TOKENS).groups
+    held = [any(page == gold for group in groups for page in group.pages) for gold in question.gold]
+    assert report.of(FLAT, 2, 1)[0] == all(held)
+    json.dumps(report.to_dict())
+    print_walker(report, Console(file=io.StringIO()))
+
+
+def test_a_bootstrap_is_as_wide_as_a_mean_is_unsure() -> None:
+    random = np.random.default_rng(0)
+    values = (random.random(400) < 0.3).astype(float)
+    low, high = bootstrap(values)
+    spread = 1.96 * values.std() / np.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - spread, abs=0.01)
+    assert high == pytest.approx(values.mean() + spread, abs=0.01)
+
+
+def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    model = ["--model", str(tmp_path / "model"), "--dtype", "float32"]
+    sizes = ["--tokens", "6000", "--chains", "3", "--texts", "2"]
+    train = ["train", "walker", *model, *sizes, "--words-alone", "1", "--minutes", "0.02", "--pack", "none"]
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "pack")]
+    trained = CliRunner().invoke(app, [*train, *folders, "--json"])
+    assert trained.exit_code == 0, trained.output
+    assert PART in load_pack(tmp_path / "pack").parts
+    measure = ["eval", "walker", *model, *sizes, "--pack", str(tmp_path / "pack"), "--loads", "2", "--json"]
+    measured = CliRunner().invoke(app, [*measure, "--work", str(tmp_path / "eval")])
+    assert measured.exit_code == 0, measured.output
+    report = json.loads(measured.stdout)
+    assert {row["method"] for row in report["shares"]} == set(METHODS)
+
+
+def test_a_walk_begins_in_the_topics_nearest_to_the_question() -> None:
+    """Its topics are the Gardener's: what is alike to the question is told by the mean of its queries."""
+    config = dataclasses.replace(TINY_MEMORY, index=("lexical", "graph"), graph=True, graph_share=1.0)
+    with MemoryModel(tiny_model("llama"), byte_tokenizer(), config=config, pack=None) as mm:
+        for text in ("The miller ground corn. ", "A ship came home. "):
+            mm.read(text * 60)
+        mm.searcher.settle()
+        graph = mm.memory.graph
+        blocks = {block.id for block in mm.memory.blocks()}
+        topics = {id: graph.neighbours(id, "belongs_to") for id in blocks}
+        inputs = mm.searcher.inputs(build_prompt(byte_tokenizer(), "Who ground the corn?"))
+        walk = _core.Walk(some_walker().policy(), loads=3, by="draw", keep_all=True)
+        report = mm.memory.core.search(**inputs, walk=walk).walk
+        assert report is not None
+        query = inputs["mean_query"] / np.linalg.norm(inputs["mean_query"])
+        centres = {
+            node.id: node.vector / np.linalg.norm(node.vector) for node in graph.nodes("topic") if node.level == 0
+        }
+        nearest = sorted(centres, key=lambda id: -float(centres[id] @ query))[:2]
+        first = report.steps[0]
+        for page, features in zip(first.pages, first.features, strict=True):
+            if page.block == 0:
+                continue
+            (topic,) = topics[page.block]
+            expected = max(0.0, float(centres[topic] @ query)) if topic in nearest else 0.0
+            assert features[FEATURES.index("topic")] == pytest.approx(expected, abs=1e-5)
+        for step in report.steps[1:]:
+            for page, came_from, features in zip(step.pages, step.came_from, step.features, strict=True):
+                if page.block != 0 and came_from >= 0:
+                    beside = topics[page.block] == topics[report.loads[came_from].block]
+                    assert features[FEATURES.index("same_topic")] == float(beside)
+
+
+def test_what_was_forgotten_is_on_no_way(memories: list[WalkMemory], tmp_path: Path) -> None:
+    again = read_walk_texts(None, byte_tokenizer(), None, texts(), tmp_path)[0]
+    question = again.questions[2]
+    policy = some_walker().policy()
+    gone = question.gold[0].block
+    again.core.forget([gone])
+    report = again.core.search(
+        **question.request(),
+        max_groups=6,
+        token_budget=6 * GROUP_TOKENS,
+        walk=_core.Walk(policy, loads=6, keep_all=True),
+    ).walk
+    assert report is not None
+    assert all(page.block != gone for step in report.steps for page in step.pages)
+
+
+def test_questions_of_musique_and_hotpotqa_have_their_passages(tmp_path: Path) -> None:
+    passages = [
+        ("Mill", "The mill belongs to Orla Vesk."),
+        ("Orla Vesk", "Orla Vesk lives in Brunnow."),
+        ("Rain", "Wet."),
+    ]
+    musique = {
+        "question": "Where does the owner of the mill live?",
+        "answer": "Brunnow",
+        "paragraphs": [
+            {"title": title, "paragraph_text": text, "is_supporting": title != "Rain"} for title, text in passages
+        ],
+    }
+    hotpot = {
+        "question": "Where does the owner of the mill live?",
+        "answer": "Brunnow",
+        "supporting_facts": [["Mill", 0], ["Orla Vesk", 0]],
+        "context": [[title, [text[:4], text[4:]]] for title, text in passages],
+    }
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"title": title, "text": text}) + "\n" for title, text in passages))
+    for said in (musique, hotpot):
+        (tmp_path / "asked.jsonl").write_text(json.dumps(said) + "\n")
+        text = multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)
+        (chain,) = text.chains
+        assert chain.hops == 2
+        for (first, last), statement in zip(text.spans[0], chain.statements, strict=True):
+            assert statement in byte_tokenizer().decode(text.ids[first:last].tolist())
+    corpus.write_text(json.dumps({"title": "Mill", "text": "Another text."}) + "\n")
+    with pytest.raises(EverlongError, match="has no passage 'Mill'"):
+        multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)
+    (tmp_path / "asked.jsonl").write_text("{}")
+    with pytest.raises(EverlongError, match="no questions and passages"):
+        multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)

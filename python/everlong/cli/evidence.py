@@ -227,12 +227,17 @@ def eval_walker(
         "runs/eval-walker"
     ),
     seed: Annotated[int, typer.Option(help="Of the chains, and where they stand.")] = 1,
+    questions: Annotated[
+        Path | None, typer.Option(help="In place of chains: MuSiQue's or HotpotQA's, as HippoRAG prepares them.")
+    ] = None,
+    passages: Annotated[Path | None, typer.Option(help="Their corpus.")] = None,
     dtype: Dtype = "",
     device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
     from everlong.errors import EverlongError
+    from everlong.eval.multi_hop import multi_hop_text
     from everlong.eval.walker import measure_walker, print_walker
     from everlong.learned.pack import open_pack
     from everlong.learned.towers import PART as TOWERS
@@ -250,9 +255,14 @@ def eval_walker(
     walker = (None if found is None else walker_of(found)) or shipped_walker()
     if walker is None:
         raise EverlongError("there is no Walker: `everlong train walker` makes one")
-    drawn = draw_walk_texts(
-        tokenizer, books_of(text or ()), texts=texts, tokens=tokens, chains=chains, split="test", seed=seed
-    )
+    if (questions is None) != (passages is None):
+        raise typer.BadParameter("--questions and --passages belong together")
+    if questions is not None and passages is not None:
+        drawn = [multi_hop_text(tokenizer, questions, passages)]
+    else:
+        drawn = draw_walk_texts(
+            tokenizer, books_of(text or ()), texts=texts, tokens=tokens, chains=chains, split="test", seed=seed
+        )
     towers = None
     if found is not None and TOWERS in found.parts and not by_words:
         towers = (found.parts[TOWERS].id, LateTowers.of_part(found.parts[TOWERS]))

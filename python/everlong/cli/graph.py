@@ -44,10 +44,11 @@ def graph(
 def _report(memory: Any, listed: int) -> dict[str, Any]:
     stats, blocks = memory.core.stats(), {block.id: block for block in memory.blocks()}
     found = memory.graph.nodes("topic")
-    members = collections.defaultdict(list)
+    members, belongs = collections.defaultdict(list), collections.defaultdict(list)
     for edge in memory.graph.edges():
         if edge.kind == "belongs_to":
             members[edge.target].append(edge.source)
+            belongs[edge.source].append(edge.target)
     largest = sorted((node for node in found if node.level == 0), key=lambda node: (-node.count, node.id))[:listed]
     return {
         "nodes": stats.graph_nodes,
@@ -65,7 +66,23 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
             }
             for node in largest
         ],
+        # What `everlong plot` draws: all blocks, in the order of archiving.
+        "graph": [
+            {
+                "id": block.id,
+                "topic": (above := _topic_of(belongs, block.id)),
+                "above": None if above is None else _topic_of(belongs, above),
+                "source": block.source,
+                "tokens": block.span[1] - block.span[0],
+                "keyphrases": block.keyphrases,
+            }
+            for block in blocks.values()
+        ],
     }
+
+
+def _topic_of(belongs: dict[int, list[int]], id: int) -> int | None:
+    return min(belongs.get(id, ()), default=None)
 
 
 def _print(folder: Path, report: dict[str, Any], console: Console) -> None:

@@ -45,8 +45,8 @@ def train_all(
         ),
     ] = None,
     parts: Annotated[
-        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, adapter.")
-    ] = "towers,trigger,trimmer",
+        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, walker, adapter.")
+    ] = "towers,trigger,trimmer,walker",
     minutes: Annotated[
         float | None, typer.Option(help="No part begins later; each trains for its share of what is left.")
     ] = None,

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +69,7 @@ class WalkerReport:
     measured: tuple[Measured, ...]
     chosen: Mapping[str, str]  # what was best of the others' settings
     loaded: Mapping[int, float]  # page groups that the Walker itself loaded, of so many, on average
+    milliseconds: Mapping[str, float]  # of the processor, a question: a flat search, and one with a walk
 
     def of(self, method: str, loads: int, hops: int | None = None) -> npt.NDArray[np.bool_]:
         """Right or not, by question; of all kinds that need more than one fact without `hops`."""
@@ -97,6 +100,7 @@ class WalkerReport:
             "ahead": ahead,
             "chosen": self.chosen,
             "loaded": self.loaded,
+            "milliseconds": self.milliseconds,
         }
 
 
@@ -120,6 +124,10 @@ def measure_walker(
     asked = [(memory, question) for memory in memories for question in memory.questions]
     policy = walker.policy()
     graphs = {id(memory): _page_graph(memory) for memory in memories}
+    orders = {
+        damping: [_pagerank_order(memory, question, damping, graphs[id(memory)]) for memory, question in asked]
+        for damping in _DAMPINGS
+    }
     measured, chosen = [], {}
     loaded: dict[int, list[int]] = collections.defaultdict(list)
 
@@ -133,15 +141,28 @@ def measure_walker(
             found.append(all(gold_found(result, question)))
         return found
 
+    milliseconds = {}
+
+    def timed(method: str, count: int, ask: Callable[[], list[bool]]) -> list[bool]:
+        started = time.process_time()
+        found = ask()
+        milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
+        return found
+
+    def by_search(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
+        return [_holds(ask(memory, question, count), question) for memory, question in asked]
+
     for count in loads:
         outcomes = {
-            FLAT: [_holds(_flat(m, q, count), q) for m, q in asked],
-            TWICE: [_holds(_twice(m, q, count), q) for m, q in asked],
-            WALKER: by_walk(policy, count),
+            FLAT: timed(FLAT, count, functools.partial(by_search, _flat, count)),
+            TWICE: by_search(_twice, count),
+            WALKER: timed(WALKER, count, functools.partial(by_walk, policy, count)),
         }
         beams = {f"said {said}, run {run}": by_walk(_beam(said, run), count) for said, run in _BEAMS}
         ranks = {
-            f"damping {damping}": [_holds(_by_pagerank(m, q, count, damping, graphs[id(m)]), q) for m, q in asked]
+            f"damping {damping}": [
+                _holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, orders[damping], strict=True)
+            ]
             for damping in _DAMPINGS
         }
         for method, settings in ((BEAM, beams), (PAGERANK, ranks)):
@@ -162,6 +183,7 @@ def measure_walker(
         measured=tuple(measured),
         chosen=chosen,
         loaded={count: float(np.mean(of)) for count, of in loaded.items()},
+        milliseconds=milliseconds,
     )
 
 
@@ -181,6 +203,8 @@ def print_walker(report: WalkerReport, console: Console) -> None:
                 cells.append(f"{100 * right.mean():.0f} ({100 * low:.0f}-{100 * high:.0f})")
             table.add_row(str(count), str(hops), *cells)
     console.print(table)
+    times = ", ".join(f"{what} {took:.1f} ms" for what, took in report.milliseconds.items())
+    console.print(f"a question: {times}", highlight=False)
     for count in loads:
         gains = []
         for method in METHODS[:-1]:
@@ -275,7 +299,8 @@ def _page_graph(memory: WalkMemory) -> Any:
     return graph
 
 
-def _by_pagerank(memory: WalkMemory, question: WalkQuestion, loads: int, damping: float, graph: Any) -> set[Page]:
+def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, graph: Any) -> list[Page]:
+    """All pages, best first."""
     import networkx
 
     request = {**question.request(), "neighbours": 0}
@@ -289,19 +314,22 @@ def _by_pagerank(memory: WalkMemory, question: WalkQuestion, loads: int, damping
         if token in graph:
             seeds[token] = rarity / math.log1p(graph.number_of_nodes())
     if not seeds:
-        return set()
+        return []
     scores = networkx.pagerank(graph, alpha=damping, personalization=seeds, weight="weight")
-    ranked = sorted((node for node in scores if isinstance(node, tuple)), key=lambda node: (-scores[node], node))
-    order = {(page.block, page.page): at for at, page in enumerate(memory.core.pages_of(0, 0, len(memory.text.ids)))}
-    listed = list(order)
+    return sorted((node for node in scores if isinstance(node, tuple)), key=lambda node: (-scores[node], node))
+
+
+def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
+    """So many pages with their neighbours, those left out that came with one before."""
+    listed = [(page.block, page.page) for page in memory.core.pages_of(0, 0, len(memory.text.ids))]
+    order = {page: at for at, page in enumerate(listed)}
     loaded: set[Page] = set()
     count = 0
-    for node in ranked:
+    for page in ranked:
         if count == loads:
             break
-        if node in loaded:
-            continue
-        at = order[node]
-        loaded |= set(listed[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1])
-        count += 1
+        if page not in loaded:
+            at = order[page]
+            loaded |= set(listed[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1])
+            count += 1
     return loaded

@@ -10,6 +10,7 @@ from everlong.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by
 from everlong.pictures.budget import draw_by_budget
 from everlong.pictures.canvas import require_matplotlib
 from everlong.pictures.depth import draw_by_depth
+from everlong.pictures.graph import draw_graph
 from everlong.pictures.heatmap import draw_heat_map
 from everlong.pictures.kept import draw_kept
 from everlong.pictures.position import draw_by_position
@@ -26,7 +27,7 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     """Every picture that a report has, written to `folder`.
 
     `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval meaning --keep` and `eval trimmer
-    --keep` kept, a trace, or an answer (`everlong ask --json`) whose search
+    --keep` kept, a trace, a memory's graph (`everlong graph --json`), or an answer (`everlong ask --json`) whose search
     walked, as JSON gives it back. Raises ValueError for anything else.
     """
     try:
@@ -50,9 +51,11 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
     if "events" in report:
         files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
         return [draw_timeline(report["events"], file) for file in files]
+    if "graph" in report:
+        return [draw_graph(report["graph"], folder / f"graph.{suffix}") for suffix in ("png", "svg")]
     if report.get("walk"):
         return [draw_walk(report["walk"], folder / f"walk.{suffix}") for suffix in ("png", "svg")]
     raise ValueError(
-        "no report of a suite, of niah, of ppl, of meaning, of trimmer, no trace, no answer with a walk: nothing to "
-        "draw"
+        "no report of a suite, of niah, of ppl, of meaning, of trimmer, a trace, a graph or an answer that walked: "
+        "nothing to draw"
     )

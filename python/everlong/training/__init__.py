@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions, answers, ends of topics, planted facts, states, routers, trainers."""
+"""How the learned parts are trained: questions, answers, topics' ends, planted facts, chains, states, routers, trainers."""
 
 from typing import Final
 

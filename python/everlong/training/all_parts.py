@@ -14,18 +14,29 @@ from everlong.learned.pack import Pack, load_pack
 from everlong.learned.towers import PART as TOWERS
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trimmer import PART as TRIMMER
+from everlong.learned.walker import PART as WALKER
 from everlong.text.vectors import Encoder
 from everlong.training.adapter import AdapterTraining
 from everlong.training.attended import trim_texts
 from everlong.training.boundaries import books_of, trigger_texts
 from everlong.training.data import load_pairs
-from everlong.training.run import Progress, train_adapter, train_towers, train_trigger, train_trimmer
+from everlong.training.run import (
+    Progress,
+    train_adapter,
+    train_towers,
+    train_trigger,
+    train_trimmer,
+    train_walker,
+)
 from everlong.training.towers import TowerTraining
 from everlong.training.trigger import TriggerTraining
 from everlong.training.trimmer import TrimmerTraining
+from everlong.training.walker import WalkerTraining
+from everlong.training.walks import draw_walk_texts
 
-# In the order in which they are trained: what helps most first, and the adapter behind the towers that it recalls by.
-PARTS = (TOWERS, TRIGGER, TRIMMER, ADAPTER)
+# In the order in which they are trained: what helps most first, the Walker and the adapter behind the towers that they
+# search by.
+PARTS = (TOWERS, TRIGGER, TRIMMER, WALKER, ADAPTER)
 _DONE = "trained.json"  # in a part's folder: which one was made there, and of what
 
 
@@ -37,6 +48,10 @@ class Sizes:
     splices: int = 36
     samples: int = 24
     stories: int = 12
+    walk_texts: int = 6
+    walk_texts_by_words: int = 30
+    walk_tokens: int = 20_000
+    walk_chains: int = 30
     adapter_tokens: int = 160_000
     adapter_steps: int = 150
 
@@ -83,7 +98,7 @@ def train_parts(
             continue
         share = None if left is None else left / (len(wanted) - number)
         say(f"{part}: training")
-        pack = _trained(model, tokenizer, part, text, data, folder, share, seed, teacher, sizes, progress)
+        pack = _trained(model, tokenizer, part, text, data, folder, out, share, seed, teacher, sizes, progress)
         pack.save(out)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _DONE).write_text(json.dumps({"id": pack.parts[part].id, "asked": asked}))
@@ -107,6 +122,7 @@ def _trained(
     text: Sequence[pathlib.Path],
     data: Sequence[pathlib.Path],
     work: pathlib.Path,
+    out: pathlib.Path,
     minutes: float | None,
     seed: int,
     teacher: Encoder | None,
@@ -128,6 +144,26 @@ def _trained(
         )
         trimmer = TrimmerTraining(minutes=minutes, seed=seed)
         return train_trimmer(model, tokenizer, trimmed, work=work, training=trimmer, progress=progress)
+    if part == WALKER:
+        drawn = draw_walk_texts(
+            tokenizer,
+            books_of(text),
+            texts=sizes.walk_texts + sizes.walk_texts_by_words,
+            tokens=sizes.walk_tokens,
+            chains=sizes.walk_chains,
+            split="train",
+            seed=seed,
+        )
+        return train_walker(
+            model,
+            tokenizer,
+            drawn[: sizes.walk_texts],
+            work=work,
+            pack=load_pack(out) if (out / "pack.json").exists() else None,
+            words_alone=drawn[sizes.walk_texts :],
+            training=WalkerTraining(minutes=minutes, seed=seed),
+            progress=progress,
+        )
     adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
     return train_adapter(
         model, tokenizer, load_pairs(), work=work, tokens=sizes.adapter_tokens, training=adapter, progress=progress

@@ -288,7 +288,7 @@ def train_walker(
         towers = (pack.parts[PART].id, LateTowers.of_part(pack.parts[PART]))
     cheap = read_walk_texts(model, tokenizer, None, words_alone, work / "words", progress=progress)
     whole = read_walk_texts(model, tokenizer, towers, texts, work / "vectors", progress=progress)
-    trained = train_walker_on([*cheap, *whole], settings or WalkerSettings(), training, progress=check)
+    trained = train_walker_on([*whole, *cheap], settings or WalkerSettings(), training, progress=check)
     hops = [chain.hops for text in (*words_alone, *texts) for chain in text.chains]
     made = {
         "data": {f"{count} facts": hops.count(count) for count in sorted(set(hops))},

@@ -36,12 +36,12 @@ class WalkerTraining:
     epochs: int = 12  # over these walks, a round
     learning_rate: float = 3e-3
     weight_decay: float = 1e-3
-    reinforce_rounds: int = 12  # over all questions
+    reinforce_rounds: int = 8  # over all questions
     walks: int = 4  # a question, of which each is the others' baseline
     reinforce_rate: float = 5e-4
     cost: float = 0.02  # lambda, of a load
     entropy: float = 0.003  # of the policy, that it keeps trying
-    held_out: float = 0.15  # of the texts: by them the best round is chosen
+    held_out: float = 0.15  # of the texts, one in so many: by them the best round is chosen
     seed: int = 0
     minutes: float | None = None  # no round begins later
 
@@ -75,8 +75,9 @@ def train_walker(
     started = time.monotonic()
     torch.manual_seed(training.seed)
     random = np.random.default_rng(training.seed)
-    held_out = max(1, round(training.held_out * len(memories)))
-    train, fit = memories[:-held_out], memories[-held_out:]
+    every = max(2, round(1 / training.held_out))
+    fit = memories[::every]
+    train = [memory for at, memory in enumerate(memories) if at % every]
     asked = [(memory, question) for memory in train for question in memory.questions]
     walker = Walker(settings)
     with torch.no_grad():

@@ -113,7 +113,7 @@ struct WalkChoice {
   By by = By::kBest;
   uint64_t seed = 0;
   std::vector<int32_t> gold;  // what ways of a step are right is told where there are some
-  bool keep_all = false;      // all ways of every step, not just the kShown best
+  bool keep_all = false;      // all ways of every step, not just the kShownWays best
 };
 inline constexpr size_t kShownWays = 5;
 
