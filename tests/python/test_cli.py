@@ -217,6 +217,23 @@ def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) ->
     assert "blocks" not in report
 
 
+def test_blocks_come_back_as_detail_tokens_where_that_is_asked_for(saved_model: Path, tmp_path: Path) -> None:
+    memory, book = tmp_path / "book.everlong", tmp_path / "book.txt"
+    book.write_text("once upon a time there was a fox. " * 60 + "The key is Zq7#Kx9. " + "and so on, and so on. " * 60)
+    written = ["--memory", memory, "--set", "details=4"]
+    assert everlong("read", book, *written, "--model", saved_model).returncode == 0
+    assert "MB of Detail Tokens" in everlong("inspect", memory).stdout
+    assert json.loads(everlong("inspect", memory, "--json").stdout)["stats"]["detail_bytes"] > 0
+    asking = ["ask", "Zq7#Kx9", *written, "--set", "recall_mode=detail", "--max-new-tokens", "3"]
+    assert ", as Detail Tokens]" in everlong(*asking).stdout
+    recalled = json.loads(everlong(*asking, "--json").stdout)["recalled"]
+    assert recalled[0]["as_details"]
+    assert "Zq7#Kx9" in recalled[0]["text"]
+    refused = everlong("ask", "Zq7#Kx9", "--memory", memory, "--set", "recall_mode=detail")
+    assert refused.returncode == 1
+    assert "details is 0, expected at least 1" in refused.stderr
+
+
 def test_names_are_shown_as_they_are(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "book.everlong", tmp_path / "[draft] book.txt"
     book.write_text("once upon a time there was a fox. " * 10)

@@ -1,4 +1,4 @@
-"""Does attention to a tombstone say that what it stands for is needed: beside surprise, entropy and chance.
+"""Does attention to a tombstone say that what it stands for is needed: beside surprise and entropy.
 
 A book with planted facts is read until most of them have left the frame. Then the text goes on: with the beginning of a
 fact's sentence, whose end has left (a need) or still stands in the frame (none), or as the book does (none). Heads and
@@ -73,6 +73,7 @@ class Told:
     recalled: Rate  # of the needs, at FALSE_ALARMS of the rest
     auc_in_the_frame: float  # against cues whose fact stands in the frame
     auc_book: float  # against the book as it goes on
+    recalled_book: Rate  # of the needs, at FALSE_ALARMS of that
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +253,6 @@ def report_of(
         "tombstones": scores,
         "surprise": np.array([sample.surprise.max() for sample in samples]),
         "entropy": np.array([sample.entropy.max() for sample in samples]),
-        "chance": np.zeros(len(samples)),
     }
     return TombstonesReport(
         needs=int(need.sum()),
@@ -282,6 +282,7 @@ def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
         _recalled_at(need, others, FALSE_ALARMS),
         auc(need, values[kinds == "in the frame"]),
         auc(need, values[kinds == "book"]),
+        _recalled_at(need, values[kinds == "book"], FALSE_ALARMS),
     )
 
 
@@ -294,13 +295,16 @@ def auc(need: Array, others: Array) -> float:
 
 def _recalled_at(need: Array, others: Array, share: float) -> Rate:
     """Needs above the number that no more than that share of the others are above."""
+    if len(others) == 0:
+        return rate([])
     above = np.sort(others)[::-1][int(share * len(others))]
     return rate((need > above).tolist())
 
 
 def print_tombstones(report: TombstonesReport, console: Console) -> None:
     table = Table(title=f"{report.needs} continuations need what has left the frame, {report.others} do not")
-    for heading in ("by", "AUC", "95 %", f"recalled at {FALSE_ALARMS:.0%}", "fact in the frame", "book goes on"):
+    recalled = f"recalled at {FALSE_ALARMS:.0%}"
+    for heading in ("by", "AUC", "95 %", recalled, "AUC, fact in frame", "AUC, book", f"{recalled} of book"):
         table.add_column(heading)
     for told in report.told:
         table.add_row(
@@ -310,7 +314,9 @@ def print_tombstones(report: TombstonesReport, console: Console) -> None:
             f"{told.recalled.rate:.2f}",
             f"{told.auc_in_the_frame:.3f}",
             f"{told.auc_book:.3f}",
+            f"{told.recalled_book.rate:.2f}",
         )
+    table.add_row("chance", "0.500", "", f"{FALSE_ALARMS:.2f}", "0.500", "0.500", f"{FALSE_ALARMS:.2f}")
     console.print(table)
     for what, one in _rates(report):
         console.print(
