@@ -1,4 +1,4 @@
-"""How the learned parts are trained: questions, answers, topics' ends, planted facts, chains, states, routers, trainers."""
+"""Training of the learned parts: questions, answers, topics' ends, planted facts, chains, states, routers, trainers."""
 
 from typing import Final
 
