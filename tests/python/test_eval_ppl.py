@@ -99,6 +99,9 @@ def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, 
     for kind in config.kept_by:
         losses = [place.kept[kind] for place in report.places]
         assert report.kept[kind] == pytest.approx(math.exp(sum(losses) / 3))
+        for policy in (*POLICIES, "full"):
+            least = math.log(getattr(report, policy)) - math.log(report.kept[kind])
+            assert report.kept_gain[kind][policy]["mean"] == pytest.approx(least)
         gains = report.kept_gain[kind]["window"]
         assert gains["mean"] == pytest.approx(math.log(report.window) - math.log(report.kept[kind]))
         by_book = [0.5 * sum(place.window - place.kept[kind] for place in report.places if place.source == book)

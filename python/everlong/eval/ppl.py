@@ -257,9 +257,9 @@ def summarise(
         **{key: math.exp(mean) for key, mean in means.items()},
         kept={kind: math.exp(mean) for kind, mean in kept.items()},
         recovered_fraction=recovered_fraction(_gains(places, _loss_of(policy))),
-        kept_recovered={kind: recovered_fraction(_gains(places, _loss_of(kind))) for kind in config.kept_by},
+        kept_recovered={kind: recovered_fraction(_gains(places, _loss_kept(kind))) for kind in config.kept_by},
         kept_gain={
-            kind: {key: _by_book(places, _loss_of(key), _loss_of(kind)) for key in (*POLICIES, "full")}
+            kind: {key: _by_book(places, _loss_of(key), _loss_kept(kind)) for key in (*POLICIES, "full")}
             for kind in config.kept_by
         },
         codec_loss={"mean": loss, "stderr": error if math.isfinite(error) else None},
@@ -283,9 +283,14 @@ def _gains(places: Sequence[Place], loss: Callable[[Place], float]) -> list[tupl
     return list(by_book.values())
 
 
-def _loss_of(named: str) -> Callable[[Place], float]:
-    """Of a place the loss of a policy, of "full", or of who chose what is kept."""
-    return lambda place: place.kept[named] if named in place.kept else float(getattr(place, named))
+def _loss_of(policy: str) -> Callable[[Place], float]:
+    """Of a place, of a policy or of "full"."""
+    return lambda place: float(getattr(place, policy))
+
+
+def _loss_kept(kind: str) -> Callable[[Place], float]:
+    """Of a place, by who chose what is kept."""
+    return lambda place: place.kept[kind]
 
 
 def _by_book(
