@@ -53,7 +53,11 @@ def a_memory(tmp_path: Path) -> Path:
         ("read", "--tokens 512 --rounds 2", {"span_tokens", "everlong_tokens_per_second", "ratio", "grown_ratio"}),
         ("decode", "--sizes 9000 10000 --tokens 2 --rounds 2", {"cpu", "torch", "rows"}),
         ("recall", "--sizes 9000 --rounds 1", {"cpu", "threads", "costs"}),
-        ("tombstones", "--tombstones 2 --heads 3 --tokens 2 --rounds 1", {"cpu", "torch", "on", "off", "ratio"}),
+        (
+            "tombstones",
+            "--tombstones 2 --heads 3 --layers 2 --tokens 2 --rounds 1",
+            {"cpu", "torch", "on", "off", "ratio"},
+        ),
         ("ram", "--sizes 9000", {"cpu", "frame_bytes", "host_bytes", "sizes"}),
         ("blocks", "--blocks 1600", {"open_s", "open_cpu_s", "open_resident_mb", "index_mb", "append_us", "forget_ms"}),
         ("rerank", "--tokens 6000 --candidates 9 --rounds 1", {"cpu", "archive", "text", "ratio", "correlation"}),

@@ -6,7 +6,8 @@ caps its scores, or has sinks of its own in the softmax, attends by a little les
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +17,7 @@ from everlong.frame.taps import QueryTap
 from everlong.models.attach import ServedModel
 from everlong.models.rope import RopeTable
 
+Key = TypeVar("Key")
 Head = tuple[int, int]  # layer, as `ServedModel.archived` counts them, and query head
 
 LEAST_MASS = 1e-9  # less is as much
@@ -27,10 +29,10 @@ class TombstoneMass:
     def __init__(self, served: ServedModel, heads: Sequence[Head]) -> None:
         self._served = served
         self._heads = list(heads)
-        # Places in `heads`, of layers that share a rotation.
-        split = [place for place, (layer, _) in enumerate(heads) if layer >= served.rotated]
-        rotated = [place for place, (layer, _) in enumerate(heads) if layer < served.rotated]
-        self._groups = [group for group in (rotated, split) if group]
+        # Places in `heads`: of layers that share a rotation, and of heads that read the same keys.
+        self._rotations = _grouped(self._heads, lambda head: head[0] < served.rotated)
+        of_a_key = served.query_heads // served.kv_heads
+        self._keys = _grouped(self._heads, lambda head: (head[0], head[1] // of_a_key))
 
     def tap(self) -> QueryTap:
         """To be entered around the forward."""
@@ -43,37 +45,24 @@ class TombstoneMass:
         Mass of a head on a slot: the share of its softmax over all that the token sees. `first_position`: where the
         first token that the tap has stands, as the model counts. `newest`: T; None: all that the tap has.
         """
-        queries = {layer: tap.queries(layer) for layer in {layer for layer, _ in self._heads}}
-        stones = cache.tombstone_slots
-        masses = [self._of_group(group, queries, cache, first_position, newest) for group in self._groups]
-        order = torch.tensor([place for group in self._groups for place in group], device="cpu").argsort()
-        mass = torch.cat(masses)[:, :, stones.start - cache.begin : stones.stop - cache.begin]
-        return mass.transpose(0, 1).cpu()[:, order]
-
-    def _of_group(
-        self,
-        places: Sequence[int],
-        queries: Mapping[int, torch.Tensor],
-        cache: ResidentCache,
-        first_position: int,
-        newest: int | None,
-    ) -> torch.Tensor:
-        """[heads, T, slots] of heads whose layers share a rotation."""
-        of_a_key = self._served.query_heads // self._served.kv_heads
-        heads = [self._heads[place] for place in places]
-        q = torch.stack([queries[layer][:, head] for layer, head in heads])  # [h, tokens, D]
+        layers = {layer: tap.queries(layer) for layer in {layer for layer, _ in self._heads}}
+        q = torch.stack([layers[layer][:, head] for layer, head in self._heads])  # [heads, tokens, D]
         behind_first = 0 if newest is None else q.shape[1] - newest
-        q = q[:, behind_first:]
-        tokens, head_dim = q.shape[1:]
-        q = _turned(self._served.table(heads[0][0]), q, first_position + behind_first)
-        layers, kv_heads = [layer for layer, _ in heads], [head // of_a_key for _, head in heads]
-        keys = cache.k[layers, kv_heads, cache.begin : cache.end].float()  # [h, slots, D]
-        scores = q @ keys.transpose(1, 2) / head_dim**0.5
+        q = q[:, behind_first:] / q.shape[-1] ** 0.5
+        tokens = q.shape[1]
+        for places in self._rotations.values():
+            rope = self._served.table(self._heads[places[0]][0])
+            q[places] = _turned(rope, q[places], first_position + behind_first)
+        scores = q.new_empty(len(self._heads), tokens, cache.length)
+        for (layer, kv_head), places in self._keys.items():
+            keys = cache.k[layer, kv_head, cache.begin : cache.end].float()  # [slots, D]
+            scores[places] = q[places] @ keys.T
         if tokens > 1:
             behind = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1)
-            scores[:, :, scores.shape[-1] - tokens :].masked_fill_(behind, -torch.inf)
-        mass: torch.Tensor = scores.softmax(dim=-1)
-        return mass
+            scores[:, :, cache.length - tokens :].masked_fill_(behind, -torch.inf)
+        stones = cache.tombstone_slots
+        mass: torch.Tensor = scores.softmax(dim=-1)[:, :, stones.start - cache.begin : stones.stop - cache.begin]
+        return mass.transpose(0, 1).cpu()
 
 
 class TombstoneScores:
@@ -99,6 +88,14 @@ def scored(mass: torch.Tensor, weights: torch.Tensor, bias: float) -> torch.Tens
     """Scores [..., tombstones] of masses [..., heads, tombstones] by weights [heads]."""
     logs = mass.clamp_min(LEAST_MASS).log()
     return (logs * weights[:, None]).sum(dim=-2) + bias
+
+
+def _grouped(heads: Sequence[Head], key: Callable[[Head], Key]) -> dict[Key, list[int]]:
+    """Places of heads, by what `key` says of them."""
+    groups: dict[Key, list[int]] = {}
+    for place, head in enumerate(heads):
+        groups.setdefault(key(head), []).append(place)
+    return groups
 
 
 def _turned(rope: RopeTable, q: torch.Tensor, first_position: int) -> torch.Tensor:
