@@ -294,6 +294,60 @@ def train_adapter(
     _keep(pack, "adapter", out, console, as_json=as_json)
 
 
+@train_app.command("writer")
+def train_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 48,
+    tokens: Annotated[
+        str, typer.Option(help="Detail Tokens of a block, by commas: one number is drawn each time.")
+    ] = "4,8,16,32",
+    steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
+    again: Annotated[float, typer.Option(help="Weight of saying pages again beside going on.")] = 0.0,
+    layers: Layers = "",
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/writer"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.evicted import evicted_texts
+    from everlong.training.run import train_writer as train_it
+    from everlong.training.writer import WriterTraining
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    texts = evicted_texts(tokenizer, books_of(text or ()), samples=samples, seed=seed)
+    training = WriterTraining(steps=steps, tokens=parse_lengths(tokens), again=again, seed=seed, minutes=minutes)
+    pack = train_it(
+        network,
+        tokenizer,
+        texts,
+        work=work,
+        layers=_numbers(layers),
+        training=training,
+        progress=_told(console),
+        check=_checked(console),
+    )
+    _keep(pack, "writer", out, console, as_json=as_json)
+
+
+def _checked(console: Console) -> Callable[[int, dict[str, float]], None]:
+    def said(step: int, found: dict[str, float]) -> None:
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items() if name not in ("step", "minutes"))
+        console.print(f"step {step:,} ({found['minutes']:.1f} minutes): {losses}", highlight=False)
+
+    return said
+
+
 def _encoder_of(teacher: str) -> Any:
     from everlong.retrieval.embedding import load_encoder
 

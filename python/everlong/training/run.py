@@ -12,6 +12,7 @@ import torch
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.latents import LatentSettings
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, TowerSettings
@@ -19,6 +20,8 @@ from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trigger import TriggerSettings
 from everlong.learned.trimmer import PART as TRIMMER
 from everlong.learned.trimmer import TrimmerSettings
+from everlong.learned.writer import PART as WRITER
+from everlong.learned.writer import WriterConfig
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.vectors import Encoder, encoder_name
@@ -27,6 +30,7 @@ from everlong.training.answers import read_examples, taught_answers
 from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
+from everlong.training.evicted import EvictedText, read_evicted
 from everlong.training.read_states import read_states
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
@@ -36,6 +40,7 @@ from everlong.training.trigger import train_trigger as train_on
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer import figures_of as figures_of_trimmer
 from everlong.training.trimmer import train_trimmer as train_trimmer_on
+from everlong.training.writer import WriterTrainer, WriterTraining, marks_of, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -224,6 +229,50 @@ def train_trimmer(
         "with": made_with(model),
     }
     return _pack(model, {TRIMMER: trimmer.part(made)})
+
+
+def train_writer(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[EvictedText],
+    *,
+    work: pathlib.Path,
+    layers: Sequence[int] = (),
+    settings: Mapping[str, Any] | None = None,
+    training: WriterTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Read `texts` once, what is needed of them kept in `work`, train, measure on those that were held out; the pack.
+
+    `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is called again
+    with the same arguments. ValueError where there is nothing to train on or to hold out.
+    """
+    training = training or WriterTraining()
+    layers = tuple(layers) or middle_layers(model, _TRIMMER_DEPTHS)
+    reads = read_evicted(model, texts, layers, work / "streams", progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    embedding_size = model.get_input_embeddings().weight.shape[-1]
+    opening, closing = marks_of(tokenizer)
+    reader = LatentSettings(layers, hidden_size, embedding_size, **(settings or {}))
+    config = WriterConfig(reader, opening=opening, closing=closing)
+    trainer = WriterTrainer(
+        model, reads, config, training, words_of(tokenizer), checkpoints=work / "checkpoint", progress=check
+    )
+    trained = trainer.train()
+    made = {
+        "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
+        "books": sorted({text.name for text in texts if text.split == "train"}),
+        "training": dataclasses.asdict(training),
+        "steps": trained.steps,
+        "minutes": round(trained.minutes, 1),
+        "figures": {
+            "held out, KL in nats a token": {"untrained": trained.log[0]["held out"], "trained": _least(trained.log)}
+        },
+        "log": list(trained.log),
+        "with": made_with(model),
+    }
+    return _pack(model, {WRITER: trained.writer.part(made)})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

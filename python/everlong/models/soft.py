@@ -1,0 +1,47 @@
+"""What a frozen model says behind vectors that stand among its tokens, with a gradient to these."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def frozen(model: torch.nn.Module) -> Iterator[None]:
+    """No weight of the model has a gradient inside; each has it again behind, if it did before."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad = True
+
+
+def embedded(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """[..., E] of ids [...], as the model takes `inputs_embeds`."""
+    found: torch.Tensor = model.get_input_embeddings()(ids.to(model.device)).detach()
+    return found
+
+
+def behind_vectors(
+    model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor, rows: int
+) -> torch.Tensor:
+    """Logits [B, rows, V] fp32 of the last `rows` tokens of a text: ids `before` [S], vectors [B, n, E] among the input
+    embeddings, ids `behind` [T] or [B, T], all one behind the other.
+    """
+    batch = len(vectors)
+    wanted = model.get_input_embeddings().weight.dtype
+    ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)
+    pieces = [
+        embedded(model, before)[None].expand(batch, -1, -1),
+        vectors.to(model.device, wanted),
+        embedded(model, ids),
+    ]
+    out = model(inputs_embeds=torch.cat(pieces, dim=1), use_cache=False, logits_to_keep=rows)
+    logits: torch.Tensor = out.logits
+    return logits.float()
