@@ -261,14 +261,14 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
     with pytest.raises(Stopped):
         trainer(cut, small_training(again=0.5), model, progress=stop).train()
     resumed = trainer(cut, small_training(again=0.5), model).train()
-    assert resumed.steps == whole.steps == 4
+    assert resumed.learned.steps == whole.learned.steps == 4
     for name, tensor in whole.writer.state_dict().items():
         assert torch.equal(tensor, resumed.writer.state_dict()[name])
-    assert [entry["held out"] for entry in resumed.log] == [entry["held out"] for entry in whole.log]
+    assert [entry["held out"] for entry in resumed.learned.log] == [entry["held out"] for entry in whole.learned.log]
 
 
 def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
-    """On the text that it learns from, by D that needs no luck: a random model says little, whatever is before it."""
+    """On the text that it learns from, by a model to which it matters what is before a text."""
     model, (text, *_) = deep_model(), drawn_texts(1)
     for parameter in model.parameters():
         parameter.data *= 3 if parameter.ndim == 2 else 1
@@ -276,7 +276,8 @@ def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Pat
     same = dataclasses.replace(read, text=dataclasses.replace(text, split="fit"))
     training = small_training(steps=30, check_every=10, learning_rate=5e-3, missing=0.0, distractors=(0,), warmup=1)
     trained = WriterTrainer(model, [read, same], small_config(model), training, words_of(byte_tokenizer())).train()
-    assert min(entry["held out"] for entry in trained.log) < 0.97 * trained.log[0]["held out"]
+    log = trained.learned.log
+    assert min(entry["held out"] for entry in log) < 0.97 * log[0]["held out"]
 
 
 def test_checkpointing_activations_changes_nothing_but_memory(tmp_path: pathlib.Path) -> None:

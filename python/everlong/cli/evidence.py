@@ -289,6 +289,45 @@ def eval_trimmer(
     print_json(report.to_dict()) if as_json else print_trimming(report, Console())
 
 
+@eval_app.command("writer")
+def eval_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books beside those that are shipped, that places are drawn from.")
+    ] = None,
+    slots: Annotated[str, typer.Option(help="For all eight evicted blocks, by commas.")] = "32,64,128,256",
+    places: Annotated[int, typer.Option(help="In books, eight blocks each.")] = 24,
+    seed: Seed = 0,
+    pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    keep: Annotated[Path | None, typer.Option(help="File for the report, as far as it is known.")] = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.eval.writing import WritingConfig, WritingReport, print_writing, run_writing
+    from everlong.learned.pack import pack_of_model
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+
+    def known(report: WritingReport) -> None:
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            keep.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
+
+    loaded = load(model, dtype or None, **on_device(device))
+    report = run_writing(
+        loaded,
+        pack_of_model(loaded[0], pack),
+        WritingConfig(parse_lengths(slots), places, seed),
+        books=books_of(text or ()),
+        known=known,
+        log=_line_by_line(Console(stderr=True)),
+    )
+    print_json(report.to_dict()) if as_json else print_writing(report, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -340,6 +340,52 @@ def train_writer(
     _keep(pack, "writer", out, console, as_json=as_json)
 
 
+@train_app.command("kv-writer")
+def train_kv_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 48,
+    tokens: Annotated[
+        str, typer.Option(help="Tokens kept of a block of 512, by commas: one number is drawn each time.")
+    ] = "4,8,16,32,64,128",
+    steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
+    minutes: Minutes = None,
+    pack: Annotated[str, typer.Option(help="Whose Trimmer chooses the tokens: auto, or a folder.")] = "auto",
+    seed: Seed = 0,
+    work: Work = Path("runs/writer"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.learned.pack import pack_with
+    from everlong.learned.trimmer import PART, Trimmer
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.evicted import evicted_texts
+    from everlong.training.kv_writer import KvWriterTraining
+    from everlong.training.run import train_kv_writer as train_it
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    trimmer = Trimmer.of_part(pack_with(PART, "Trimmer", network, pack).parts[PART])
+    texts = evicted_texts(tokenizer, books_of(text or ()), samples=samples, seed=seed)
+    trained = train_it(
+        network,
+        texts,
+        trimmer,
+        work=work,
+        training=KvWriterTraining(steps=steps, tokens=parse_lengths(tokens), seed=seed, minutes=minutes),
+        progress=_told(console),
+        check=_checked(console),
+    )
+    _keep(trained, "kv-writer", out, console, as_json=as_json)
+
+
 def _checked(console: Console) -> Callable[[int, dict[str, float]], None]:
     def said(step: int, found: dict[str, float]) -> None:
         losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items() if name not in ("step", "minutes"))

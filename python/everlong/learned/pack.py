@@ -128,10 +128,16 @@ def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | No
     return loaded
 
 
+def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
+    """What `open_pack` finds for a model; an empty one where there is none."""
+    found = open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
+    return found or Pack(weights_fingerprint(model), "", {})
+
+
 def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
     """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
-    found = open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
-    if found is None or part not in found.parts:
+    found = pack_of_model(model, pack)
+    if part not in found.parts:
         raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
     return found
 

@@ -1,4 +1,4 @@
-"""What a frozen model says behind vectors that stand among its tokens, with a gradient to these."""
+"""What a frozen model says behind vectors among its tokens, or behind keys and values, with a gradient to these."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from transformers.cache_utils import DynamicCache
+
+from everlong.models.cache_argument import cache_argument
 
 
 @contextlib.contextmanager
@@ -43,5 +46,25 @@ def behind_vectors(
         embedded(model, ids),
     ]
     out = model(inputs_embeds=torch.cat(pieces, dim=1), use_cache=False, logits_to_keep=rows)
+    logits: torch.Tensor = out.logits
+    return logits.float()
+
+
+def behind_kv(model: Any, k: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, rows: int) -> torch.Tensor:
+    """Logits [1, rows, V] fp32 of the last `rows` of ids [T], which stand right behind keys, rotated, and values
+    [layers, Hkv, S, D] at positions 0 .. S - 1.
+    """
+    cache = DynamicCache(config=model.config)
+    dtype = model.get_input_embeddings().weight.dtype
+    for layer in range(len(k)):
+        cache.update(k[layer][None].to(model.device, dtype), v[layer][None].to(model.device, dtype), layer)
+    positions = k.shape[2] + torch.arange(len(ids), device=model.device)
+    out = model(
+        input_ids=ids[None].to(model.device),
+        position_ids=positions[None],
+        **{cache_argument(model): cache},
+        use_cache=True,
+        logits_to_keep=rows,
+    )
     logits: torch.Tensor = out.logits
     return logits.float()

@@ -12,6 +12,8 @@ import torch
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import PART as ADAPTER
+from everlong.learned.kv_writer import PART as KV_WRITER
+from everlong.learned.kv_writer import KvWriterConfig
 from everlong.learned.latents import LatentSettings
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
@@ -19,7 +21,7 @@ from everlong.learned.towers import PART, TowerSettings
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trigger import TriggerSettings
 from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import TrimmerSettings
+from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.writer import PART as WRITER
 from everlong.learned.writer import WriterConfig
 from everlong.models.provenance import made_with
@@ -31,6 +33,8 @@ from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
 from everlong.training.evicted import EvictedText, read_evicted
+from everlong.training.kv_writer import KvWriterTrainer, KvWriterTraining
+from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
@@ -47,6 +51,7 @@ Progress = Callable[[str, int, int], None]
 _DEPTHS = (1 / 3, 0.43, 0.53)
 _TRIGGER_DEPTHS = (0.43,)
 _TRIMMER_DEPTHS = (1 / 3, 0.53)
+_SMALLER_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
 
 
 def middle_layers(model: Any, depths: Sequence[float] = _DEPTHS) -> tuple[int, ...]:
@@ -260,19 +265,47 @@ def train_writer(
         model, reads, config, training, words_of(tokenizer), checkpoints=work / "checkpoint", progress=check
     )
     trained = trainer.train()
-    made = {
+    return _pack(model, {WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
+
+
+def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, learned: Learned) -> dict[str, Any]:
+    first, best = learned.log[0]["held out"], _least(learned.log)
+    return {
         "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
         "books": sorted({text.name for text in texts if text.split == "train"}),
         "training": dataclasses.asdict(training),
-        "steps": trained.steps,
-        "minutes": round(trained.minutes, 1),
-        "figures": {
-            "held out, KL in nats a token": {"untrained": trained.log[0]["held out"], "trained": _least(trained.log)}
-        },
-        "log": list(trained.log),
+        "steps": learned.steps,
+        "minutes": round(learned.minutes, 1),
+        "figures": {"held out, KL in nats a token": {"untrained": first, "trained": best}},
+        "log": list(learned.log),
         "with": made_with(model),
     }
-    return _pack(model, {WRITER: trained.writer.part(made)})
+
+
+def train_kv_writer(
+    model: Any,
+    texts: Sequence[EvictedText],
+    trimmer: Trimmer,
+    *,
+    work: pathlib.Path,
+    settings: Mapping[str, Any] | None = None,
+    training: KvWriterTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """The same for keys and values of the tokens that a Trimmer keeps, whose layers are read."""
+    training = training or KvWriterTraining()
+    layers = trimmer.settings.layers
+    reads = read_evicted(model, texts, layers, work / "streams", with_kv=True, progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    kv_layers, kv_heads, _, head_dim = reads[0].sinks()[0].shape
+    reader = LatentSettings(layers, hidden_size, **{**_SMALLER_READER, **(settings or {})})
+    config = KvWriterConfig(reader, kv_layers, kv_heads, head_dim)
+    trainer = KvWriterTrainer(
+        model, reads, trimmer, config, training, checkpoints=work / "kv-checkpoint", progress=check
+    )
+    trained = trainer.train()
+    return _pack(model, {KV_WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

@@ -14,23 +14,21 @@ does that was trimmed.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
-import importlib
-import math
 import pathlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from everlong.learned.latents import LatentReader
 from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.text.encoding import encode
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 
 _SAMPLED_READS = 8  # for center and scale
 _PAGE_TOKENS = 64  # that are said again
@@ -40,23 +38,15 @@ _AGAIN = "The same again:\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class WriterTraining:
+class WriterTraining(LoopSettings):
     """How it is done; the defaults are those of the shipped pack."""
 
-    steps: int = 400
-    batch: int = 4  # lessons a step
     tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
-    learning_rate: float = 1e-3
-    warmup: int = 20
     cross_entropy: float = 0.3  # beside the divergence
-    again: float = 0.0  # lambda of Head B, and of every step's lessons about as large a share
+    again: float = 0.0  # lessons of Head B for each that goes on behind blocks
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     missing: float = 0.1  # share of a block's tokens that the writer does not see
-    check_every: int = 40  # steps; what came nearest on held-out texts is kept
     gradient_checkpointing: bool = False
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
-    threads: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +69,7 @@ def marks_of(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @dataclasses.dataclass(frozen=True)
 class TrainedWriter:
     writer: Writer
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check; the first one is of the untrained writer
+    learned: Learned
 
 
 class WriterTrainer:
@@ -96,7 +84,7 @@ class WriterTrainer:
         words: Words,
         *,
         checkpoints: pathlib.Path | None = None,
-        progress: Callable[[int, dict[str, float]], None] | None = None,
+        progress: Told | None = None,
     ) -> None:
         self._model, self._config, self._training, self._words = model, config, training, words
         self._checkpoints, self._progress = checkpoints, progress
@@ -110,54 +98,24 @@ class WriterTrainer:
 
     def train(self) -> TrainedWriter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        accelerate = importlib.import_module("accelerate")  # the extra "train"
-        training = self._training
-        if training.threads is not None:
-            torch.set_num_threads(training.threads)
-        accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available())
-        writer = Writer.untrained(self._config, training.seed)
-        normalise(writer, self._model, self._train[:_SAMPLED_READS])
-        optimizer = torch.optim.AdamW(writer.parameters(), lr=training.learning_rate, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
-        wrapped, optimizer = accelerator.prepare(writer, optimizer)
-        state = Progress()
-        accelerator.register_for_checkpointing(schedule, state)
-        if self._checkpoints is not None and (self._checkpoints / "random_states_0.pkl").exists():
-            accelerator.load_state(str(self._checkpoints))
-        started, before = time.monotonic(), state.seconds
-        with frozen(self._model), _checkpointed(self._model, training.gradient_checkpointing):
-            if not state.log:
-                self._check(wrapped, state, {})
-            while state.step < training.steps and not self._late(state):
-                random = np.random.default_rng((training.seed, state.step))
-                said: dict[str, list[float]] = {}
-                for _ in range(training.batch):
-                    accelerator.backward(self._lesson(wrapped, random, said) / training.batch)
-                accelerator.clip_grad_norm_(wrapped.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
-                state.step += 1
-                state.seconds = before + time.monotonic() - started
-                state.add(said)
-                if state.step % training.check_every == 0 or state.step == training.steps or self._late(state):
-                    self._check(wrapped, state, state.taken())
-                    if self._checkpoints is not None:
-                        accelerator.save_state(str(self._checkpoints))
+        writer = Writer.untrained(self._config, self._training.seed)
+        normalise(writer.reader, self._model, self._train)
+        with frozen(self._model), _checkpointed(self._model, self._training.gradient_checkpointing):
+            learned = learn(
+                writer,
+                self._lesson,
+                self._held_out,
+                self._training,
+                checkpoints=self._checkpoints,
+                progress=self._progress,
+            )
         best = Writer(self._config)
-        best.load_state_dict(state.best or accelerator.unwrap_model(wrapped).state_dict())
-        return TrainedWriter(best.eval(), state.step, state.seconds / 60, tuple(state.log))
+        best.load_state_dict(learned.state)
+        return TrainedWriter(best.eval(), learned)
 
     # --- a step
 
-    def _rate(self, step: int) -> float:
-        warm = min(1.0, (step + 1) / self._training.warmup)
-        return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._training.steps))))
-
-    def _late(self, state: Progress) -> bool:
-        return self._training.minutes is not None and state.seconds > 60 * self._training.minutes
-
-    def _lesson(self, writer: Any, random: np.random.Generator, said: dict[str, list[float]]) -> torch.Tensor:
+    def _lesson(self, writer: Any, random: np.random.Generator, said: Losses) -> torch.Tensor:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
@@ -220,49 +178,14 @@ class WriterTrainer:
 
     # --- between steps
 
-    @torch.no_grad()
-    def _check(self, writer: Any, state: Progress, lost: dict[str, float]) -> None:
+    def _held_out(self, writer: Any) -> float:
         """KL behind all blocks and behind half of them, of texts that nothing is trained on."""
         found = [
             float(self._behind(read, blocks, self._details(writer, read, range(blocks), tokens))[0])
             for read in self._fit
             for blocks, tokens in ((BLOCKS, 8), (BLOCKS // 2, 32))
         ]
-        held_out = sum(found) / len(found)
-        state.log.append({"step": state.step, "minutes": state.seconds / 60, "held out": held_out, **lost})
-        if state.best is None or held_out < state.best_score:
-            state.best_score, state.best = held_out, copy.deepcopy(writer_in(writer).state_dict())
-        if self._progress is not None:
-            self._progress(state.step, state.log[-1])
-
-
-class Progress:
-    """What a checkpoint knows beside weights and optimizer."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.seconds = 0.0
-        self.best: dict[str, Any] | None = None
-        self.best_score = math.inf
-        self.log: list[dict[str, float]] = []
-        self.sums: dict[str, tuple[float, int]] = {}  # of losses since the last check
-
-    def add(self, said: dict[str, list[float]]) -> None:
-        for name, losses in said.items():
-            total, count = self.sums.get(name, (0.0, 0))
-            self.sums[name] = (total + sum(losses), count + len(losses))
-
-    def taken(self) -> dict[str, float]:
-        """The mean of each since this was asked last."""
-        means = {name: total / count for name, (total, count) in self.sums.items()}
-        self.sums = {}
-        return means
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        return sum(found) / len(found)
 
 
 def writer_in(wrapped: Any) -> Writer:
@@ -272,17 +195,17 @@ def writer_in(wrapped: Any) -> Writer:
 
 
 @torch.no_grad()
-def normalise(writer: Writer, model: Any, reads: Sequence[EvictedRead]) -> None:
+def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) -> None:
     """Each number of the states centred and scaled, as the texts have it, by what lies in between; and how large the
     model's embeddings are.
     """
-    rows = torch.cat([read.states(1)[0, ::4].float() for read in reads]).sort(dim=0).values
+    rows = torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]).sort(dim=0).values
     low, middle, high = (rows[int(share * (len(rows) - 1))] for share in (0.1587, 0.5, 0.8413))
-    writer.reader.center.copy_(middle)
-    writer.reader.scale.copy_(2 / (high - low).clamp(min=1e-4))
+    reader.center.copy_(middle)
+    reader.scale.copy_(2 / (high - low).clamp(min=1e-4))
     weight = model.get_input_embeddings().weight
     ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
-    writer.reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
+    reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
 
 
 @contextlib.contextmanager
