@@ -305,7 +305,9 @@ def train_writer(
         str, typer.Option(help="Detail Tokens of a block, by commas: one number is drawn each time.")
     ] = "4,8,16,32",
     steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
-    again: Annotated[float, typer.Option(help="Weight of saying pages again beside going on.")] = 0.0,
+    again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 0.0,
+    why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
+    told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
     layers: Layers = "",
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -321,16 +323,21 @@ def train_writer(
     from everlong.training.boundaries import books_of
     from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_writer as train_it
+    from everlong.training.told import told_blocks
     from everlong.training.writer import WriterTraining
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
-    texts = evicted_texts(tokenizer, books_of(text or ()), samples=samples, seed=seed)
-    training = WriterTraining(steps=steps, tokens=parse_lengths(tokens), again=again, seed=seed, minutes=minutes)
+    books = books_of(text or ())
+    texts = evicted_texts(tokenizer, books, samples=samples, seed=seed)
+    training = WriterTraining(
+        steps=steps, tokens=parse_lengths(tokens), again=again, why=why, seed=seed, minutes=minutes
+    )
     pack = train_it(
         network,
         tokenizer,
         texts,
+        told_blocks(tokenizer, books, texts=told, seed=seed),
         work=work,
         layers=_numbers(layers),
         training=training,

@@ -37,17 +37,27 @@ def behind_vectors(
     """Logits [B, rows, V] fp32 of the last `rows` tokens of a text: ids `before` [S], vectors [B, n, E] among the input
     embeddings, ids `behind` [T] or [B, T], all one behind the other.
     """
-    batch = len(vectors)
-    wanted = model.get_input_embeddings().weight.dtype
-    ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)
-    pieces = [
-        embedded(model, before)[None].expand(batch, -1, -1),
-        vectors.to(model.device, wanted),
-        embedded(model, ids),
-    ]
-    out = model(inputs_embeds=torch.cat(pieces, dim=1), use_cache=False, logits_to_keep=rows)
-    logits: torch.Tensor = out.logits
+    whole = among(model, before, vectors, behind)
+    logits: torch.Tensor = model(inputs_embeds=whole, use_cache=False, logits_to_keep=rows).logits
     return logits.float()
+
+
+def states_behind_vectors(
+    model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor, rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same, and the model's last states [B, rows, hidden size] at these tokens."""
+    whole = among(model, before, vectors, behind)
+    out = model(inputs_embeds=whole, use_cache=False, logits_to_keep=rows, output_hidden_states=True)
+    return out.logits.float(), out.hidden_states[-1][:, -rows:]
+
+
+def among(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
+    """[B, S + n + T, E] in the model's dtype: vectors [B, n, E] between the embeddings of ids [S] and [T] or [B, T]."""
+    batch = len(vectors)
+    dtype = model.get_input_embeddings().weight.dtype
+    ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)
+    first = embedded(model, before)[None].expand(batch, -1, -1)
+    return torch.cat([first, vectors.to(model.device, dtype), embedded(model, ids)], dim=1)
 
 
 def behind_kv(model: Any, k: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, rows: int) -> torch.Tensor:

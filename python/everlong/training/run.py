@@ -38,13 +38,14 @@ from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
+from everlong.training.told import ToldBlock, exercise, told_states
 from everlong.training.towers import TowerTrainer, TowerTraining
 from everlong.training.trigger import TriggerTraining, figures_of
 from everlong.training.trigger import train_trigger as train_on
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer import figures_of as figures_of_trimmer
 from everlong.training.trimmer import train_trimmer as train_trimmer_on
-from everlong.training.writer import WriterTrainer, WriterTraining, marks_of, words_of
+from everlong.training.writer import ToldRead, WriterTrainer, WriterTraining, marks_of, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -240,6 +241,7 @@ def train_writer(
     model: Any,
     tokenizer: Any,
     texts: Sequence[EvictedText],
+    told: Sequence[ToldBlock] = (),
     *,
     work: pathlib.Path,
     layers: Sequence[int] = (),
@@ -261,11 +263,30 @@ def train_writer(
     opening, closing = marks_of(tokenizer)
     reader = LatentSettings(layers, hidden_size, embedding_size, **(settings or {}))
     config = WriterConfig(reader, opening=opening, closing=closing)
-    trainer = WriterTrainer(
-        model, reads, config, training, words_of(tokenizer), checkpoints=work / "checkpoint", progress=check
-    )
+    asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
+    words, points = words_of(tokenizer), work / "checkpoint"
+    trainer = WriterTrainer(model, reads, config, training, words, asked, checkpoints=points, progress=check)
     trained = trainer.train()
     return _pack(model, {WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
+
+
+def told_reads(
+    model: Any,
+    tokenizer: Any,
+    told: Sequence[ToldBlock],
+    layers: Sequence[int],
+    folder: pathlib.Path,
+    *,
+    progress: Progress | None = None,
+) -> list[ToldRead]:
+    """Blocks with questions, read; nothing at all of none."""
+    if not told:
+        return []
+    states = told_states(model, told, layers, folder, progress=progress)
+    return [
+        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.asked))
+        for block, own in zip(told, states, strict=True)
+    ]
 
 
 def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, learned: Learned) -> dict[str, Any]:

@@ -24,15 +24,17 @@ import torch
 
 from everlong.learned.latents import LatentReader
 from everlong.learned.writer import Writer, WriterConfig
-from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.models.soft import behind_vectors, embedded, frozen, states_behind_vectors
 from everlong.text.encoding import encode
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.told import Exercise, ToldBlock
 
 _SAMPLED_READS = 8  # for center and scale
 _PAGE_TOKENS = 64  # that are said again
 _SAMPLED_EMBEDDINGS = 4096
+_DECISION_RIDGE = 0.01
 _MARKS = ("\n\n[", "]\n\n")
 _AGAIN = "The same again:\n\n"
 
@@ -44,6 +46,7 @@ class WriterTraining(LoopSettings):
     tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
     cross_entropy: float = 0.3  # beside the divergence
     again: float = 0.0  # lessons of Head B for each that goes on behind blocks
+    why: float = 0.0  # and of Head A
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     missing: float = 0.1  # share of a block's tokens that the writer does not see
     gradient_checkpointing: bool = False
@@ -67,6 +70,15 @@ def marks_of(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 @dataclasses.dataclass(frozen=True)
+class ToldRead:
+    """A block with questions, as it was read."""
+
+    block: ToldBlock
+    states: torch.Tensor  # [BLOCK_TOKENS, width] bf16
+    exercises: tuple[Exercise, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainedWriter:
     writer: Writer
     learned: Learned
@@ -82,11 +94,13 @@ class WriterTrainer:
         config: WriterConfig,
         training: WriterTraining,
         words: Words,
+        told: Sequence[ToldRead] = (),
         *,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
     ) -> None:
         self._model, self._config, self._training, self._words = model, config, training, words
+        self._told = [one for one in told if one.block.split == "train"]
         self._checkpoints, self._progress = checkpoints, progress
         self._train = [read for read in reads if read.text.split == "train"]
         self._fit = [read for read in reads if read.text.split == "fit"]
@@ -111,6 +125,8 @@ class WriterTrainer:
             )
         best = Writer(self._config)
         best.load_state_dict(learned.state)
+        if self._told:
+            fit_decision(best.eval(), self._model, self._told)
         return TrainedWriter(best.eval(), learned)
 
     # --- a step
@@ -119,9 +135,12 @@ class WriterTrainer:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
-        if random.random() < training.again / (1 + training.again):
-            loss = self._again(writer, read, tokens, random)
-            said.setdefault("again", []).append(float(loss.detach()))
+        why = training.why if self._told else 0.0
+        drawn = random.random() * (1 + training.again + why)
+        if drawn >= 1:
+            name = "again" if drawn < 1 + training.again else "why"
+            loss = self._again(writer, read, tokens, random) if name == "again" else self._why(writer, tokens, random)
+            said.setdefault(name, []).append(float(loss.detach()))
             return loss
         blocks = int(random.integers(1, BLOCKS + 1))
         strange = int(random.choice(training.distractors))
@@ -133,6 +152,24 @@ class WriterTrainer:
         divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1))
         said.setdefault("KL", []).append(float(divergence.detach()))
         return divergence + training.cross_entropy * entropy
+
+    def _why(self, writer: Any, tokens: int, random: np.random.Generator) -> torch.Tensor:
+        """Whether a block answers a question, and cross entropy of why, and of what it answers."""
+        one = self._told[int(random.integers(len(self._told)))]
+        at = int(random.integers(len(one.exercises)))
+        right = one.block.asked[at].kind == "right"
+        exercise, own = one.exercises[at], writer_in(writer)
+        details = writer(
+            one.states[None].to(self._model.device), embedded(self._model, one.block.ids[SINK_TOKENS:])[None], tokens
+        )
+        before = torch.cat([one.block.ids[:SINK_TOKENS], self._opening])
+        behind = torch.cat([self._closing, exercise.prompt, exercise.reply[:-1]])
+        logits, states = states_behind_vectors(self._model, before, details, behind, len(exercise.reply))
+        reply = exercise.reply.to(logits.device)
+        words = -logits[0].log_softmax(dim=-1).gather(-1, reply[:, None]).mean()
+        decision = own.decision(states[0, 0]) * (1 if right else -1)
+        # One block in three is right: it counts as much as both others.
+        return words - torch.nn.functional.logsigmoid(decision) * (1.5 if right else 0.75)
 
     def _details(
         self,
@@ -206,6 +243,55 @@ def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) ->
     weight = model.get_input_embeddings().weight
     ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
     reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
+
+
+@torch.no_grad()
+def decided_states(
+    writer: Writer, model: Any, told: Sequence[ToldRead], tokens: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model's last state behind D of each block and each question to it [n, hidden size] fp32, where it decides;
+    and whether the block is right [n] bool.
+    """
+    states, right = [], []
+    for one in told:
+        ids = one.block.ids
+        details = writer.details_of(one.states[None], embedded(model, ids[SINK_TOKENS:])[None], tokens)
+        for asked, own in zip(one.block.asked, one.exercises, strict=True):
+            states.append(states_behind_details(writer, model, ids[:SINK_TOKENS], details, own.prompt, 1)[1][0, 0])
+            right.append(asked.kind == "right")
+    return torch.stack(states).float(), torch.tensor(right)
+
+
+def states_behind_details(
+    writer: Writer, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`states_behind_vectors` of D [B, n, E] between its marks."""
+    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
+    before, behind = torch.cat([sinks, opening]), torch.cat([closing, ids])
+    return states_behind_vectors(model, before, details, behind, rows)
+
+
+def fit_decision(writer: Writer, model: Any, told: Sequence[ToldRead], tokens: int | None = None) -> None:
+    """Head A's decision for a D that is settled: logistic regression with a ridge, both classes weighing the same."""
+    states, right = decided_states(writer, model, told, tokens)
+    middle, size = states.mean(dim=0), states.std(dim=0).clamp(min=1e-4)
+    normal, sign = (states - middle) / size, torch.where(right, 1.0, -1.0)
+    share = torch.where(right, 0.5 / right.sum().clamp(min=1), 0.5 / (~right).sum().clamp(min=1))
+    weight = torch.zeros(states.shape[1], requires_grad=True)
+    bias = torch.zeros((), requires_grad=True)
+    solver = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        solver.zero_grad()
+        lost = (share * torch.nn.functional.softplus(-sign * (normal @ weight + bias))).sum()
+        lost = lost + _DECISION_RIDGE * weight.square().sum()
+        torch.autograd.backward(lost)
+        return lost
+
+    solver.step(loss)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        writer.decide.weight.copy_((weight / size)[None])
+        writer.decide.bias.copy_((bias - (weight / size * middle).sum())[None])
 
 
 @contextlib.contextmanager
