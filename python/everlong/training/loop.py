@@ -26,9 +26,9 @@ Told = Callable[[int, dict[str, float]], None]
 class LoopSettings:
     steps: int = 400
     batch: int = 4  # lessons a step
-    learning_rate: float = 1e-3
-    warmup: int = 20
-    check_every: int = 40  # steps; what came nearest on held-out texts is kept
+    learning_rate: float = 2e-3
+    warmup: int = 10
+    check_every: int = 20  # steps; what came nearest on held-out texts is kept
     seed: int = 0
     minutes: float | None = None  # no step begins later
     threads: int | None = None
