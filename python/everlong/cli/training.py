@@ -45,7 +45,7 @@ def train_all(
         ),
     ] = None,
     parts: Annotated[
-        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, adapter.")
+        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, writer, kv-writer, adapter.")
     ] = "towers,trigger,trimmer",
     minutes: Annotated[
         float | None, typer.Option(help="No part begins later; each trains for its share of what is left.")
