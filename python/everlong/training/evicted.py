@@ -56,9 +56,9 @@ class Taught:
     logs: torch.Tensor  # fp32 [FOLLOWING, n] of their probabilities
 
     def divergence(self, said: torch.Tensor) -> torch.Tensor:
-        """KL to it of log probabilities [FOLLOWING, V], nats a token; all tokens that are not named count as one."""
-        logs = self.logs.to(said.device)
-        own = said.gather(-1, self.tokens.to(said.device))
+        """KL to it of log probabilities [n, V] of the first n tokens, nats a token; all that are not named count as one."""
+        logs = self.logs[: len(said)].to(said.device)
+        own = said.gather(-1, self.tokens[: len(said)].to(said.device))
         named = (logs.exp() * (logs - own)).sum(dim=-1)
         rest = (1 - logs.exp().sum(dim=-1)).clamp(min=1e-6)
         own_rest = (1 - own.exp().sum(dim=-1)).clamp(min=1e-6)

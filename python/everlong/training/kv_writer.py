@@ -36,6 +36,7 @@ class KvWriterTraining(LoopSettings):
 
     tokens: tuple[int, ...] = (4, 8, 16, 32, 64, 128)  # anchors of a block, one number drawn for each lesson
     cross_entropy: float = 0.3  # beside the divergence
+    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
 
 
@@ -105,7 +106,7 @@ class KvWriterTrainer:
         if strange and other is not read:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             written.insert(0, self._written(writer, other, chosen, anchors))
-        divergence, entropy = self._behind(read, first + blocks, written)
+        divergence, entropy = self._behind(read, first + blocks, written, training.following)
         said.setdefault("KL", []).append(float(divergence.detach()))
         return divergence + training.cross_entropy * entropy
 
@@ -122,14 +123,18 @@ class KvWriterTrainer:
         return own_k, own_v
 
     def _behind(
-        self, read: EvictedRead, blocks: int, written: Sequence[tuple[torch.Tensor, torch.Tensor]]
+        self,
+        read: EvictedRead,
+        blocks: int,
+        written: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        following: int = FOLLOWING,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = read.text.behind(blocks)
+        ids = read.text.behind(blocks)[: following + 1]
         k, v = (torch.cat(rows, dim=2) for rows in zip(*written, strict=True))
         places = SINK_TOKENS + torch.arange(k.shape[2], device=k.device)
         sinks = [rows.to(k.device, torch.float32) for rows in read.sinks()]
         k, v = torch.cat([sinks[0], rotated(k, places, self._table)], dim=2), torch.cat([sinks[1], v], dim=2)
-        said = behind_kv(self._model, k, v, ids[:-1], FOLLOWING)[0].log_softmax(dim=-1)
+        said = behind_kv(self._model, k, v, ids[:-1], following)[0].log_softmax(dim=-1)
         entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
         return read.taught(blocks).divergence(said), entropy
 

@@ -24,6 +24,8 @@ Told = Callable[[int, dict[str, float]], None]
 
 @dataclasses.dataclass(frozen=True)
 class LoopSettings:
+    """How long, and how fast; the subclasses say what of."""
+
     steps: int = 400
     batch: int = 4  # lessons a step
     learning_rate: float = 2e-3

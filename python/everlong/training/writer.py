@@ -45,6 +45,7 @@ class WriterTraining(LoopSettings):
 
     tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
     cross_entropy: float = 0.3  # beside the divergence
+    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
     again: float = 0.0  # lessons of Head B for each that goes on behind blocks
     why: float = 0.0  # and of Head A
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
@@ -149,7 +150,7 @@ class WriterTrainer:
         if strange and other is not read:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             details.insert(0, self._details(writer, other, chosen, tokens, random))
-        divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1))
+        divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1), training.following)
         said.setdefault("KL", []).append(float(divergence.detach()))
         return divergence + training.cross_entropy * entropy
 
@@ -190,10 +191,12 @@ class WriterTrainer:
         found: torch.Tensor = writer(states, embeddings, tokens)
         return found.flatten(0, 1)[None]
 
-    def _behind(self, read: EvictedRead, blocks: int, details: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = read.text.behind(blocks)
+    def _behind(
+        self, read: EvictedRead, blocks: int, details: torch.Tensor, following: int = FOLLOWING
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = read.text.behind(blocks)[: following + 1]
         before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
-        logits = behind_vectors(self._model, before, details, torch.cat([self._closing, ids[:-1]]), FOLLOWING)
+        logits = behind_vectors(self._model, before, details, torch.cat([self._closing, ids[:-1]]), following)
         said = logits[0].log_softmax(dim=-1)
         entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
         return read.taught(blocks).divergence(said), entropy
