@@ -27,7 +27,7 @@ from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, WriterConfig
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.soft import among, embedded
-from everlong.training.writer import marks_of
+from everlong.text.control import memory_marks
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -39,7 +39,7 @@ def deep_model() -> Any:
 
 def drawn_writer(model: Any) -> Writer:
     size = model.config.hidden_size
-    opening, closing = marks_of(byte_tokenizer())
+    opening, closing = memory_marks(byte_tokenizer())
     reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
     writer = Writer.untrained(WriterConfig(reader, 8, 64, opening, closing))
     writer.reader.embedding_scale.copy_(model.get_input_embeddings().weight.detach().square().mean().sqrt())

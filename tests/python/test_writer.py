@@ -18,10 +18,11 @@ from everlong.learned.pack import Pack, load_pack
 from everlong.learned.writer import PART, Writer, WriterConfig, writer_of
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.text.control import memory_marks
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts, read_evicted
 from everlong.training.run import train_writer
-from everlong.training.writer import WriterTrainer, WriterTraining, marks_of, words_of
+from everlong.training.writer import WriterTrainer, WriterTraining, words_of
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -221,7 +222,7 @@ def small_training(**more: Any) -> WriterTraining:
 
 def small_config(model: Any) -> WriterConfig:
     size = model.config.hidden_size
-    opening, closing = marks_of(byte_tokenizer())
+    opening, closing = memory_marks(byte_tokenizer())
     return WriterConfig(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), 8, 64, opening, closing)
 
 
@@ -296,6 +297,14 @@ def test_without_texts_to_hold_out_nothing_is_trained(tmp_path: pathlib.Path) ->
         WriterTrainer(model, reads, small_config(model), small_training(), words_of(byte_tokenizer()))
 
 
+def test_d_stands_between_marks_that_the_tokenizer_has() -> None:
+    tokenizer = byte_tokenizer()
+    opening, closing = memory_marks(tokenizer)
+    assert tokenizer.decode(opening) + tokenizer.decode(closing) == "\n\n[]\n\n"
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<MEM_START>", "<MEM_END>"]})
+    assert memory_marks(tokenizer) == tuple((tokenizer.convert_tokens_to_ids(m),) for m in ("<MEM_START>", "<MEM_END>"))
+
+
 def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     pack = train_writer(
@@ -313,4 +322,4 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert part.made["steps"] == 4
     figures = part.made["figures"]["held out, KL in nats a token"]
     assert figures["trained"] <= figures["untrained"] == part.made["log"][0]["held out"]
-    assert Writer.of_part(part).config.opening == marks_of(byte_tokenizer())[0]
+    assert Writer.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]

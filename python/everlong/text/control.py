@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from everlong.text.encoding import encode
+
 SUMMARIZE = "<SUMMARIZE>"  # the block ends here
 RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
+MEM_START, MEM_END = "<MEM_START>", "<MEM_END>"  # what Detail Tokens stand between, in a tokenizer that has them
+_MARKS = ("\n\n[", "]\n\n")  # and in one that has not
 
 
 def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
@@ -28,3 +32,14 @@ def control_ids(tokenizer: Any) -> dict[str, int]:
     """Ids of the control tokens that a tokenizer has."""
     vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()  # mistral-common's tokenizers have none
     return {token: vocabulary[token] for token in (SUMMARIZE, RETRIEVE) if token in vocabulary}
+
+
+def memory_marks(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids of what Detail Tokens stand between: MEM_START and MEM_END, where the tokenizer has them; else brackets in
+    plain text, which every model knows.
+    """
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
+    if MEM_START in vocabulary and MEM_END in vocabulary:
+        return (vocabulary[MEM_START],), (vocabulary[MEM_END],)
+    opening, closing = (tuple(encode(tokenizer, mark).tolist()) for mark in _MARKS)
+    return opening, closing

@@ -56,7 +56,9 @@ class Taught:
     logs: torch.Tensor  # fp32 [FOLLOWING, n] of their probabilities
 
     def divergence(self, said: torch.Tensor) -> torch.Tensor:
-        """KL to it of log probabilities [n, V] of the first n tokens, nats a token; all that are not named count as one."""
+        """KL to it of log probabilities [n, V] of the first n tokens, in nats a token; all that are not named count as
+        one.
+        """
         logs = self.logs[: len(said)].to(said.device)
         own = said.gather(-1, self.tokens[: len(said)].to(said.device))
         named = (logs.exp() * (logs - own)).sum(dim=-1)

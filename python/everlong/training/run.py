@@ -26,6 +26,7 @@ from everlong.learned.writer import PART as WRITER
 from everlong.learned.writer import WriterConfig
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
+from everlong.text.control import memory_marks
 from everlong.text.vectors import Encoder, encoder_name
 from everlong.training.adapter import AdapterTrainer, AdapterTraining
 from everlong.training.answers import read_examples, taught_answers
@@ -45,7 +46,7 @@ from everlong.training.trigger import train_trigger as train_on
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.trimmer import figures_of as figures_of_trimmer
 from everlong.training.trimmer import train_trimmer as train_trimmer_on
-from everlong.training.writer import ToldRead, WriterTrainer, WriterTraining, marks_of, words_of
+from everlong.training.writer import ToldRead, WriterTrainer, WriterTraining, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -260,7 +261,7 @@ def train_writer(
     reads = read_evicted(model, texts, layers, work / "streams", progress=progress)
     hidden_size = model.config.get_text_config(decoder=True).hidden_size
     embedding_size = model.get_input_embeddings().weight.shape[-1]
-    opening, closing = marks_of(tokenizer)
+    opening, closing = memory_marks(tokenizer)
     reader = LatentSettings(layers, hidden_size, embedding_size, **(settings or {}))
     config = WriterConfig(reader, opening=opening, closing=closing)
     asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)

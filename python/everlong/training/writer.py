@@ -35,7 +35,6 @@ _SAMPLED_READS = 8  # for center and scale
 _PAGE_TOKENS = 64  # that are said again
 _SAMPLED_EMBEDDINGS = 4096
 _DECISION_RIDGE = 0.01
-_MARKS = ("\n\n[", "]\n\n")
 _AGAIN = "The same again:\n\n"
 
 
@@ -62,12 +61,6 @@ class Words:
 
 def words_of(tokenizer: Any) -> Words:
     return Words(encode(tokenizer, _AGAIN))
-
-
-def marks_of(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids of what D stands between: brackets in plain words, which every tokenizer has."""
-    opening, closing = (tuple(encode(tokenizer, mark).tolist()) for mark in _MARKS)
-    return opening, closing
 
 
 @dataclasses.dataclass(frozen=True)
