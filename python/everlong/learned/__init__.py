@@ -1,4 +1,4 @@
-"""What was trained for a model, and how it is put to use: packs, towers, the trigger, the Trimmer."""
+"""What was trained for a model, and how it is put to use: packs, towers, the trigger, the Trimmer, the writers."""
 
 from typing import Final
 
