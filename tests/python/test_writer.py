@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from everlong.data import Book, shipped_books
 from everlong.learned.latents import LatentSettings, runs_of
 from everlong.learned.pack import Pack, load_pack
+from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.writer import PART, Writer, WriterConfig, writer_of
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
@@ -99,6 +100,21 @@ def test_what_is_learned_sees_places_and_all_of_the_block() -> None:
     assert (writer.details(other, embeddings)[0] - plain[0]).abs().max() > 1e-5
     same = writer.details(states[:1].expand(64, -1), embeddings[:1].expand(64, -1))
     assert (same[0] - same[7]).abs().max() > 1e-3
+
+
+def test_it_may_begin_with_the_words_that_a_trimmer_keeps() -> None:
+    torch.manual_seed(0)
+    trimmer = Trimmer(TrimmerSettings(LAYERS, SIZE, units=0))
+    trimmer.center.normal_()
+    trimmer.scale.uniform_(0.5, 2)
+    writer, (states, embeddings) = Writer.untrained(CONFIG), block(64)
+    writer.reader.center.normal_()
+    writer.reader.scale.uniform_(0.5, 2)
+    writer.count_as(trimmer, 1e4)
+    best = trimmer.scores(states).view(CONFIG.tokens, -1).argmax(-1) + torch.arange(0, 64, 64 // CONFIG.tokens)
+    assert (writer.details(states, embeddings) - embeddings[best]).abs().max() < 1e-4
+    with pytest.raises(ValueError, match="layers"):
+        writer.count_as(Trimmer(TrimmerSettings((1,), SIZE, units=0)), 1.0)
 
 
 def test_pages_share_d_out_among_them() -> None:

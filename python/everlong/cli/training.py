@@ -308,6 +308,9 @@ def train_writer(
     again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 0.0,
     why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
     told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
+    pack: Annotated[
+        str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
+    ] = "auto",
     layers: Layers = "",
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -319,6 +322,8 @@ def train_writer(
 ) -> None:
     """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
     from everlong.cli.settings import parse_lengths
+    from everlong.learned.pack import pack_of_model
+    from everlong.learned.trimmer import trimmer_of
     from everlong.models import load
     from everlong.training.boundaries import books_of
     from everlong.training.evicted import evicted_texts
@@ -333,18 +338,19 @@ def train_writer(
     training = WriterTraining(
         steps=steps, tokens=parse_lengths(tokens), again=again, why=why, seed=seed, minutes=minutes
     )
-    pack = train_it(
+    trained = train_it(
         network,
         tokenizer,
         texts,
         told_blocks(tokenizer, books, texts=told, seed=seed),
+        trimmer=None if pack == "none" else trimmer_of(pack_of_model(network, pack)),
         work=work,
         layers=_numbers(layers),
         training=training,
         progress=_told(console),
         check=_checked(console),
     )
-    _keep(pack, "writer", out, console, as_json=as_json)
+    _keep(trained, "writer", out, console, as_json=as_json)
 
 
 @train_app.command("kv-writer")

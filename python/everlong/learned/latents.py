@@ -66,9 +66,13 @@ class LatentReader(torch.nn.Module):
         self.blocks = torch.nn.ModuleList(_Block(width, settings.heads, settings.inner) for _ in range(settings.depth))
         self.last = torch.nn.RMSNorm(width)
 
+    def normal(self, states: torch.Tensor) -> torch.Tensor:
+        """States fp32, each number centred and scaled as in training."""
+        return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
+
     def tokens(self, states: torch.Tensor, embeddings: torch.Tensor | None = None) -> torch.Tensor:
         """[B, L, width] of what the tokens of blocks say, each with its place in its block."""
-        normal = ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
+        normal = self.normal(states)
         place = _places(torch.arange(states.shape[1], device=states.device) + 0.5, states.shape[1])
         read: torch.Tensor = self.of_states(normal) + self.of_place(place)
         if self.of_embeddings is not None and embeddings is not None:

@@ -15,6 +15,7 @@ import torch
 
 from everlong.learned.latents import LatentReader, LatentSettings, means_of, runs_of, within
 from everlong.learned.pack import Pack, PackPart
+from everlong.learned.trimmer import Trimmer
 
 PART = "writer"
 
@@ -41,7 +42,8 @@ class Writer(torch.nn.Module):
         self.config = config
         self.reader = LatentReader(config.reader)
         width = config.reader.width
-        self.counts = torch.nn.Linear(width, 1, bias=False)  # what a token counts in its run, as a logarithm
+        states = len(config.layers) * config.reader.hidden_size
+        self.counts = torch.nn.Linear(states, 1, bias=False)  # what a token counts in its run, as a logarithm
         self.louder = torch.nn.Linear(width, 1, bias=False)
         self.rest = torch.nn.Linear(width, config.reader.embedding_size)
         self.decide = torch.nn.Linear(config.reader.hidden_size, 1)  # Head A's, of the model's last state
@@ -66,7 +68,7 @@ class Writer(torch.nn.Module):
         batch = (len(states), -1)
         latents = self.reader(read, means_of(read, runs), middle[None].expand(batch), reach[None].expand(batch))
         inside = within(runs, length)
-        logits = self.counts(read).transpose(1, 2).expand(-1, len(runs), -1)  # [B, N, L]
+        logits = self.counts(self.reader.normal(states)).transpose(1, 2).expand(-1, len(runs), -1)  # [B, N, L]
         pooled = logits.masked_fill(~inside, -torch.inf).softmax(dim=-1) @ embeddings.float()
         found: torch.Tensor = pooled * (1 + self.louder(latents)) + self.rest(latents) * self.reader.embedding_scale
         return found
@@ -93,6 +95,15 @@ class Writer(torch.nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return Writer(config).eval()
+
+    @torch.no_grad()
+    def count_as(self, trimmer: Trimmer, sharpness: float) -> None:
+        """Let tokens count as a Trimmer's linear map scores them, times `sharpness`: where that is large, D are the
+        embeddings of the tokens of each run that it would keep. ValueError for a Trimmer of other layers.
+        """
+        if trimmer.settings.layers != self.config.layers:
+            raise ValueError(f"the Trimmer reads layers {trimmer.settings.layers}, the writer {self.config.layers}")
+        self.counts.weight.copy_(sharpness * trimmer.linear.weight * trimmer.scale / self.reader.scale)
 
     def part(self, made: Mapping[str, Any]) -> PackPart:
         """As a pack keeps it: maps in 16 bits."""

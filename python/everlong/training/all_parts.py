@@ -39,7 +39,7 @@ from everlong.training.trigger import TriggerTraining
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.writer import WriterTraining
 
-# In the order in which they are trained: what helps most first, the KV writer behind the Trimmer that chooses for it,
+# In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them,
 # the adapter behind the towers that it recalls by.
 PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, ADAPTER)
 _DONE = "trained.json"  # in a part's folder: which one was made there, and of what
@@ -151,13 +151,22 @@ def _trained(
     if part in (WRITER, KV_WRITER):
         books = books_of(text)
         streams = evicted_texts(tokenizer, books, samples=sizes.streams, seed=seed)
+        chooser = trimmer_for(model, out)
         if part == KV_WRITER:
-            chooser = trimmer_for(model, out)
             taught = KvWriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
             return train_kv_writer(model, streams, chooser, work=work, training=taught, progress=progress)
         told = told_blocks(tokenizer, books, texts=sizes.told, seed=seed)
         writer = WriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
-        return train_writer(model, tokenizer, streams, told, work=work, training=writer, progress=progress)
+        return train_writer(
+            model,
+            tokenizer,
+            streams,
+            told,
+            trimmer=chooser,
+            work=work,
+            training=writer,
+            progress=progress,
+        )
     adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
     return train_adapter(
         model, tokenizer, load_pairs(), work=work, tokens=sizes.adapter_tokens, training=adapter, progress=progress

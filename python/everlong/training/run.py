@@ -244,6 +244,7 @@ def train_writer(
     texts: Sequence[EvictedText],
     told: Sequence[ToldBlock] = (),
     *,
+    trimmer: Trimmer | None = None,
     work: pathlib.Path,
     layers: Sequence[int] = (),
     settings: Mapping[str, Any] | None = None,
@@ -253,11 +254,12 @@ def train_writer(
 ) -> Pack:
     """Read `texts` once, what is needed of them kept in `work`, train, measure on those that were held out; the pack.
 
-    `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is called again
-    with the same arguments. ValueError where there is nothing to train on or to hold out.
+    It begins with what `trimmer` would keep, where there is one. `settings` are further ones of LatentSettings. What
+    was cut short goes on where it stopped when it is called again with the same arguments. ValueError where there is
+    nothing to train on or to hold out.
     """
     training = training or WriterTraining()
-    layers = tuple(layers) or middle_layers(model, _TRIMMER_DEPTHS)
+    layers = tuple(layers) or (trimmer.settings.layers if trimmer else middle_layers(model, _TRIMMER_DEPTHS))
     reads = read_evicted(model, texts, layers, work / "streams", progress=progress)
     hidden_size = model.config.get_text_config(decoder=True).hidden_size
     embedding_size = model.get_input_embeddings().weight.shape[-1]
@@ -266,7 +268,9 @@ def train_writer(
     config = WriterConfig(reader, opening=opening, closing=closing)
     asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
     words, points = words_of(tokenizer), work / "checkpoint"
-    trainer = WriterTrainer(model, reads, config, training, words, asked, checkpoints=points, progress=check)
+    trainer = WriterTrainer(
+        model, reads, config, training, words, asked, trimmer=trimmer, checkpoints=points, progress=check
+    )
     trained = trainer.train()
     return _pack(model, {WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
 

@@ -7,8 +7,9 @@ The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lesso
 - *again*, Head B: a page from its rows of D, and a stretch of a block from all of D;
 - *why*, Head A: whether a block answers a question, as a decision and in words, and what it answers (training/told.py).
 
-Gradients pass through the model to D; its weights stay. What the writer reads has tokens missing at random, as a block
-does that was trimmed.
+Gradients pass through the model to D; its weights stay. It begins with the tokens that a Trimmer would keep of each
+run, as words: means of embeddings are nothing that a frozen model has met, and what it says behind them is far off.
+What the writer reads has tokens missing at random, as a block does that was trimmed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 
 from everlong.learned.latents import LatentReader
+from everlong.learned.trimmer import Trimmer
 from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.soft import behind_vectors, embedded, frozen, states_behind_vectors
 from everlong.text.encoding import encode
@@ -48,6 +50,7 @@ class WriterTraining(LoopSettings):
     again: float = 0.0  # lessons of Head B for each that goes on behind blocks
     why: float = 0.0  # and of Head A
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
+    sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
     missing: float = 0.1  # share of a block's tokens that the writer does not see
     gradient_checkpointing: bool = False
 
@@ -90,10 +93,12 @@ class WriterTrainer:
         words: Words,
         told: Sequence[ToldRead] = (),
         *,
+        trimmer: Trimmer | None = None,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
     ) -> None:
         self._model, self._config, self._training, self._words = model, config, training, words
+        self._trimmer = trimmer
         self._told = [one for one in told if one.block.split == "train"]
         self._checkpoints, self._progress = checkpoints, progress
         self._train = [read for read in reads if read.text.split == "train"]
@@ -108,6 +113,8 @@ class WriterTrainer:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
         writer = Writer.untrained(self._config, self._training.seed)
         normalise(writer.reader, self._model, self._train)
+        if self._trimmer is not None:
+            writer.count_as(self._trimmer, self._training.sharpness)
         with frozen(self._model), _checkpointed(self._model, self._training.gradient_checkpointing):
             learned = learn(
                 writer,
