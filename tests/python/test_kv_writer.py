@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -282,8 +283,28 @@ def test_a_model_without_a_pack_has_an_empty_one(tmp_path: pathlib.Path) -> None
         pack_with(PART, "KV writer", model, tmp_path)
 
 
-@pytest.mark.parametrize("command", [["train", "writer"], ["train", "kv-writer"], ["eval", "writer"]])
-def test_the_commands_are_there(command: list[str]) -> None:
-    found = CliRunner().invoke(app.app, [*command, "--help"])
-    assert found.exit_code == 0
-    assert "--text" in found.output
+def test_from_the_command_line_to_three_tables(tmp_path: pathlib.Path) -> None:
+    model, folder, pack = deep_model(), str(tmp_path / "model"), str(tmp_path / "pack")
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    Pack(weights_fingerprint(model), "tiny", {TRIMMER: drawn_trimmer(model).part({})}).save(pack)
+    texts = []
+    for book in small_books()[:2]:
+        (tmp_path / f"{book.name}.txt").write_text(book.text, encoding="utf-8")
+        texts += ["--text", str(tmp_path / f"{book.name}.txt")]
+    given = ["--model", folder, "--pack", pack, *texts, "--work", str(tmp_path / "work")]
+
+    def run(*arguments: str) -> Any:
+        found = CliRunner().invoke(app.app, [*arguments, *given, "--json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    small = ["--samples", "8", "--steps", "2", "--tokens", "4,8", "--out", pack]
+    made = run("train", "writer", "--told", "2", "--why", "1", "--again", "1", *small)
+    assert made["steps"] == 2
+    assert run("train", "kv-writer", *small)["data"] == {"train": 7, "fit": 1}
+    assert set(load_pack(pack).parts) == {TRIMMER, WRITER, PART}
+    again = ["--why", "1", "--again", "1", "--fitted", "0", "--tokens", "4"]
+    reports = run("eval", "writer", "--places", "2", "--slots", "32", *again)
+    assert set(reports) == {"behind blocks", "why", "again"}
+    assert reports["behind blocks"]["places"] == 2
