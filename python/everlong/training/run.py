@@ -302,7 +302,7 @@ def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, l
         "training": dataclasses.asdict(training),
         "steps": learned.steps,
         "minutes": round(learned.minutes, 1),
-        "figures": {"held out, KL in nats a token": {"untrained": first, "trained": best}},
+        "figures": {"held out, KL in nats a token": {"at first": first, "trained": best}},
         "log": list(learned.log),
         "with": made_with(model),
     }
