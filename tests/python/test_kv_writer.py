@@ -233,7 +233,7 @@ def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -
     assert report.said[writing.ALL]["0"]["kl"] == pytest.approx(0, abs=1e-5)
     assert set(report.said) == {
         writing.NOTHING, writing.ALL, writing.POOLED, writing.DETAILS, writing.STRANGE,
-        writing.KEPT, writing.KEPT_THERE, writing.KV, writing.NEWEST,
+        writing.KEPT, writing.KEPT_THERE, writing.KV, writing.KV_STRANGE, writing.NEWEST,
     }  # fmt: skip
     step = next(s for s in report.differences if (s["method"], s["slots"]) == (writing.KV, 64))
     expected = report.said[writing.KV]["64"]["nats"] - report.said[step["less"]]["64"]["nats"]
@@ -248,7 +248,8 @@ def test_the_baselines_are_masks_over_the_whole_text(tmp_path: pathlib.Path) -> 
     model, tokenizer = deep_model(), byte_tokenizer()
     arms = writing._Arms.of(model, Pack("", "", {TRIMMER: drawn_trimmer(model).part({})}))
     (place,) = writing._places(model, tokenizer, small_books(), 1, LAYERS, np.random.default_rng(0))
-    found = arms.said(place, {}, {}, (32,))
+    written = arms.written(place, (32,))
+    found = arms.said(place, written, written)
     following = place.behind
     with torch.no_grad():
         alone = model(torch.cat([place.ids[:SINK_TOKENS], following[:-1]])[None]).logits[0, SINK_TOKENS:]

@@ -37,7 +37,8 @@ from everlong.training.evicted import BLOCKS, FOLLOWING
 
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
-KEPT, KEPT_THERE, KV, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "KV writer", "newest tokens"
+KEPT, KEPT_THERE, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "newest tokens"
+KV, KV_STRANGE = "KV writer", "KV writer, another place"
 # What is compared with what, place by place.
 PAIRS = (
     (DETAILS, POOLED),
@@ -45,6 +46,8 @@ PAIRS = (
     (DETAILS, STRANGE),
     (DETAILS, KEPT),
     (KV, KEPT),
+    (KV, KV_STRANGE),
+    (KV, NOTHING),
     (KV, DETAILS),
     (KV, NEWEST),
 )
@@ -119,20 +122,29 @@ def run_writing(
     ids = {name: part.id for name, part in pack.parts.items() if name in (WRITER, KV_WRITER, TRIMMER)}
     found: dict[tuple[str, int], list[Said]] = {}
     places = _places(network, tokenizer, books, config.places + 1, arms.layers, random)
-    other = arms.details(next(places), config.slots)
+    other = arms.written(next(places), config.slots)
 
     def report() -> WritingReport:
         count = len(found[NOTHING, 0])
         return WritingReport(by, ids, dataclasses.asdict(config), count, _figures(found), _differences(found, config))
 
     for number, place in enumerate(places):
-        own = arms.details(place, config.slots)
-        for key, said in arms.said(place, own, other, config.slots).items():
+        own = arms.written(place, config.slots)
+        for key, said in arms.said(place, own, other).items():
             found.setdefault(key, []).append(said)
         other = own
         known(report())
         log(f"place {number + 1} of {config.places}")
     return report()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """What the writers make of a place, for some slots."""
+
+    details: dict[str, torch.Tensor]  # D [slots, E] by method
+    chosen: torch.Tensor | None  # int64 [BLOCKS, N]: what the Trimmer keeps of each block
+    kv: tuple[torch.Tensor, ...] | None  # un-rotated keys and values [L, Hkv, slots, D]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,70 +173,74 @@ class _Arms:
         return sorted({layer for layers in read for layer in layers})
 
     @torch.no_grad()
-    def details(self, place: _Place, slots: Sequence[int]) -> dict[int, dict[str, torch.Tensor]]:
-        """By slots and method, D [slots, E]."""
-        if self.writer is None or self.untrained is None:
-            return {}
-        states = place.side_by_side(self.writer.config.layers)
-        return {
-            own: {
-                name: writer.details_of(states, place.embeddings, own // BLOCKS).flatten(0, 1)
-                for name, writer in ((POOLED, self.untrained), (DETAILS, self.writer))
-            }
-            for own in slots
-        }
+    def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _Written]:
+        """By slots, what the writers make of a place."""
+        found = {own: _Written({}, None, None) for own in slots}
+        if self.writer is not None and self.untrained is not None:
+            states = place.side_by_side(self.writer.config.layers)
+            for own in slots:
+                for name, writer in ((POOLED, self.untrained), (DETAILS, self.writer)):
+                    details = writer.details_of(states, place.embeddings, own // BLOCKS).flatten(0, 1)
+                    found[own].details[name] = details
+        if self.trimmer is None:
+            return found
+        states = place.side_by_side(self.trimmer.settings.layers)
+        k, v = self.plain(place)
+        for own in slots:
+            chosen = torch.stack([keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
+            kv = None
+            if self.kv_writer is not None:
+                read = place.side_by_side(self.kv_writer.config.layers)
+                kv_of_blocks = self.kv_writer(read, _by_block(k), _by_block(v), chosen)
+                kv = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
+            found[own] = _Written(found[own].details, chosen, kv)
+        return found
+
+    def plain(self, place: _Place) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys, un-rotated, and values [L, Hkv, BLOCKS * BLOCK_TOKENS, D] of a place's blocks, fp32."""
+        k, v = _kv(place.read)
+        own = slice(SINK_TOKENS, SINK_TOKENS + BLOCKS * BLOCK_TOKENS)
+        places = torch.arange(own.start, own.stop, device=k.device)
+        return unrotated(k[:, :, own], places, rope_table(self.model.config)), v[:, :, own].float().contiguous()
 
     @torch.no_grad()
     def said(
-        self,
-        place: _Place,
-        details: Mapping[int, Mapping[str, torch.Tensor]],
-        others: Mapping[int, Mapping[str, torch.Tensor]],
-        slots: Sequence[int],
+        self, place: _Place, written: Mapping[int, _Written], others: Mapping[int, _Written]
     ) -> dict[tuple[str, int], Said]:
         """By method and slots, 0 of nothing and of all."""
         teacher = place.read.logits.log_softmax(dim=-1)
         ids = place.behind
-        k, v = _kv(place.read)
-        sinks = (k[:, :, :SINK_TOKENS], v[:, :, :SINK_TOKENS])
-        own = slice(SINK_TOKENS, SINK_TOKENS + BLOCKS * BLOCK_TOKENS)
+        sinks = [rows[:, :, :SINK_TOKENS].float() for rows in _kv(place.read)]
+        k, v = self.plain(place)
         table = rope_table(self.model.config)
-        plain = unrotated(k[:, :, own], torch.arange(own.start, own.stop, device=k.device), table)
-        flat = (plain, v[:, :, own].contiguous())
-        # [BLOCKS, L, Hkv, BLOCK_TOKENS, D]
-        by_block = [rows.view(*rows.shape[:2], BLOCKS, BLOCK_TOKENS, -1).permute(2, 0, 1, 3, 4) for rows in flat]
 
-        def behind(rows: tuple[torch.Tensor, torch.Tensor]) -> Said:
+        def behind(rows: Sequence[torch.Tensor]) -> Said:
             places = SINK_TOKENS + torch.arange(rows[0].shape[2], device=k.device)
-            turned = torch.cat([sinks[0].float(), rotated(rows[0], places, table)], dim=2)
-            both = torch.cat([sinks[1].float(), rows[1].float()], dim=2)
+            turned = torch.cat([sinks[0], rotated(rows[0], places, table)], dim=2)
+            both = torch.cat([sinks[1], rows[1]], dim=2)
             return _said(teacher, behind_kv(self.model, turned, both, ids[:-1], FOLLOWING)[0], ids)
 
-        none = (plain[:, :, :0], v[:, :, :0])
-        found = {(NOTHING, 0): behind(none), (ALL, 0): _said(teacher, place.read.logits, ids)}
-        for count in slots:
-            rows = {**details.get(count, {})}
+        found = {(NOTHING, 0): behind((k[:, :, :0], v[:, :, :0])), (ALL, 0): _said(teacher, place.read.logits, ids)}
+        for count, own in written.items():
+            rows = dict(own.details)
             if rows:
-                rows[STRANGE] = others[count][DETAILS]
-                for name, logits in zip(
-                    rows, self._behind_details(place, torch.stack(list(rows.values()))), strict=True
-                ):
+                rows[STRANGE] = others[count].details[DETAILS]
+                every = self._behind_details(place, torch.stack(list(rows.values())))
+                for name, logits in zip(rows, every, strict=True):
                     found[name, count] = _said(teacher, logits, ids)
-            found[NEWEST, count] = behind((flat[0][:, :, -count:], flat[1][:, :, -count:]))
-            if self.trimmer is None:
+            found[NEWEST, count] = behind((k[:, :, -count:], v[:, :, -count:]))
+            if own.chosen is None:
                 continue
-            states = place.side_by_side(self.trimmer.settings.layers)
-            chosen = torch.stack([keep(self.trimmer.scores(block), count // BLOCKS) for block in states])
-            at = (chosen + BLOCK_TOKENS * torch.arange(BLOCKS, device=chosen.device)[:, None]).flatten()
-            found[KEPT, count] = behind((flat[0][:, :, at], flat[1][:, :, at]))
+            at = (own.chosen + BLOCK_TOKENS * torch.arange(BLOCKS, device=k.device)[:, None]).flatten()
+            found[KEPT, count] = behind((k[:, :, at], v[:, :, at]))
             kept = torch.cat([torch.arange(SINK_TOKENS), SINK_TOKENS + at.cpu()])[None]
             first = SINK_TOKENS + BLOCKS * BLOCK_TOKENS
             logits = go_on(self.model, place.read.cache, kept, ids[None, :-1], first, logits_to_keep=FOLLOWING)[0]
             found[KEPT_THERE, count] = _said(teacher, logits.float(), ids)
-            if self.kv_writer is not None:
-                own_states = place.side_by_side(self.kv_writer.config.layers)
-                written = self.kv_writer(own_states, by_block[0], by_block[1], chosen)
-                found[KV, count] = behind(tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in written))
+            strange = others[count].kv
+            if own.kv is not None and strange is not None:
+                found[KV, count] = behind(own.kv)
+                found[KV_STRANGE, count] = behind(strange)
         return found
 
     def _behind_details(self, place: _Place, details: torch.Tensor) -> torch.Tensor:
@@ -262,6 +278,11 @@ def _kv(read: WholeText) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys, rotated, and values [L, Hkv, n, D] of all that was read."""
     layers: Any = read.cache.layers
     return torch.stack([layer.keys[0] for layer in layers]), torch.stack([layer.values[0] for layer in layers])
+
+
+def _by_block(rows: torch.Tensor) -> torch.Tensor:
+    """[BLOCKS, L, Hkv, BLOCK_TOKENS, D] of [L, Hkv, BLOCKS * BLOCK_TOKENS, D]."""
+    return rows.view(*rows.shape[:2], BLOCKS, BLOCK_TOKENS, -1).permute(2, 0, 1, 3, 4)
 
 
 def _said(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> Said:
