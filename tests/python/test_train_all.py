@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from everlong.errors import EverlongError
 from everlong.learned.pack import Pack, PackPart, load_pack
+from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.training import all_parts
 from everlong.training.all_parts import PARTS, Sizes, train_parts
+from tiny_models import tiny_model
 
 Calls = list[tuple[str, float | None]]
 
@@ -21,7 +24,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     made: Calls = []
 
     def trainer(name: str) -> Any:
-        def train(model: Any, tokenizer: Any, given: Any, *, training: Any, work: Path, **more: Any) -> Pack:
+        def train(model: Any, *given: Any, training: Any, work: Path, **more: Any) -> Pack:
             if model == f"no {name}":
                 raise KeyboardInterrupt
             made.append((name, training.minutes))
@@ -32,8 +35,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return train
 
     for name in PARTS:
-        monkeypatch.setattr(all_parts, f"train_{'towers' if name == 'towers' else name}", trainer(name))
-    for name in ("load_pairs", "books_of", "trigger_texts", "trim_texts"):
+        monkeypatch.setattr(all_parts, f"train_{name.replace('-', '_')}", trainer(name))
+    made_of = ("load_pairs", "books_of", "trigger_texts", "trim_texts", "evicted_texts", "told_blocks", "trimmer_for")
+    for name in made_of:
         monkeypatch.setattr(all_parts, name, lambda *given, **more: None)
     monkeypatch.setattr(all_parts, "draw_walk_texts", lambda *given, **more: [])
     return made
@@ -73,12 +77,22 @@ def test_minutes_are_shared_by_those_that_are_left(
     monkeypatch.setattr(all_parts.time, "monotonic", lambda: 240.0 * len(calls))
     said: list[str] = []
     assert train(tmp_path, minutes=10, say=said.append) == ["towers", "trigger", "trimmer"]
-    assert calls == [("towers", 2.0), ("trigger", 1.5), ("trimmer", pytest.approx(2 / 3))]
+    assert calls == [("towers", 10 / 7), ("trigger", pytest.approx(1.0)), ("trimmer", pytest.approx(0.4))]
     assert said[-2] == "walker: left out, the time is over; the same command goes on"
     assert said[-1] == "adapter: left out, the time is over; the same command goes on"
 
 
 def test_an_unknown_part_is_refused(calls: Calls, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no part 'writer'"):
-        train(tmp_path, ["writer"])
+    with pytest.raises(ValueError, match="there is no part 'reader'"):
+        train(tmp_path, ["reader"])
     assert calls == []
+
+
+def test_the_kv_writer_s_trimmer_is_that_of_the_pack_in_the_making(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    trimmer = Trimmer(TrimmerSettings((1, 2), 12, units=0))
+    Pack("weights", "tiny", {"trimmer": trimmer.part({})}).save(tmp_path)
+    found = all_parts.trimmer_for(None, tmp_path)
+    assert torch.equal(found.linear.weight, trimmer.linear.weight.bfloat16().float())
+    with pytest.raises(EverlongError, match="train trimmer"):
+        all_parts.trimmer_for(tiny_model("llama"), tmp_path / "none")

@@ -397,6 +397,69 @@ def eval_tombstones(
     print_json(report.to_dict()) if as_json else print_tombstones(report, Console())
 
 
+@eval_app.command("writer")
+def eval_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books beside those that are shipped, that places are drawn from.")
+    ] = None,
+    slots: Annotated[str, typer.Option(help="For all eight evicted blocks, by commas.")] = "32,64,128,256",
+    places: Annotated[int, typer.Option(help="In books, eight blocks each.")] = 24,
+    seed: Seed = 0,
+    pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    why: Annotated[int, typer.Option(help="Places in books whose blocks answer questions or do not; 0: none.")] = 0,
+    again: Annotated[int, typer.Option(help="Pages that are said again; 0: none.")] = 0,
+    fitted: Annotated[int, typer.Option(help="Of these, which vectors are fitted to in 200 steps, too.")] = 4,
+    tokens: Annotated[str, typer.Option(help="Vectors of a page that is said again, by commas.")] = "4,8,16,32",
+    keep: Annotated[Path | None, typer.Option(help="File for the reports, as far as they are known.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder of states.")] = Path("runs/writer-eval"),
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.eval.explaining import print_explaining, run_explaining
+    from everlong.eval.reconstructing import print_reconstructing, run_reconstructing
+    from everlong.eval.writing import WritingConfig, print_writing, run_writing
+    from everlong.learned.pack import pack_of_model
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+
+    reports: dict[str, Any] = {}
+
+    def known(name: str, report: Any) -> None:
+        reports[name] = report.to_dict()
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            keep.write_text(json.dumps(reports) + "\n", encoding="utf-8")
+
+    loaded = load(model, dtype or None, **on_device(device))
+    found, books = pack_of_model(loaded[0], pack), books_of(text or ())
+    log, console = _line_by_line(Console(stderr=True)), Console(quiet=as_json)
+    if places:
+        config = WritingConfig(parse_lengths(slots), places, seed)
+        print_writing(
+            run_writing(
+                loaded, found, config, books=books, known=lambda report: known("behind blocks", report), log=log
+            ),
+            console,
+        )
+    if why:
+        explained = run_explaining(loaded, found, texts=why, work=work / "why", books=books, log=log)
+        known("why", explained)
+        print_explaining(explained, console)
+    if again:
+        counts = parse_lengths(tokens)
+        said = run_reconstructing(
+            loaded, found, pages=again, tokens=counts, fitted=fitted, work=work / "again", books=books, log=log
+        )
+        known("again", said)
+        print_reconstructing(said, console)
+    if as_json:
+        print_json(reports)
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

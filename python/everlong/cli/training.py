@@ -45,7 +45,7 @@ def train_all(
         ),
     ] = None,
     parts: Annotated[
-        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, walker, adapter.")
+        str, typer.Option(help="Which, by commas: towers, trigger, trimmer, writer, kv-writer, walker, adapter.")
     ] = "towers,trigger,trimmer,walker",
     minutes: Annotated[
         float | None, typer.Option(help="No part begins later; each trains for its share of what is left.")
@@ -411,6 +411,119 @@ def train_dnii(
         f"{len(trained.router.lists):,} lists hold {after:.1%}, by nearest centroid {before:.1%}",
         highlight=False,
     )
+
+
+@train_app.command("writer")
+def train_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 48,
+    tokens: Annotated[
+        str, typer.Option(help="Detail Tokens of a block, by commas: one number is drawn each time.")
+    ] = "4,8,16,32",
+    steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
+    again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 0.0,
+    why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
+    told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
+    pack: Annotated[
+        str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
+    ] = "auto",
+    layers: Layers = "",
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/writer"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.learned.pack import pack_of_model
+    from everlong.learned.trimmer import trimmer_of
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.evicted import evicted_texts
+    from everlong.training.run import train_writer as train_it
+    from everlong.training.told import told_blocks
+    from everlong.training.writer import WriterTraining
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    books = books_of(text or ())
+    texts = evicted_texts(tokenizer, books, samples=samples, seed=seed)
+    training = WriterTraining(
+        steps=steps, tokens=parse_lengths(tokens), again=again, why=why, seed=seed, minutes=minutes
+    )
+    trained = train_it(
+        network,
+        tokenizer,
+        texts,
+        told_blocks(tokenizer, books, texts=told, seed=seed),
+        trimmer=None if pack == "none" else trimmer_of(pack_of_model(network, pack)),
+        work=work,
+        layers=_numbers(layers),
+        training=training,
+        progress=_told(console),
+        check=_checked(console),
+    )
+    _keep(trained, "writer", out, console, as_json=as_json)
+
+
+@train_app.command("kv-writer")
+def train_kv_writer(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 48,
+    tokens: Annotated[
+        str, typer.Option(help="Tokens kept of a block of 512, by commas: one number is drawn each time.")
+    ] = "4,8,16,32,64,128",
+    steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
+    minutes: Minutes = None,
+    pack: Annotated[str, typer.Option(help="Whose Trimmer chooses the tokens: auto, or a folder.")] = "auto",
+    seed: Seed = 0,
+    work: Work = Path("runs/writer"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
+    from everlong.cli.settings import parse_lengths
+    from everlong.learned.pack import pack_with
+    from everlong.learned.trimmer import PART, Trimmer
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.evicted import evicted_texts
+    from everlong.training.kv_writer import KvWriterTraining
+    from everlong.training.run import train_kv_writer as train_it
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    trimmer = Trimmer.of_part(pack_with(PART, "Trimmer", network, pack).parts[PART])
+    texts = evicted_texts(tokenizer, books_of(text or ()), samples=samples, seed=seed)
+    trained = train_it(
+        network,
+        texts,
+        trimmer,
+        work=work,
+        training=KvWriterTraining(steps=steps, tokens=parse_lengths(tokens), seed=seed, minutes=minutes),
+        progress=_told(console),
+        check=_checked(console),
+    )
+    _keep(trained, "kv-writer", out, console, as_json=as_json)
+
+
+def _checked(console: Console) -> Callable[[int, dict[str, float]], None]:
+    def said(step: int, found: dict[str, float]) -> None:
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items() if name not in ("step", "minutes"))
+        console.print(f"step {step:,} ({found['minutes']:.1f} minutes): {losses}", highlight=False)
+
+    return said
 
 
 def _encoder_of(teacher: str) -> Any:

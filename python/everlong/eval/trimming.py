@@ -37,6 +37,7 @@ from everlong.training.attended import (
     BLOCK_TOKENS,
     SINK_TOKENS,
     block_and_sinks,
+    excerpt,
     questions_of_block,
     sinks_of,
     story_tokens,
@@ -55,7 +56,6 @@ _ROLLING_TOKENS = 256
 _FOLLOWING_TOKENS = 128
 _FACT_KINDS: tuple[Kind, ...] = ("pass-key", "name", "best-thing", "quote")
 _QUESTIONS_A_BLOCK = 4
-_EDGE = 0.06  # of a book at either end: contents, notes, licences
 _STDERRS = 1.96
 
 
@@ -116,7 +116,7 @@ def prose_streams(
     """Of each: ids of what is read, how many blocks are in it, what follows."""
     read = SINK_TOKENS + _BLOCKS * BLOCK_TOKENS + _ROLLING_TOKENS
     for number in range(count):
-        ids = _excerpt(tokenizer, books[number % len(books)], read + _FOLLOWING_TOKENS, random)
+        ids = excerpt(tokenizer, books[number % len(books)], read + _FOLLOWING_TOKENS, random)
         # The first of what follows is predicted by the newest token, which is read again for its logits.
         yield ids[: read - 1], _BLOCKS, [Asked(ids[read - 1 :], 1)]
 
@@ -128,7 +128,7 @@ def fact_streams(
     told = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
     for number in range(count):
         facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), told[number % len(told)]]
-        text = _excerpt(tokenizer, books[number % len(books)], BLOCK_TOKENS + SINK_TOKENS, random)
+        text = excerpt(tokenizer, books[number % len(books)], BLOCK_TOKENS + SINK_TOKENS, random)
         order = [facts[at] for at in random.permutation(len(facts))]
         block, _, _ = with_statements(
             tokenizer, text[SINK_TOKENS:], [fact.statement for fact in order], BLOCK_TOKENS, random
@@ -352,18 +352,6 @@ def print_trimming(report: TrimmingReport, console: Console) -> None:
 
 def _with_interval(found: Mapping[str, float], measure: str) -> str:
     return f"{found[measure]:.3f} ±{_STDERRS * found[f'{measure} stderr']:.3f}"
-
-
-def _excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> torch.Tensor:
-    """Ids [tokens] of a book from a paragraph's beginning, sinks first."""
-    low, high = int(len(book.text) * _EDGE), int(len(book.text) * (1 - _EDGE)) - 8 * tokens
-    at = int(random.integers(low, max(low + 1, high)))
-    begin = book.text.find("\n\n", at) + 2
-    text = encode(tokenizer, book.text[begin : begin + 8 * tokens])
-    ids = torch.cat([sinks_of(tokenizer, text), text[SINK_TOKENS:]])[:tokens]
-    if len(ids) < tokens:
-        raise ValueError(f"{book.name} is too short for {tokens} tokens from one place on")
-    return ids
 
 
 def _question(tokenizer: Any, question: str, answer: str) -> Asked:

@@ -15,10 +15,10 @@ import torch
 import everlong._core as _core
 from everlong.memory.details import are_details
 from everlong.models.tokens import Tokens
-from everlong.text.control import MEM_END, MEM_START, spelled
+from everlong.text.control import memory_marks
 from everlong.text.prompt import soft_id
 
-BRACKET_TOKENS = 2  # MEM_START and MEM_END
+BRACKET_TOKENS = 2  # what D stands between, a slot each
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class DetailTokens:
         self._core = core
         self._tensor = tensor
         self._soft_id = soft_id(tokenizer)
-        self._start, self._end = (_bracket(model, tokenizer, token) for token in (MEM_START, MEM_END))
+        self._start, self._end = (_bracket(model, ids) for ids in memory_marks(tokenizer))
 
     def of(self, blocks: Iterable[int]) -> dict[int, SoftBlock]:
         """By block, in their order, each once; those that have none are not among them."""
@@ -71,9 +71,9 @@ class DetailTokens:
 
 
 @torch.no_grad()
-def _bracket(model: Any, tokenizer: Any, token: str) -> torch.Tensor:
-    """[1, hidden size] fp32: a token's embedding, or the mean of those that spell it."""
+def _bracket(model: Any, mark: Sequence[int]) -> torch.Tensor:
+    """[1, hidden size] fp32: the embedding of a mark's token, or the mean of those that spell it."""
     table = model.get_input_embeddings()
-    ids = torch.tensor(spelled(tokenizer, token), dtype=torch.int64, device=table.weight.device)
+    ids = torch.tensor(mark, dtype=torch.int64, device=table.weight.device)
     mean: torch.Tensor = table(ids).float().mean(dim=0, keepdim=True)
     return mean.cpu()

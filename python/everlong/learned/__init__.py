@@ -1,4 +1,4 @@
-"""What was trained for a model, and how it is put to use: packs, towers, the trigger, the Trimmer, the Walker."""
+"""What was trained for a model, and how it is put to use: packs, towers, trigger, Trimmer, writers, Walker."""
 
 from typing import Final
 

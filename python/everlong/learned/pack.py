@@ -138,10 +138,15 @@ def pack_for(model: torch.nn.Module, pack: str | pathlib.Path | None = "auto") -
     return open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
 
 
+def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
+    """What `pack_for` finds; an empty one where there is none."""
+    return pack_for(model, pack) or Pack(weights_fingerprint(model), "", {})
+
+
 def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
     """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
-    found = pack_for(model, pack)
-    if found is None or part not in found.parts:
+    found = pack_of_model(model, pack)
+    if part not in found.parts:
         raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
     return found
 

@@ -166,6 +166,30 @@ def turn_keys(keys: torch.Tensor, table: RopeTable, delta: int) -> torch.Tensor:
     return turned
 
 
+def rotated(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> torch.Tensor:
+    """Un-rotated keys [..., T, D] at positions [T]: m R(p) k. Differentiable, unlike the operators; fp32."""
+    return _turned(keys, positions, table) * table.attention_scaling
+
+
+def unrotated(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> torch.Tensor:
+    """`rotated` keys [..., T, D] as they were before: R(-p) K / m. Differentiable; fp32."""
+    return _turned(keys, -positions, table) / table.attention_scaling
+
+
+def _turned(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> torch.Tensor:
+    angles = positions.double()[:, None] * table.inv_freq.to(positions.device)
+    cos, sin = angles.cos().float(), angles.sin().float()
+    width = table.rotary_dim
+    pairs, rest = keys[..., :width].float(), keys[..., width:].float()
+    if table.interleaved:
+        first, second = pairs[..., 0::2], pairs[..., 1::2]
+    else:
+        first, second = pairs[..., : width // 2], pairs[..., width // 2 :]
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    both = torch.stack(turned, dim=-1).flatten(-2) if table.interleaved else torch.cat(turned, dim=-1)
+    return torch.cat([both, rest], dim=-1)
+
+
 def _parameters(config: Any, layer_type: str | None) -> dict[str, Any] | None:
     """The rope_parameters of one type of layers; None where they have no positions."""
     name = getattr(config, "model_type", type(config).__name__)

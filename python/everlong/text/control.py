@@ -11,7 +11,8 @@ from everlong.text.encoding import encode
 
 SUMMARIZE = "<SUMMARIZE>"  # the block ends here
 RETRIEVE = "<RETRIEVE>"  # bring back what the newest tokens ask for
-MEM_START, MEM_END = "<MEM_START>", "<MEM_END>"  # around the Detail Tokens of a block
+MEM_START, MEM_END = "<MEM_START>", "<MEM_END>"  # what Detail Tokens stand between, in a tokenizer that has them
+_MARKS = ("\n\n[", "]\n\n")  # and in one that has not
 
 
 def add_control_tokens(model: Any, tokenizer: Any) -> dict[str, int]:
@@ -33,8 +34,12 @@ def control_ids(tokenizer: Any) -> dict[str, int]:
     return {token: vocabulary[token] for token in (SUMMARIZE, RETRIEVE) if token in vocabulary}
 
 
-def spelled(tokenizer: Any, token: str) -> list[int]:
-    """Ids that stand for a control token: its own, or those of the text that spells it where the tokenizer has none."""
+def memory_marks(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids of what Detail Tokens stand between: MEM_START and MEM_END, where the tokenizer has them; else brackets in
+    plain text, which every model knows.
+    """
     vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
-    ids: list[int] = [vocabulary[token]] if token in vocabulary else encode(tokenizer, token).tolist()
-    return ids
+    if MEM_START in vocabulary and MEM_END in vocabulary:
+        return (vocabulary[MEM_START],), (vocabulary[MEM_END],)
+    opening, closing = (tuple(encode(tokenizer, mark).tolist()) for mark in _MARKS)
+    return opening, closing

@@ -10,33 +10,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from everlong.learned.adapter import PART as ADAPTER
-from everlong.learned.pack import Pack, load_pack
+from everlong.learned.kv_writer import PART as KV_WRITER
+from everlong.learned.pack import Pack, load_pack, pack_with
 from everlong.learned.towers import PART as TOWERS
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trimmer import PART as TRIMMER
+from everlong.learned.trimmer import Trimmer
 from everlong.learned.walker import PART as WALKER
+from everlong.learned.writer import PART as WRITER
 from everlong.text.vectors import Encoder
 from everlong.training.adapter import AdapterTraining
 from everlong.training.attended import trim_texts
 from everlong.training.boundaries import books_of, trigger_texts
 from everlong.training.data import load_pairs
+from everlong.training.evicted import evicted_texts
+from everlong.training.kv_writer import KvWriterTraining
 from everlong.training.run import (
     Progress,
     train_adapter,
+    train_kv_writer,
     train_towers,
     train_trigger,
     train_trimmer,
     train_walker,
+    train_writer,
 )
+from everlong.training.told import told_blocks
 from everlong.training.towers import TowerTraining
 from everlong.training.trigger import TriggerTraining
 from everlong.training.trimmer import TrimmerTraining
 from everlong.training.walker import WalkerTraining
 from everlong.training.walks import draw_walk_texts
+from everlong.training.writer import WriterTraining
 
-# In the order in which they are trained: what helps most first, the Walker and the adapter behind the towers that they
-# search by.
-PARTS = (TOWERS, TRIGGER, TRIMMER, WALKER, ADAPTER)
+# In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them, the
+# Walker and the adapter behind the towers that they search by.
+PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, WALKER, ADAPTER)
 _DONE = "trained.json"  # in a part's folder: which one was made there, and of what
 
 
@@ -52,6 +61,9 @@ class Sizes:
     walk_texts_by_words: int = 30
     walk_tokens: int = 20_000
     walk_chains: int = 30
+    streams: int = 48  # of both writers
+    told: int = 24
+    writer_steps: int = 400
     adapter_tokens: int = 160_000
     adapter_steps: int = 150
 
@@ -164,7 +176,33 @@ def _trained(
             training=WalkerTraining(minutes=minutes, seed=seed),
             progress=progress,
         )
+    if part in (WRITER, KV_WRITER):
+        books = books_of(text)
+        streams = evicted_texts(tokenizer, books, samples=sizes.streams, seed=seed)
+        chooser = trimmer_for(model, out)
+        if part == KV_WRITER:
+            taught = KvWriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
+            return train_kv_writer(model, streams, chooser, work=work, training=taught, progress=progress)
+        told = told_blocks(tokenizer, books, texts=sizes.told, seed=seed)
+        writer = WriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
+        return train_writer(
+            model,
+            tokenizer,
+            streams,
+            told,
+            trimmer=chooser,
+            work=work,
+            training=writer,
+            progress=progress,
+        )
     adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
     return train_adapter(
         model, tokenizer, load_pairs(), work=work, tokens=sizes.adapter_tokens, training=adapter, progress=progress
     )
+
+
+def trimmer_for(model: Any, out: pathlib.Path) -> Trimmer:
+    """Of the pack that is being made, else of the one that the model has. EverlongError where neither has one."""
+    own = load_pack(out) if out.exists() else None
+    found = own if own is not None and TRIMMER in own.parts else pack_with(TRIMMER, "Trimmer", model, "auto")
+    return Trimmer.of_part(found.parts[TRIMMER])

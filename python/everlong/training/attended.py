@@ -136,6 +136,18 @@ def _of_stories(tokenizer: Any, pairs: Pairs, count: int, random: np.random.Gene
     return texts
 
 
+def excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> torch.Tensor:
+    """Ids [tokens] of a book from a paragraph's beginning, sinks first."""
+    low, high = int(len(book.text) * _EDGE), int(len(book.text) * (1 - _EDGE)) - 8 * tokens
+    at = int(random.integers(low, max(low + 1, high)))
+    begin = book.text.find("\n\n", at) + 2
+    text = encode(tokenizer, book.text[begin : begin + 8 * tokens])
+    ids = torch.cat([sinks_of(tokenizer, text), text[SINK_TOKENS:]])[:tokens]
+    if len(ids) < tokens:
+        raise ValueError(f"{book.name} is too short for {tokens} tokens from one place on")
+    return ids
+
+
 def sinks_of(tokenizer: Any, text: torch.Tensor) -> torch.Tensor:
     """What a stream begins with: what the tokenizer puts before every text, and the first of the text."""
     start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)

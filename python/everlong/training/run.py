@@ -13,27 +13,37 @@ from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
+from everlong.learned.kv_writer import PART as KV_WRITER
+from everlong.learned.kv_writer import KvWriterConfig
+from everlong.learned.latents import LatentSettings
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, LateTowers, TowerSettings
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trigger import TriggerSettings
 from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import TrimmerSettings
+from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.walker import PART as WALKER
 from everlong.learned.walker import WalkerSettings
+from everlong.learned.writer import PART as WRITER
+from everlong.learned.writer import WriterConfig
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
+from everlong.text.control import memory_marks
 from everlong.text.vectors import Encoder, encoder_name
 from everlong.training.adapter import AdapterTrainer, AdapterTraining
 from everlong.training.answers import read_examples, taught_answers
 from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
+from everlong.training.evicted import EvictedText, read_evicted
+from everlong.training.kv_writer import KvWriterTrainer, KvWriterTraining
+from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
 from everlong.training.scenarios import FAMILIES, Scenario
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
+from everlong.training.told import ToldBlock, exercise, told_states
 from everlong.training.towers import TowerTrainer, TowerTraining
 from everlong.training.trigger import TriggerTraining, figures_of
 from everlong.training.trigger import train_trigger as train_on
@@ -45,12 +55,14 @@ from everlong.training.walker import WalkerTraining
 from everlong.training.walker import figures_of as figures_of_walker
 from everlong.training.walker import train_walker as train_walker_on
 from everlong.training.walks import WalkText, read_walk_texts
+from everlong.training.writer import ToldRead, WriterTrainer, WriterTraining, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
 _DEPTHS = (1 / 3, 0.43, 0.53)
 _TRIGGER_DEPTHS = (0.43,)
 _TRIMMER_DEPTHS = (1 / 3, 0.53)
+_SMALLER_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
 
 
 def middle_layers(model: Any, depths: Sequence[float] = _DEPTHS) -> tuple[int, ...]:
@@ -302,6 +314,102 @@ def train_walker(
         "with": made_with(model),
     }
     return _pack(model, {WALKER: trained.walker.part(made)})
+
+
+def train_writer(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[EvictedText],
+    told: Sequence[ToldBlock] = (),
+    *,
+    trimmer: Trimmer | None = None,
+    work: pathlib.Path,
+    layers: Sequence[int] = (),
+    settings: Mapping[str, Any] | None = None,
+    training: WriterTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Read `texts` once, what is needed of them kept in `work`, train, measure on those that were held out; the pack.
+
+    It begins with what `trimmer` would keep, where there is one. `settings` are further ones of LatentSettings. What
+    was cut short goes on where it stopped when it is called again with the same arguments. ValueError where there is
+    nothing to train on or to hold out.
+    """
+    training = training or WriterTraining()
+    layers = tuple(layers) or (trimmer.settings.layers if trimmer else middle_layers(model, _TRIMMER_DEPTHS))
+    reads = read_evicted(model, texts, layers, work / "streams", progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    embedding_size = model.get_input_embeddings().weight.shape[-1]
+    opening, closing = memory_marks(tokenizer)
+    reader = LatentSettings(layers, hidden_size, embedding_size, **(settings or {}))
+    config = WriterConfig(reader, opening=opening, closing=closing)
+    asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
+    words, points = words_of(tokenizer), work / "checkpoint"
+    trainer = WriterTrainer(
+        model, reads, config, training, words, asked, trimmer=trimmer, checkpoints=points, progress=check
+    )
+    trained = trainer.train()
+    return _pack(model, {WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
+
+
+def told_reads(
+    model: Any,
+    tokenizer: Any,
+    told: Sequence[ToldBlock],
+    layers: Sequence[int],
+    folder: pathlib.Path,
+    *,
+    progress: Progress | None = None,
+) -> list[ToldRead]:
+    """Blocks with questions, read; nothing at all of none."""
+    if not told:
+        return []
+    states = told_states(model, told, layers, folder, progress=progress)
+    return [
+        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.asked))
+        for block, own in zip(told, states, strict=True)
+    ]
+
+
+def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, learned: Learned) -> dict[str, Any]:
+    first, best = learned.log[0]["held out"], _least(learned.log)
+    return {
+        "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
+        "books": sorted({text.name for text in texts if text.split == "train"}),
+        "training": dataclasses.asdict(training),
+        "steps": learned.steps,
+        "minutes": round(learned.minutes, 1),
+        "figures": {"held out, KL in nats a token": {"at first": first, "trained": best}},
+        "log": list(learned.log),
+        "with": made_with(model),
+    }
+
+
+def train_kv_writer(
+    model: Any,
+    texts: Sequence[EvictedText],
+    trimmer: Trimmer,
+    *,
+    work: pathlib.Path,
+    settings: Mapping[str, Any] | None = None,
+    training: KvWriterTraining | None = None,
+    progress: Progress | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """The same for keys and values of the tokens that a Trimmer keeps, whose layers are read."""
+    training = training or KvWriterTraining()
+    layers = trimmer.settings.layers
+    reads = read_evicted(model, texts, layers, work / "streams", with_kv=True, progress=progress)
+    hidden_size = model.config.get_text_config(decoder=True).hidden_size
+    kv_layers, kv_heads, _, head_dim = reads[0].sinks()[0].shape
+    reader = LatentSettings(layers, hidden_size, **{**_SMALLER_READER, **(settings or {})})
+    config = KvWriterConfig(reader, kv_layers, kv_heads, head_dim)
+    trainer = KvWriterTrainer(
+        model, reads, trimmer, config, training, checkpoints=work / "kv-checkpoint", progress=check
+    )
+    trained = trainer.train()
+    return _pack(model, {KV_WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
 
 
 def _counted(texts: Sequence[CutText]) -> dict[str, int]:

@@ -1,0 +1,149 @@
+"""Head A on blocks that nothing was trained on: does D tell whether a block answers a question, and why.
+
+Each question meets a block that is right, one that says it of another version or name (N1), and one that has its words
+(N2), all in the same text. The decision is a number behind D and the question; its AUC is the chance that it is higher
+for the right block than for the other. The reason is the rationale, of all three, that the model finds likeliest. The
+controls: D of a block of another text, and no D, by which none of this can be told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from everlong.data import Book, shipped_books
+from everlong.eval.statistics import rate
+from everlong.learned.pack import Pack
+from everlong.learned.writer import PART, Writer
+from everlong.models.provenance import made_with
+from everlong.models.soft import embedded
+from everlong.text.encoding import encode
+from everlong.training.attended import SINK_TOKENS
+from everlong.training.run import told_reads
+from everlong.training.told import KINDS, Asked, Kind, told_blocks
+from everlong.training.writer import ToldRead, states_behind_details
+
+DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
+
+
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """Of one question to one block by one method."""
+
+    kind: Kind
+    decision: float  # above 0: it is what is looked for
+    reason: Kind  # the likeliest rationale
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainingReport:
+    made_with: dict[str, Any]
+    writer: str  # its id
+    tokens: int  # N
+    questions: int
+    decided: dict[str, dict[str, float]]  # by method
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def run_explaining(
+    model: tuple[Any, Any],
+    pack: Pack,
+    *,
+    texts: int,
+    work: pathlib.Path,
+    books: Sequence[Book] = (),
+    seed: int = 1,
+    log: Callable[[str], None] = lambda line: None,
+) -> ExplainingReport:
+    """Three blocks of each of so many places in books; their states are kept in `work`."""
+    network, tokenizer = model
+    writer = Writer.of_part(pack.parts[PART]).to(network.device)
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
+    blocks = told_blocks(tokenizer, books, texts=texts, split="test", seed=seed)
+    told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
+    pooled = Writer.untrained(writer.config).to(network.device)
+    pooled.decide.load_state_dict(writer.decide.state_dict())
+    found: dict[str, list[Decided]] = {}
+    for at, one in enumerate(told):
+        other = told[(at // len(KINDS) + 1) * len(KINDS) % len(told)]  # the same for all three
+        own = {
+            DETAILS: _details(writer, network, one),
+            POOLED: _details(pooled, network, one),
+            STRANGE: _details(writer, network, other),
+        }
+        own[QUESTION] = own[DETAILS][:, :0]
+        for name, details in own.items():
+            for asked in one.block.asked:
+                found.setdefault(name, []).append(decided(writer, network, tokenizer, one, asked, details))
+        log(f"block {at + 1} of {len(told)}")
+    return ExplainingReport(
+        made_with(network),
+        pack.parts[PART].id,
+        writer.config.tokens,
+        sum(len(one.block.asked) for one in told) // len(KINDS),
+        {name: figures_of(ones) for name, ones in found.items()},
+    )
+
+
+@torch.no_grad()
+def _details(writer: Writer, model: Any, one: ToldRead) -> torch.Tensor:
+    return writer.details_of(one.states[None], embedded(model, one.block.ids[SINK_TOKENS:])[None])
+
+
+@torch.no_grad()
+def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, asked: Asked, details: torch.Tensor) -> Decided:
+    """Behind D [1, n, E]."""
+    prompt = one.exercises[one.block.asked.index(asked)].prompt
+    decision, likely = 0.0, dict[Kind, float]()
+    for kind in KINDS:
+        reply = encode(tokenizer, f" {asked.rationale(kind)}")
+        ids = torch.cat([prompt, reply[:-1]])
+        logits, states = states_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))
+        decision = float(writer.decision(states[0, 0]))  # the same each time
+        likely[kind] = float(logits[0].log_softmax(dim=-1).gather(-1, reply[:, None].to(logits.device)).mean())
+    return Decided(asked.kind, decision, max(KINDS, key=likely.__getitem__))
+
+
+def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
+    """AUC of right blocks beside each kind of wrong ones; right decisions, both classes weighing the same; reasons."""
+    by_kind = {kind: [one.decision for one in ones if one.kind == kind] for kind in KINDS}
+    right, wrong = by_kind["right"], by_kind["other"] + by_kind["words"]
+    balanced = (sum(x > 0 for x in right) / len(right) + sum(x <= 0 for x in wrong) / len(wrong)) / 2
+    reasons = rate(one.reason == one.kind for one in ones)
+    return {
+        "AUC, N1": auc(right, by_kind["other"]),
+        "AUC, N2": auc(right, by_kind["words"]),
+        "right decisions": balanced,
+        "right reasons": reasons.rate,
+        "right reasons, low": reasons.low,
+        "right reasons, high": reasons.high,
+    }
+
+
+def auc(right: Sequence[float], wrong: Sequence[float]) -> float:
+    """The chance that one of the right is higher than one of the wrong; equal ones count half."""
+    return sum((x > y) + 0.5 * (x == y) for x in right for y in wrong) / (len(right) * len(wrong))
+
+
+def print_explaining(report: ExplainingReport, console: Console) -> None:
+    table = Table(title=f"{report.questions} questions, each to three blocks, N = {report.tokens}")
+    columns = ("AUC, N1", "AUC, N2", "right decisions", "right reasons")
+    table.add_column("behind")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, found in report.decided.items():
+        table.add_row(name, *(_cell(found, column) for column in columns))
+    console.print(table)
+
+
+def _cell(found: Mapping[str, float], column: str) -> str:
+    interval = f" [{found[column + ', low']:.2f}, {found[column + ', high']:.2f}]" if f"{column}, low" in found else ""
+    return f"{found[column]:.2f}{interval}"

@@ -1,0 +1,160 @@
+"""A Q-Former (BLIP-2, Li et al., arXiv 2301.12597; the four-MI100 design, 3.3.1 and 5): latents that read a block.
+
+Each latent stands for a run of the block's tokens: it begins as what its run says on average, looks at all tokens of
+the block, the near ones first, then at the other latents. Nothing depends on the length of the block or the number of
+latents, so one reader serves all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+_WAVES = 6  # of a place in the block, each twice as fast as the one before
+_PLACE = 2 * _WAVES + 1
+_MOST = 8.0  # of a centred and scaled number: a text's very first token has states of another size
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentSettings:
+    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    hidden_size: int
+    embedding_size: int = 0  # of the model's input embeddings; 0: they are not read
+    width: int = 192
+    heads: int = 4
+    depth: int = 2  # blocks of attention
+    inner: int = 384  # of a SwiGLU
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
+
+
+def runs_of(length: int, count: int) -> torch.Tensor:
+    """Int64 [count, 2]: where each of `count` equal runs of `length` tokens begins and ends; none is empty, so that
+    runs of fewer tokens than there are runs share theirs.
+    """
+    if length < 1 or count < 1:
+        raise ValueError(f"{count} runs of {length} tokens: expected one or more of both")
+    first = torch.arange(count) * length // count
+    last = torch.maximum(first + 1, torch.arange(1, count + 1) * length // count)
+    return torch.stack([first, last], dim=-1)
+
+
+class LatentReader(torch.nn.Module):
+    """Of states [B, L, layers * hidden size] and embeddings [B, L, E] of blocks of L tokens each."""
+
+    center: torch.Tensor
+    scale: torch.Tensor
+    embedding_scale: torch.Tensor
+
+    def __init__(self, settings: LatentSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        states = len(settings.layers) * settings.hidden_size
+        self.register_buffer("center", torch.zeros(states))
+        self.register_buffer("scale", torch.ones(states))
+        self.register_buffer("embedding_scale", torch.ones(()))  # root of the mean square of the model's embeddings
+        width = settings.width
+        self.of_states = torch.nn.Linear(states, width)
+        own = settings.embedding_size
+        self.of_embeddings = torch.nn.Linear(own, width, bias=False) if own else None
+        self.of_place = torch.nn.Linear(_PLACE, width, bias=False)
+        self.latent = torch.nn.Linear(_PLACE + 1, width)
+        self.blocks = torch.nn.ModuleList(_Block(width, settings.heads, settings.inner) for _ in range(settings.depth))
+        self.last = torch.nn.RMSNorm(width)
+
+    def normal(self, states: torch.Tensor) -> torch.Tensor:
+        """States fp32, each number centred and scaled as in training."""
+        return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
+
+    def tokens(self, states: torch.Tensor, embeddings: torch.Tensor | None = None) -> torch.Tensor:
+        """[B, L, width] of what the tokens of blocks say, each with its place in its block."""
+        normal = self.normal(states)
+        place = _places(torch.arange(states.shape[1], device=states.device) + 0.5, states.shape[1])
+        read: torch.Tensor = self.of_states(normal) + self.of_place(place)
+        if self.of_embeddings is not None and embeddings is not None:
+            read = read + self.of_embeddings(embeddings.float() / self.embedding_scale)
+        return read
+
+    def forward(
+        self, tokens: torch.Tensor, begin: torch.Tensor, middle: torch.Tensor, reach: torch.Tensor
+    ) -> torch.Tensor:
+        """[B, N, width] of what `tokens` gave [B, L, width]: of latents that begin as `begin` [B, N, width] and stand
+        at `middle` [B, N] (a token's middle is its number and a half), each for `reach` [B, N] tokens.
+        """
+        length = tokens.shape[1]
+        at = torch.arange(length, device=tokens.device) + 0.5
+        away = (at - middle[..., None]).abs() / reach[..., None]  # [B, N, L]
+        between = (middle[:, None] - middle[..., None]).abs() / reach[..., None]
+        place = torch.cat([_places(middle, length), reach.float().log()[..., None] / 4], dim=-1)
+        latents = self.latent(place) + begin
+        for block in self.blocks:
+            latents = block(latents, tokens, away.float(), between.float())
+        read: torch.Tensor = self.last(latents)
+        return read
+
+
+def within(runs: torch.Tensor, length: int) -> torch.Tensor:
+    """Bool [N, length]: which tokens stand in which run."""
+    at = torch.arange(length, device=runs.device)
+    return (at >= runs[:, :1]) & (at < runs[:, 1:])
+
+
+def means_of(rows: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
+    """[B, N, width] of rows [B, L, width]: the mean of each run."""
+    share = within(runs, rows.shape[1]).to(rows.dtype)
+    return (share / share.sum(dim=-1, keepdim=True)) @ rows
+
+
+class _Block(torch.nn.Module):
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.cross = _Attention(width, heads)
+        self.among = _Attention(width, heads)
+        self.normal = torch.nn.RMSNorm(width)
+        self.gate_and_up = torch.nn.Linear(width, 2 * inner, bias=False)
+        self.down = torch.nn.Linear(inner, width, bias=False)
+
+    def forward(
+        self, latents: torch.Tensor, tokens: torch.Tensor, away: torch.Tensor, between: torch.Tensor
+    ) -> torch.Tensor:
+        latents = latents + self.cross(latents, tokens, away)
+        latents = latents + self.among(latents, latents, between)
+        gate, up = self.gate_and_up(self.normal(latents)).chunk(2, dim=-1)
+        wide: torch.Tensor = self.down(torch.nn.functional.silu(gate) * up)
+        return latents + wide
+
+
+class _Attention(torch.nn.Module):
+    """Heads that look ever less far, in lengths of a run (Press et al., arXiv 2108.12409): how far each, is learned."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.asking, self.asked = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
+        self.q = torch.nn.Linear(width, width, bias=False)
+        self.kv = torch.nn.Linear(width, 2 * width, bias=False)
+        self.out = torch.nn.Linear(width, width, bias=False)
+        nearness = torch.tensor([2.0 ** (1 - 2 * head) for head in range(heads)])
+        self.nearness = torch.nn.Parameter(torch.log(torch.expm1(nearness)))
+
+    def forward(self, asking: torch.Tensor, asked: torch.Tensor, away: torch.Tensor) -> torch.Tensor:
+        q = self.q(self.asking(asking)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (
+            rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.kv(self.asked(asked)).chunk(2, dim=-1)
+        )
+        bias = -torch.nn.functional.softplus(self.nearness)[:, None, None] * away[:, None]
+        found = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        out: torch.Tensor = self.out(found.transpose(1, 2).flatten(2))
+        return out
+
+
+def _places(at: torch.Tensor, length: int) -> torch.Tensor:
+    """[..., _PLACE] of places [...] in a block: waves of their share of it, and how long it is."""
+    share = at.double() / length
+    angles = share[..., None] * math.pi * 2.0 ** torch.arange(_WAVES, device=at.device, dtype=torch.float64)
+    long = torch.full_like(share, math.log(length) / 8)[..., None]
+    return torch.cat([angles.sin(), angles.cos(), long], dim=-1).float()

@@ -1,0 +1,210 @@
+"""What a model says behind blocks that it no longer sees, computed once and kept in a folder: writers learn from it.
+
+A text is a stream of sinks, BLOCKS blocks and FOLLOWING tokens, read once in full. Kept of it are the states of its
+blocks' tokens, what the model says behind each block with everything before it in sight (the teacher of context
+distillation; Askell et al. 2021, Snell et al. 2022), and, for the KV writer, keys and values, un-rotated, in 8 bits.
+So one reading teaches as often as there are blocks: behind the first, the first two ... all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from transformers.cache_utils import DynamicCache
+
+from everlong.data import Book
+from everlong.learned.towers import side_by_side
+from everlong.models.cache_argument import cache_argument
+from everlong.models.rope import RopeTable, rope_table, unrotated
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt
+from everlong.training.data import Split
+from everlong.training.states import require_same
+
+BLOCKS = 8
+FOLLOWING = 256
+_PROBABILITIES = 64  # of the likeliest tokens at each place, and that of all the rest
+_LARGEST_E4M3 = 448.0
+
+
+@dataclasses.dataclass(frozen=True)
+class EvictedText:
+    """A stream to learn from: ids int64 [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]."""
+
+    name: str
+    split: Split
+    ids: torch.Tensor
+
+    def behind(self, blocks: int) -> torch.Tensor:
+        """Int64 [FOLLOWING + 1]: the newest token of so many blocks, and what follows them."""
+        end = SINK_TOKENS + blocks * BLOCK_TOKENS
+        return self.ids[end - 1 : end + FOLLOWING]
+
+
+@dataclasses.dataclass(frozen=True)
+class Taught:
+    """Of the FOLLOWING tokens behind some blocks: the likeliest tokens at each place, by the model that sees all."""
+
+    tokens: torch.Tensor  # int64 [FOLLOWING, n]
+    logs: torch.Tensor  # fp32 [FOLLOWING, n] of their probabilities
+
+    def divergence(self, said: torch.Tensor) -> torch.Tensor:
+        """KL to it of log probabilities [n, V] of the first n tokens, in nats a token; all that are not named count as
+        one.
+        """
+        logs = self.logs[: len(said)].to(said.device)
+        own = said.gather(-1, self.tokens[: len(said)].to(said.device))
+        named = (logs.exp() * (logs - own)).sum(dim=-1)
+        rest = (1 - logs.exp().sum(dim=-1)).clamp(min=1e-6)
+        own_rest = (1 - own.exp().sum(dim=-1)).clamp(min=1e-6)
+        return (named + rest * (rest.log() - own_rest.log())).mean()
+
+
+@dataclasses.dataclass(frozen=True)
+class EvictedRead:
+    """One text as it was read; tensors lie in files until they are asked for."""
+
+    text: EvictedText
+    file: pathlib.Path
+    kv_file: pathlib.Path | None
+
+    def states(self, blocks: int = BLOCKS) -> torch.Tensor:
+        """[blocks, BLOCK_TOKENS, width] bf16 of the first blocks."""
+        with safetensors.safe_open(self.file, "pt") as there:
+            rows: torch.Tensor = there.get_slice("states")[: blocks * BLOCK_TOKENS]
+        return rows.view(blocks, BLOCK_TOKENS, -1)
+
+    def taught(self, blocks: int) -> Taught:
+        """What is said behind so many blocks, 1 .. BLOCKS."""
+        with safetensors.safe_open(self.file, "pt") as there:
+            tokens, logs = (there.get_slice(name)[blocks - 1] for name in ("tokens", "logs"))
+        return Taught(tokens.long(), logs.float())
+
+    def sinks(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [L, Hkv, SINK_TOKENS, D] at their positions."""
+        with safetensors.safe_open(self._kv(), "pt") as there:
+            return there.get_tensor("sink k"), there.get_tensor("sink v")
+
+    def kv(self, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys, un-rotated, and values [L, Hkv, BLOCK_TOKENS, D] fp32 of one block."""
+        own = slice(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)
+        with safetensors.safe_open(self._kv(), "pt") as there:
+            k, v = (there.get_slice(name)[:, :, own] for name in ("k", "v"))
+        return k.float(), v.float()
+
+    def _kv(self) -> pathlib.Path:
+        if self.kv_file is None:
+            raise ValueError(f"{self.text.name} was read without its keys and values")
+        return self.kv_file
+
+
+def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: int = 0) -> list[EvictedText]:
+    """Streams of so many books, as often each as any other; one in eight is held out for fitting."""
+    random = np.random.default_rng(seed)
+    order = [books[at] for at in random.permutation(len(books))]
+    texts: list[EvictedText] = []
+    short = 0
+    while len(texts) < samples:
+        book = order[(len(texts) + short) % len(order)]
+        try:
+            ids = excerpt(tokenizer, book, SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING, random)
+        except ValueError:
+            short += 1
+            if short > len(order):
+                raise
+            continue
+        texts.append(EvictedText(book.name, "fit" if len(texts) % 8 == 7 else "train", ids))
+    return texts
+
+
+def read_evicted(
+    model: Any,
+    texts: Sequence[EvictedText],
+    layers: Sequence[int],
+    folder: pathlib.Path,
+    *,
+    with_kv: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[EvictedRead]:
+    """All texts read, from `folder` as far as they are there, the rest computed and kept there.
+
+    One process at a time. A run that was cut short goes on where it stopped; with more texts, too. EverlongError for a
+    folder of another model or other layers. `progress(what, done, of)` is called after each text. `with_kv` is for
+    models all of whose layers attend to everything.
+    """
+    from everlong.models.fingerprint import weights_fingerprint
+
+    folder.mkdir(parents=True, exist_ok=True)
+    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers)})
+    reads = []
+    for done, text in enumerate(texts):
+        name = hashlib.sha256(text.ids.numpy().tobytes()).hexdigest()[:16]
+        file, kv_file = folder / f"{name}.safetensors", folder / f"{name}.kv.safetensors"
+        if not file.exists() or (with_kv and not kv_file.exists()):
+            said, kv = read_one(model, text, layers)
+            if with_kv:
+                _write(kv_file, kv)
+            _write(file, said)
+            if progress is not None:
+                progress("streams", done + 1, len(texts))
+        reads.append(EvictedRead(text, file, kv_file if with_kv else None))
+    return reads
+
+
+@torch.no_grad()
+def read_one(
+    model: Any, text: EvictedText, layers: Sequence[int]
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """What is kept of one text, and of its keys and values."""
+    cache = DynamicCache(config=model.config)
+    ends = [SINK_TOKENS + blocks * BLOCK_TOKENS for blocks in range(1, BLOCKS + 1)]
+    rows = torch.cat([torch.arange(end - 1, end - 1 + FOLLOWING) for end in ends])
+    out = model(
+        input_ids=text.ids[None].to(model.device),
+        **{cache_argument(model): cache},
+        use_cache=True,
+        logits_to_keep=rows.to(model.device),
+        output_hidden_states=True,
+    )
+    tokens, logs = [], []
+    for logits in torch.split(out.logits[0], FOLLOWING):
+        best = logits.float().log_softmax(dim=-1).topk(min(_PROBABILITIES, logits.shape[-1] - 1), dim=-1)
+        tokens.append(best.indices.int().cpu())
+        logs.append(best.values.half().cpu())
+    blocks = slice(SINK_TOKENS, ends[-1])
+    hidden = {layer: out.hidden_states[layer][0, blocks] for layer in layers}
+    said = {
+        "states": side_by_side(hidden, layers).to(torch.bfloat16).cpu(),
+        "tokens": torch.stack(tokens),
+        "logs": torch.stack(logs),
+    }
+    return said, _kv_of(cache, rope_table(model.config), blocks)
+
+
+def _kv_of(cache: DynamicCache, table: RopeTable, blocks: slice) -> dict[str, torch.Tensor]:
+    held: Any = cache.layers
+    k, v = (torch.stack([getattr(layer, name)[0].cpu() for layer in held]) for name in ("keys", "values"))
+    plain = unrotated(k[:, :, blocks].float(), torch.arange(blocks.start, blocks.stop), table)
+    return {
+        "sink k": k[:, :, :SINK_TOKENS].contiguous(),
+        "sink v": v[:, :, :SINK_TOKENS].contiguous(),
+        "k": _in_8_bits(plain),
+        "v": _in_8_bits(v[:, :, blocks].float()),
+    }
+
+
+def _in_8_bits(rows: torch.Tensor) -> torch.Tensor:
+    return rows.clamp(-_LARGEST_E4M3, _LARGEST_E4M3).to(torch.float8_e4m3fn)
+
+
+def _write(file: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
+    beside = file.with_name(file.name + ".new")
+    safetensors.torch.save_file(tensors, beside)
+    beside.replace(file)

@@ -1,0 +1,199 @@
+"""Blocks of books in which something is said that no model knows, and questions about it: what Head A learns from.
+
+The four-MI100 design, 3.3.1.1 and 3.3.1.2. Each question meets three blocks, by the same text of a book: one that says
+what it asks for, one that says it of another version, parameter or name (N1), and one in which its words stand for
+nothing (N2). Beside each stands why the block is what is looked for, or is not. So whoever reads the question alone is
+right as often as one who guesses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from everlong.data import Book
+from everlong.learned.towers import side_by_side
+from everlong.models.shallow import shallow_states
+from everlong.text.encoding import encode
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt, sinks_of
+from everlong.training.data import Split
+from everlong.training.planted import with_statements
+from everlong.training.states import KeptRows, as_floats, require_same
+
+Kind = Literal["right", "other", "words"]
+KINDS: tuple[Kind, ...] = ("right", "other", "words")
+_ASKED_OF_A_BLOCK = 3
+
+# What is asked; what answers; what a block says that is right, that is of another, and that has its words; and why.
+_FORMS = (
+    (
+        "What is the {item} set to in edition {one} of the {name} code?",
+        "{value}",
+        "In edition {one} of the {name} code the {item} is set to {value}.",
+        "In edition {two} of the {name} code the {item} is set to {wrong}.",
+        "Nobody who reads edition {one} of the {name} code should look for the {item} there.",
+        "it says what the {item} is in edition {one} of the {name} code",
+        "it describes edition {two} of the {name} code, and the question asks about edition {one}",
+        "it names the {item} and edition {one}, but not what it is set to",
+    ),
+    (
+        "What does the word {name} mean here?",
+        "the {item} of a {thing}",
+        "From here on the word {name} means the {item} of a {thing}.",
+        "From here on the word {stranger} means the {item} of a {wrong_thing}.",
+        "The {item} of a {wrong_thing} was called neither {name} nor {stranger}.",
+        "it defines the word {name} that the question asks about",
+        "it defines the word {stranger}, and the question asks about {name}",
+        "it has the word {name} in it, but does not define it",
+    ),
+    (
+        "Which reference does the file on {name} carry?",
+        "{value}",
+        "The file on {name} carries the reference {value}.",
+        "The file on {name} was sealed on the date {wrong}.",
+        "A file without a reference lay beside a letter to {name}.",
+        "it gives the reference of the file on {name}",
+        "it says when the file on {name} was sealed, and the question asks for its reference",
+        "it names {name} and a reference, but not the one that the file carries",
+    ),
+    (
+        "With which argument has {name}() to be called?",
+        "{value}",
+        "The function {name}() has to be called with the argument {value}.",
+        "The function {stranger}() has to be called with the argument {wrong}.",
+        "The function {name}() calls itself and has no argument to speak of in this part.",
+        "it says with which argument {name}() is called",
+        "it is about the function {stranger}(), and the question asks about {name}()",
+        "it names {name}() but no argument of it",
+    ),
+)
+_ITEMS = ("limit", "delay", "depth", "margin", "signal", "toll", "weight", "pressure", "allowance", "angle")
+_THINGS = ("lantern", "barge", "kettle", "plough", "harness", "chimney", "ferry", "loom", "anvil", "saddle")
+_SYLLABLES = ("bor", "ka", "lim", "ne", "tos", "vi", "zu", "mar", "del", "qui", "ran", "fe", "po", "sha", "wen")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A question to a block, by words alone: what the block is to it, and why."""
+
+    question: str
+    answer: str
+    kind: Kind
+    reasons: tuple[str, str, str]  # of each of KINDS
+
+    def rationale(self, kind: Kind | None = None) -> str:
+        """Why the block is what is looked for, or is not, as the design words it; what it would be were it `kind`."""
+        kind = kind or self.kind
+        return f"I {'' if kind == 'right' else 'do not '}retrieve this because {self.reasons[KINDS.index(kind)]}."
+
+
+@dataclasses.dataclass(frozen=True)
+class ToldBlock:
+    name: str
+    split: Split
+    ids: torch.Tensor  # int64 [SINK_TOKENS + BLOCK_TOKENS]
+    asked: tuple[Asked, ...]
+
+
+def told_blocks(
+    tokenizer: Any, books: Sequence[Book], *, texts: int, split: Split | None = None, seed: int = 0
+) -> list[ToldBlock]:
+    """Three blocks of each of `texts` places in books, which have the same questions; with `split`, all are of it, else
+    one place in eight is held out for fitting.
+    """
+    random = np.random.default_rng((seed, 5))
+    order = [books[at] for at in random.permutation(len(books))]
+    blocks = []
+    for number in range(texts):
+        book = order[number % len(order)]
+        text = excerpt(tokenizer, book, BLOCK_TOKENS + SINK_TOKENS, random)
+        forms = [_drawn(form, random) for form in random.permutation(len(_FORMS))[:_ASKED_OF_A_BLOCK]]
+        begin = int(random.integers(len(KINDS)))
+        for turn in range(len(KINDS)):
+            kinds = [(begin + turn + at) % len(KINDS) for at in range(len(forms))]
+            statements = [form[2 + kind] for form, kind in zip(forms, kinds, strict=True)]
+            ids, _, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, BLOCK_TOKENS, random)
+            asked = tuple(
+                Asked(form[0], form[1], KINDS[kind], (form[5], form[6], form[7]))
+                for form, kind in zip(forms, kinds, strict=True)
+            )
+            own: Split = split or ("fit" if number % 8 == 7 else "train")
+            blocks.append(ToldBlock(book.name, own, torch.cat([sinks_of(tokenizer, text), ids]), asked))
+    return blocks
+
+
+def _drawn(form: int, random: np.random.Generator) -> list[str]:
+    def one_of(words: Sequence[str]) -> str:
+        return words[int(random.integers(len(words)))]
+
+    def name() -> str:
+        return "".join(one_of(_SYLLABLES) for _ in range(3)).capitalize()
+
+    def value() -> str:
+        return f"{one_of('ABCDEFGHKLMNPRSTVWX')}{one_of('ABCDEFGHKLMNPRSTVWX')}-{random.integers(100, 1000)}"
+
+    one, two = (int(version) + 1 for version in random.permutation(9)[:2])
+    thing, wrong = (_THINGS[at] for at in random.permutation(len(_THINGS))[:2])
+    said = {
+        "name": name(),
+        "stranger": name(),
+        "item": one_of(_ITEMS),
+        "one": one,
+        "two": two,
+        "value": value(),
+        "wrong": value(),
+        "thing": thing,
+        "wrong_thing": wrong,
+    }
+    return [part.format(**said) for part in _FORMS[form]]
+
+
+def told_states(
+    model: Any,
+    blocks: Sequence[ToldBlock],
+    layers: Sequence[int],
+    folder: pathlib.Path,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[torch.Tensor]:
+    """States [BLOCK_TOKENS, width] bf16 of each block, read behind its sinks; from `folder` as far as they are there.
+
+    A run that was cut short goes on. EverlongError for a folder of other blocks, another model or other layers.
+    """
+    from everlong.models.fingerprint import weights_fingerprint
+
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block.ids.numpy().tobytes())
+    said = {"weights": weights_fingerprint(model), "layers": list(layers), "blocks": digest.hexdigest()}
+    require_same(folder, said)
+    width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
+    with KeptRows(folder / "told", width) as kept:
+        for done, block in enumerate(blocks):
+            if done == len(kept.marks):
+                kept.add(side_by_side(shallow_states(model, block.ids, layers), layers)[SINK_TOKENS:])
+                if progress is not None:
+                    progress("blocks with questions", done + 1, len(blocks))
+        rows, marks = kept.all_rows(), list(kept.marks)
+    return [as_floats(rows[slice(*mark)]) for mark in marks[: len(blocks)]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """A question to a block as tokens: what is read behind D, and what the model is to say then."""
+
+    prompt: torch.Tensor  # int64 [n]; behind its last token it decides
+    reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
+
+
+def exercise(tokenizer: Any, asked: Asked) -> Exercise:
+    answer = f" The answer: {asked.answer}." if asked.kind == "right" else ""
+    prompt = encode(tokenizer, f"Question: {asked.question}\nIs it told above?")
+    return Exercise(prompt, encode(tokenizer, f" {asked.rationale()}{answer}"))

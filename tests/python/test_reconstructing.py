@@ -1,0 +1,125 @@
+"""Head B's measure: pages said again from vectors, by transformers' own generation, and what is compared."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+import everlong.eval.reconstructing as reconstructing
+from everlong.data import Book, shipped_books
+from everlong.eval.reconstructing import (
+    PAGE_TOKENS,
+    compare,
+    fit_vectors,
+    pages_of,
+    print_reconstructing,
+    rouge_l,
+    run_reconstructing,
+    said_again,
+)
+from everlong.learned.latents import LatentSettings
+from everlong.learned.pack import Pack
+from everlong.learned.writer import PART, Writer, WriterConfig
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.soft import among, embedded
+from everlong.text.control import memory_marks
+from tiny_models import byte_tokenizer, tiny_model
+
+LAYERS = (1, 2)
+
+
+def deep_model() -> Any:
+    return tiny_model("llama", num_hidden_layers=4, max_position_embeddings=8192)
+
+
+def drawn_writer(model: Any) -> Writer:
+    size = model.config.hidden_size
+    opening, closing = memory_marks(byte_tokenizer())
+    reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
+    writer = Writer.untrained(WriterConfig(reader, 8, 64, opening, closing))
+    writer.reader.embedding_scale.copy_(model.get_input_embeddings().weight.detach().square().mean().sqrt())
+    return writer
+
+
+def small_books() -> list[Book]:
+    return [Book(book.name, book.text[:60_000]) for book in shipped_books()]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), min_size=1, max_size=9))
+def test_rouge_l_is_that_of_the_longest_common_subsequence(said: list[int], wanted: list[int]) -> None:
+    subsequences = {()}
+    for token in said:
+        subsequences |= {(*before, token) for before in subsequences}
+
+    def is_within(some: tuple[int, ...]) -> bool:
+        rest = iter(wanted)
+        return all(token in rest for token in some)
+
+    longest = max(len(some) for some in subsequences if is_within(some))
+    assert abs(rouge_l(said, wanted) - 2 * longest / (len(said) + len(wanted))) < 1e-12
+
+
+def test_what_is_said_again_is_what_transformers_generates(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    writer = drawn_writer(model)
+    pages = pages_of(model, tokenizer, writer, small_books(), 3, tmp_path, 0)
+    assert len(pages) == 3
+    for page in pages:
+        assert page.code in tokenizer.decode(page.ids)
+        assert len(page.states) == len(page.ids) == PAGE_TOKENS
+    page = pages[0]
+    vectors = torch.randn(8, model.config.hidden_size) * 0.05
+    found = said_again(writer, model, tokenizer, page, vectors)
+    before, behind = reconstructing._around(writer, tokenizer, page)
+    expected = model.generate(
+        inputs_embeds=among(model, before, vectors[None], behind),
+        max_new_tokens=PAGE_TOKENS,
+        min_new_tokens=PAGE_TOKENS,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    assert found.tolist() == expected[0].tolist()
+    perfect = compare(tokenizer, page, page.ids)
+    assert (perfect.same, perfect.rouge, perfect.code) == (1.0, 1.0, True)
+    nothing = compare(tokenizer, page, torch.full_like(page.ids, 256))
+    assert (nothing.same, nothing.rouge, nothing.code) == (0.0, 0.0, False)
+
+
+def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    for parameter in model.parameters():
+        parameter.data *= 3 if parameter.ndim == 2 else 1
+    writer = drawn_writer(model)
+    (page, *_) = pages_of(model, tokenizer, writer, small_books(), 1, tmp_path, 0)
+    start = writer.details(page.states, embedded(model, page.ids), 8).detach()
+
+    def loss(vectors: torch.Tensor) -> float:
+        before, behind = reconstructing._around(writer, tokenizer, page)
+        with torch.no_grad():
+            whole = among(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]))
+            logits = model(inputs_embeds=whole).logits[0, -PAGE_TOKENS:]
+        return float(torch.nn.functional.cross_entropy(logits, page.ids))
+
+    assert loss(fit_vectors(writer, model, tokenizer, page, start, 30)) < 0.98 * loss(start)
+
+
+def test_from_a_pack_to_a_table(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    pack = Pack(weights_fingerprint(model), "", {PART: drawn_writer(model).part({})})
+    report = run_reconstructing(
+        (model, tokenizer), pack, pages=2, tokens=(2, 4), fitted=1, steps=2, work=tmp_path, books=small_books()
+    )
+    assert report.again[reconstructing.DETAILS]["2"]["pages"] == 2
+    assert report.again[reconstructing.FITTED]["4"]["pages"] == 1
+    # An untrained writer is pooling.
+    assert report.again[reconstructing.DETAILS] == report.again[reconstructing.POOLED]
+    console = Console(record=True, width=160)
+    print_reconstructing(report, console)
+    assert "vectors fitted to the page, 1 pages" in console.export_text()
