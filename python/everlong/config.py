@@ -101,8 +101,8 @@ class MemoryConfig:
     # "detail": blocks come back as their Detail Tokens, up to `detail_blocks` of them; a block that has none, in pages
     # as "kv". "both": Detail Tokens, up to half of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
-    # N: a block is written with so many Detail Tokens, soft tokens that stand for all of it; 0: with none. They are the
-    # means of N equal runs of its embeddings (learned/details.py).
+    # N: a block is written with so many Detail Tokens, soft tokens that stand for all of it; 0: with none. They are
+    # what the pack's writer makes of it, or the means of N equal runs of its embeddings (learned/details.py).
     details: int = 0
     detail_blocks: int = 16  # blocks that come back as Detail Tokens for a question, at most
     # So many sentences of what came back, the nearest to the question, stand in words right before it

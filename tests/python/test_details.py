@@ -24,9 +24,13 @@ from everlong.cli.memory import citation
 from everlong.frame.details import BRACKET_TOKENS
 from everlong.frame.frame import Recalled
 from everlong.learned.details import BlockDetails, MeanPool
+from everlong.learned.latents import LatentSettings
 from everlong.learned.older_blocks import OlderBlocks
+from everlong.learned.pack import Pack
+from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.cache_argument import cache_argument
-from everlong.text.control import MEM_END, MEM_START
+from everlong.models.cut_cache import read_whole
+from everlong.models.fingerprint import weights_fingerprint
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait
 from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
@@ -56,11 +60,11 @@ def pooled(embeddings: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.fl
 
 
 def soft_tokens(model: Any, core: Any, blocks: list[int]) -> torch.Tensor:
-    """`<MEM_START>` D `<MEM_END>` of each, as they are to stand in the frame: [slots, hidden size] fp32."""
+    """D of each between its marks, as they are to stand in the frame: [slots, hidden size] fp32."""
     tokenizer = byte_tokenizer()
     around = [
-        embeddings_of(model, tokenizer.encode(token, add_special_tokens=False)).mean(axis=0, keepdims=True)
-        for token in (MEM_START, MEM_END)
+        embeddings_of(model, tokenizer.encode(mark, add_special_tokens=False)).mean(axis=0, keepdims=True)
+        for mark in ("\n\n[", "]\n\n")
     ]
     rows = []
     for block in blocks:
@@ -406,3 +410,30 @@ def test_details_and_pages_share_the_zone(pages: list[int], blocks: list[tuple[i
         fit.insert(0, (block, slots))
     assert [(p.page.block, p.tokens) for p in placements if p.details] == fit
     assert sum(p.tokens for p in placements if not p.details) == min(wanted, 40 - reserved)
+
+
+def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
+    """Detail Tokens in a memory are what the writer makes of the states that the block was read with."""
+    model = tiny_model()
+    size = model.config.hidden_size
+    reader = LatentSettings((1, 2), size, size, width=16, depth=1, inner=16, heads=2)
+    writer = Writer.untrained(WriterConfig(reader), seed=3)
+    torch.manual_seed(1)
+    for weights in (writer.counts.weight, writer.louder.weight, writer.rest.weight):
+        torch.nn.init.normal_(weights, std=0.3)
+    part = writer.part({})
+    Pack(weights_fingerprint(model), "", {"writer": part}).save(tmp_path / "pack")
+    with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=str(tmp_path / "pack")) as mm:
+        mm.read("A line of text that is read, and another one. " * 4)
+        core = mm.memory.core
+        block = core.blocks()[0]
+        (name,) = [key for key in core.block_tensors(block.id) if key.startswith("details")]
+        assert part.id in name
+        found = torch.from_numpy(core.block_tensors(block.id)[name].astype(np.float32))
+        ids = torch.from_numpy(core.token_ids(block.stream, block.begin, block.end).astype(np.int64))
+    whole = read_whole(model, ids, (1, 2))  # the first block: nothing stood before it
+    states = torch.cat([whole.hidden[1], whole.hidden[2]], dim=-1)
+    expected = Writer.of_part(part).details(states, model.get_input_embeddings()(ids).detach(), min(N, len(ids)))
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)
+    means = MeanPool(N).details(states[:, :0], model.get_input_embeddings()(ids).detach())
+    assert float((found - means).abs().max()) > 0.05

@@ -21,7 +21,7 @@ from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
-from everlong.learned.details import BlockDetails, MeanPool
+from everlong.learned.details import BlockDetails, detail_writer
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
 from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
@@ -102,7 +102,7 @@ def open_memory(
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
-    details = BlockDetails(MeanPool(config.details), served.model) if config.details > 0 else None
+    details = BlockDetails(detail_writer(trained, config.details), served.model) if config.details > 0 else None
     if details is not None:
         frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
     return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details)

@@ -15,7 +15,9 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
+from everlong.learned.pack import Pack, PackPart
 from everlong.learned.towers import side_by_side
+from everlong.learned.writer import PART, Writer
 from everlong.memory.details import are_details, tensor_name
 
 
@@ -58,6 +60,28 @@ class MeanPool:
         cuts = [index * length // count for index in range(count + 1)]
         runs = torch.split(embeddings.float(), [end - begin for begin, end in itertools.pairwise(cuts)])
         return torch.stack([run.mean(dim=0) for run in runs])
+
+
+class TrainedDetails:
+    """A pack's writer (learned/writer.py), asked for so many Detail Tokens of a block."""
+
+    def __init__(self, part: PackPart, count: int) -> None:
+        self._writer = Writer.of_part(part)
+        self.count = count
+        self.id = f"{part.id}-{count}"
+        self.hidden_layers = self._writer.config.layers
+
+    @torch.no_grad()
+    def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        """Of a block of fewer tokens than N, one each."""
+        return self._writer.details(states.float().cpu(), embeddings.float().cpu(), min(self.count, len(embeddings)))
+
+
+def detail_writer(pack: Pack | None, count: int) -> DetailWriter:
+    """The writer of a pack, where it has one, else means of embeddings."""
+    if pack is None or PART not in pack.parts:
+        return MeanPool(count)
+    return TrainedDetails(pack.parts[PART], count)
 
 
 class BlockDetails:
