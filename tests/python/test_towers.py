@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from everlong.errors import EverlongError, ModelMismatchError
+from everlong.learned import pack as packs
 from everlong.learned.meaning import Meaning
-from everlong.learned.pack import Pack, PackError, load_pack, open_pack, pack_folder_of
+from everlong.learned.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of
 from everlong.learned.towers import LateTowers, TowerSettings, as_int8, means
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import weights_fingerprint
@@ -251,6 +252,22 @@ def test_a_pack_of_another_model_is_refused_and_not_found(tmp_path: pathlib.Path
     assert open_pack("auto", other) is None
     with pytest.raises(ModelMismatchError, match="pack of"):
         Pack("another", "", pack.parts).save(tmp_path)
+
+
+def test_what_a_user_trained_stands_beside_what_is_shipped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = weights_fingerprint(tiny_model())
+    shipped = {name: PackPart({"w": torch.zeros(1)}, {}, {"from": "shipped"}) for name in ("towers", "trimmer")}
+    Pack(weights, "tiny", shipped).save(tmp_path / "tiny")
+    Pack("another", "other", shipped).save(tmp_path / "zz other")
+    monkeypatch.setattr(packs, "_SHIPPED", tmp_path)
+    own = PackPart({"w": torch.ones(1)}, {}, {"from": "own"})
+    Pack(weights, "tiny", {"trimmer": own, "trigger": own}).save(pack_folder_of(weights))
+    found = packs.find_pack(Fingerprint(weights, "rope", "tokenizer"))
+    assert found is not None
+    origins = {name: part.made["from"] for name, part in found.parts.items()}
+    assert origins == {"towers": "shipped", "trimmer": "own", "trigger": "own"}
 
 
 def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:

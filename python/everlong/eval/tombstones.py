@@ -25,9 +25,8 @@ from everlong.eval.statistics import Rate, rate
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass
 from everlong.generation.memory_model import MemoryModel
-from everlong.learned.pack import Pack, find_pack, pack_folder_of
+from everlong.learned.pack import Pack, pack_folder_of
 from everlong.learned.tombstones import PART, TombstoneHeads
-from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.provenance import made_with
 from everlong.text.encoding import encode
@@ -230,10 +229,8 @@ def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[f
 def keep_heads(model: Any, name: str, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
     """Put them into the user's own pack of the model, beside what is there; its folder."""
     weights = weights_fingerprint(model)
-    there = find_pack(Fingerprint(weights, rope="", tokenizer=""))  # a user's own pack stands for a shipped one
-    parts = {} if there is None else there.parts
     folder = pack_folder_of(weights)
-    Pack(weights, name, {**parts, PART: heads.part(report.to_dict())}).save(folder)
+    Pack(weights, name, {PART: heads.part(report.to_dict())}).save(folder)
     return folder
 
 

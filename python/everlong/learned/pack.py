@@ -106,14 +106,16 @@ def pack_folder_of(weights: str) -> pathlib.Path:
 
 
 def find_pack(prints: Fingerprint) -> Pack | None:
-    """The pack of a model: the user's own, else the shipped one; None where there is neither."""
-    for folder in (pack_folder_of(prints.weights), *sorted(_SHIPPED.glob("*/"))):
+    """What was trained for a model: the user's own parts, the shipped ones beside them; None where there are none."""
+    found: Pack | None = None
+    for folder in (*sorted(_SHIPPED.glob("*/")), pack_folder_of(prints.weights)):
         if not (folder / _LIST).is_file():
             continue
         pack = load_pack(folder)
         if pack.model == prints.weights:
-            return pack
-    return None
+            shipped = {} if found is None else found.parts
+            found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
+    return found
 
 
 def shipped_packs() -> list[Pack]:
