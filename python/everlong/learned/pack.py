@@ -107,11 +107,9 @@ def pack_folder_of(weights: str) -> pathlib.Path:
 
 def find_pack(prints: Fingerprint) -> Pack | None:
     """What was trained for a model: the user's own parts, the shipped ones beside them; None where there are none."""
+    own = pack_folder_of(prints.weights)
     found: Pack | None = None
-    for folder in (*sorted(_SHIPPED.glob("*/")), pack_folder_of(prints.weights)):
-        if not (folder / _LIST).is_file():
-            continue
-        pack = load_pack(folder)
+    for pack in (*shipped_packs(), *([load_pack(own)] if (own / _LIST).is_file() else [])):
         if pack.model == prints.weights:
             shipped = {} if found is None else found.parts
             found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
