@@ -6,6 +6,7 @@ The references are plain transformers over `inputs_embeds`, and numpy's own mean
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -437,3 +438,12 @@ def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)
     means = MeanPool(N).details(states[:, :0], model.get_input_embeddings()(ids).detach())
     assert float((found - means).abs().max()) > 0.05
+
+
+def test_means_that_are_to_come_back_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="no writer was trained for this model"):
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=DETAILED).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stored = dataclasses.replace(DETAILED, recall_mode="kv")
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=stored).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import warnings
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
-from everlong.learned.details import BlockDetails, detail_writer
+from everlong.learned.details import BlockDetails, MeanPool, detail_writer
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
 from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
@@ -102,10 +103,23 @@ def open_memory(
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
-    details = BlockDetails(detail_writer(trained, config.details), served.model) if config.details > 0 else None
+    details = _details(trained, config, served.model)
     if details is not None:
         frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
     return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details)
+
+
+def _details(pack: Pack | None, config: MemoryConfig, model: Any) -> BlockDetails | None:
+    if config.details == 0:
+        return None
+    writer = detail_writer(pack, config.details)
+    if isinstance(writer, MeanPool) and config.recall_mode in ("detail", "both"):
+        warnings.warn(
+            f"recall_mode={config.recall_mode!r}: no writer was trained for this model (`everlong train writer`), and "
+            "means of embeddings, which come back instead, may put it off altogether",
+            stacklevel=4,
+        )
+    return BlockDetails(writer, model)
 
 
 def _walker(pack: Pack | None) -> Walker | None:

@@ -77,7 +77,7 @@ class TrainedDetails:
         return self._writer.details(states.float().cpu(), embeddings.float().cpu(), min(self.count, len(embeddings)))
 
 
-def detail_writer(pack: Pack | None, count: int) -> DetailWriter:
+def detail_writer(pack: Pack | None, count: int) -> MeanPool | TrainedDetails:
     """The writer of a pack, where it has one, else means of embeddings."""
     if pack is None or PART not in pack.parts:
         return MeanPool(count)
