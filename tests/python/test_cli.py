@@ -690,7 +690,7 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, meaning, trigger, trimmer, writer, ruler, "),
+        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, meaning, walker, trigger, "),
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
         (["eval", "all", "--set", "grups=2"], "expected name=value with a name of frame_tokens"),

@@ -108,13 +108,13 @@ def test_what_comes_back_stands_in_the_order_that_is_set(order: Order, monkeypat
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
         placed: list[list[tuple[int, int]]] = []
-        recall = mm.frame.recall
+        bring_back = mm.frame.bring_back
 
-        def noting(pages: Any, *rest: Any) -> None:
-            placed.append([(page.begin, page.end) for page in pages])
-            recall(pages, *rest)
+        def noting(recalled: Any) -> None:
+            placed.append([(page.begin, page.end) for page in recalled.pages])
+            bring_back(recalled)
 
-        monkeypatch.setattr(mm.frame, "recall", noting)
+        monkeypatch.setattr(mm.frame, "bring_back", noting)
         answer = mm.generate("#KEY# %GREEN% @TOM@", max_new_tokens=1, remember=False)
         spans = [found.span for found in answer.recalled]
         assert spans[0] == min(spans)
