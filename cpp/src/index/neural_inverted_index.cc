@@ -715,7 +715,7 @@ class Dnii final : public NeuralInvertedIndex {
 
   Status Read(IndexFileReader& reader, const Header& header, const std::filesystem::path& file) {
     const auto count = At(header.lists);
-    const Status wrong = CorruptError(Quoted(file) + ": lists that no index has");
+    const auto wrong = [&file] { return CorruptError(Quoted(file) + ": lists that no index has"); };
     if (count > 0 && reader.left() / count < 2 * Width() * sizeof(float)) return reader.Truncated();
     std::vector<int64_t> ids(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(ids)));
@@ -727,13 +727,13 @@ class Dnii final : public NeuralInvertedIndex {
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<float>(biases_)));
     for (const std::span<const float> of :
          {std::span<const float>(centroids_), std::span<const float>(routers_), std::span<const float>(biases_)}) {
-      if (!std::ranges::all_of(of, [](float value) { return std::isfinite(value); })) return wrong;
+      if (!std::ranges::all_of(of, [](float value) { return std::isfinite(value); })) return wrong();
     }
     next_list_ = header.next_list;
     lists_.resize(count);
     for (size_t list = 0; list < count; ++list) {
       lists_[list].id = ids[list];
-      if (ids[list] < 0 || ids[list] >= next_list_) return wrong;
+      if (ids[list] < 0 || ids[list] >= next_list_) return wrong();
       double square = 0;
       for (size_t i = 0; i < Width(); ++i) {
         const float value = centroids_[list * Width() + i];
@@ -742,13 +742,13 @@ class Dnii final : public NeuralInvertedIndex {
       half_squares_.push_back(static_cast<float>(square / 2));
     }
     std::ranges::sort(ids);
-    if (std::ranges::adjacent_find(ids) != ids.end()) return wrong;
+    if (std::ranges::adjacent_find(ids) != ids.end()) return wrong();
     if (reader.left() / (Width() * sizeof(float)) < At(header.rows)) return reader.Truncated();
     rows_.reserve(At(header.rows) * Width());
     for (size_t list = 0; list < count; ++list) {
       int64_t members = 0;
       EVERLONG_RETURN_IF_ERROR(reader.ReadValue(members));
-      if (members < 0 || members > header.rows - std::ssize(row_of_)) return wrong;
+      if (members < 0 || members > header.rows - std::ssize(row_of_)) return wrong();
       const size_t first = row_ids_.size();
       row_ids_.resize(first + At(members));
       rows_.resize(row_ids_.size() * Width());
@@ -756,22 +756,22 @@ class Dnii final : public NeuralInvertedIndex {
       EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(row_ids_).subspan(first)));
       const std::span<float> vectors = std::span<float>(rows_).subspan(first * Width());
       EVERLONG_RETURN_IF_ERROR(reader.ReadAll(vectors));
-      if (!std::ranges::all_of(vectors, [](float value) { return std::abs(value) <= kLargestElement; })) return wrong;
+      if (!std::ranges::all_of(vectors, [](float value) { return std::abs(value) <= kLargestElement; })) return wrong();
       for (size_t row = first; row < row_ids_.size(); ++row) {
-        if (row_ids_[row] < 0 || !row_of_.try_emplace(row_ids_[row], static_cast<Row>(row)).second) return wrong;
+        if (row_ids_[row] < 0 || !row_of_.try_emplace(row_ids_[row], static_cast<Row>(row)).second) return wrong();
         PutIn(static_cast<Row>(row), static_cast<int32_t>(list));
       }
     }
-    if (std::ssize(row_of_) != header.rows) return wrong;
+    if (std::ssize(row_of_) != header.rows) return wrong();
     if (reader.left() != At(header.terms) * sizeof(int64_t)) return reader.Truncated();
     std::vector<int64_t> terms(At(header.terms));
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(terms)));
     for (size_t at = 0; at < terms.size();) {
-      if (at + 2 > terms.size()) return wrong;
+      if (at + 2 > terms.size()) return wrong();
       const auto found = row_of_.find(terms[at]);
       const int64_t own = terms[at + 1];
       at += 2;
-      if (found == row_of_.end() || own < 1 || At(own) > kMostTerms || At(own) > terms.size() - at) return wrong;
+      if (found == row_of_.end() || own < 1 || At(own) > kMostTerms || At(own) > terms.size() - at) return wrong();
       std::vector<int32_t> named;
       for (const int64_t term : std::span(terms).subspan(at, At(own))) named.push_back(static_cast<int32_t>(term));
       NameBy(found->second, std::move(named));

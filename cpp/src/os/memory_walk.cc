@@ -362,8 +362,8 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
   EVERLONG_ASSIGN_OR_RETURN(const Places by_words, ByWords(said, kKnown));
   EVERLONG_ASSIGN_OR_RETURN(std::vector<float> rows, Vectors(text, first, last));
   if (dimension_ > 0 && !rows.empty()) {
-    const auto count = static_cast<float>(rows.size() / static_cast<size_t>(dimension_));
-    for (float& of : rows) of /= count;
+    const size_t count = rows.size() / static_cast<size_t>(dimension_);
+    for (float& of : rows) of /= static_cast<float>(count);
   }
   EVERLONG_ASSIGN_OR_RETURN(const Places by_meaning, ByMeaning(rows, kKnown));
   const int64_t block = table_.BlockOfPage(way.node).id;
