@@ -127,23 +127,22 @@ def train_router_of(
     progress: Callable[[int, dict[str, float]], None] | None = None,
 ) -> TrainedRouter:
     """Train the router of a memory whose pages are searched by learned lists (`embedding_index="dnii"`), and save it
-    with the memory's index. ValueError for a memory that is not searched so, or some of whose pages have no vectors.
+    with the memory's index. ValueError for a memory that is not searched so.
     """
-    vectors = vectors_of(encoder, list(questions))
     with Memory.open(memory, read_only=True) as opened:
-        _lists_of(opened, encoder, vectors.shape[1])  # before anything could be changed
+        _lists_of(opened, encoder)  # before anything is computed, or could be changed
+    vectors = vectors_of(encoder, list(questions))
     with Memory.open(memory) as opened:
-        index = _lists_of(opened, encoder, vectors.shape[1])
-        trained = train_router(index, vectors, training or RouterTraining(), progress=progress)
+        trained = train_router(_lists_of(opened, encoder), vectors, training or RouterTraining(), progress=progress)
         router = trained.router
         opened.core.set_page_router(router.lists, router.vectors, router.biases)
     return trained
 
 
-def _lists_of(memory: Memory, encoder: Encoder, dimension: int) -> NeuralInvertedIndex:
-    memory.core.set_page_vectors(encoder_name(encoder), dimension, "dnii")
+def _lists_of(memory: Memory, encoder: Encoder) -> NeuralInvertedIndex:
+    memory.core.set_page_vectors(encoder_name(encoder), vectors_of(encoder, [""]).shape[1], "dnii")
     lists = memory.core.page_lists()
-    if lists is None or memory.core.pages_without_vectors() or lists.size == 0:
+    if lists is None or lists.size == 0:
         raise ValueError(
             f"{memory.path}: its pages have no vectors of this encoder in learned lists; open it once with "
             "index=(..., 'embedding'), embedding_index='dnii'"
