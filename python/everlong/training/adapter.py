@@ -34,6 +34,7 @@ from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt
 from everlong.training.answers import Example, Taught
+from everlong.training.loop import in_turns
 
 _LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
 _PAGES_BESIDE = 1  # of the right passage, where a search missed it
@@ -128,7 +129,7 @@ class AdapterTrainer:
         while step < training.steps and not late:
             for group in optimizer.param_groups:
                 group["lr"] = training.learning_rate * self._rate(step)
-            for at in self._batch(step):
+            for at in (self._train[n] for n in in_turns(training.seed, step, training.batch, len(self._train))):
                 loss = self._loss(self._asked(at, random.Random(f"{training.seed} {step} {at}")), at, attached)
                 torch.autograd.backward(loss / training.batch)
                 losses.append(float(loss.detach()))
@@ -155,15 +156,6 @@ class AdapterTrainer:
     def _rate(self, step: int) -> float:
         warm = min(1.0, (step + 1) / self._training.warmup)
         return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * step / self._training.steps)))
-
-    def _batch(self, step: int) -> list[int]:
-        """Every question once before any comes again; the same for a step whoever asks."""
-        size, count = self._training.batch, len(self._train)
-        chosen = []
-        for place in range(step * size, (step + 1) * size):
-            order = random.Random(f"{self._training.seed} {place // count}").sample(self._train, count)
-            chosen.append(order[place % count])
-        return chosen
 
     def _asked(self, at: int, drawn: random.Random) -> _Asked:
         """The frame as it is once a question's pages have come back; the right passage is always among them."""

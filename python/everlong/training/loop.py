@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import math
 import pathlib
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -84,10 +85,10 @@ def learn(
         check()
     late = False
     while state.step < settings.steps and not late:
-        random = np.random.default_rng((settings.seed, state.step))
+        drawn = np.random.default_rng((settings.seed, state.step))
         losses: Losses = {}
         for _ in range(settings.batch):
-            accelerator.backward(lesson(wrapped, random, losses) / settings.batch)
+            accelerator.backward(lesson(wrapped, drawn, losses) / settings.batch)
         accelerator.clip_grad_norm_(wrapped.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -102,6 +103,15 @@ def learn(
                 accelerator.save_state(str(checkpoints))
     best = state.best or accelerator.unwrap_model(wrapped).state_dict()
     return Learned(best, state.step, state.seconds / 60, tuple(state.log))
+
+
+def in_turns(seed: int, step: int, size: int, count: int) -> list[int]:
+    """Which `size` of `count` things a step is about: each once before any comes again, the same whoever asks."""
+    chosen = []
+    for place in range(step * size, (step + 1) * size):
+        order = random.Random(f"{seed} {place // count}").sample(range(count), count)
+        chosen.append(order[place % count])
+    return chosen
 
 
 def _rate(settings: LoopSettings, step: int) -> float:

@@ -27,6 +27,7 @@ from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.masked import MaskedAttention
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.loop import in_turns
 from everlong.training.scenarios import Scenario, Target
 from everlong.training.top_k import gumbel, straight_through_top_k
 
@@ -129,7 +130,7 @@ class InModelTrainer:
         self._model.requires_grad_(False)
         try:
             while step < training.steps and not late:
-                for at in self._batch(step):
+                for at in in_turns(training.seed, step, training.batch, len(self._train)):
                     losses.append(self._backward(own, self._train[at], random.Random(f"{training.seed} {step} {at}")))
                 torch.nn.utils.clip_grad_norm_(learned.parameters(), 1.0)
                 optimizer.step()
@@ -184,15 +185,6 @@ class InModelTrainer:
         return training.ce * ce + training.kl * kl + training.attention_kl * lost
 
     # --- a step
-
-    def _batch(self, step: int) -> list[int]:
-        """Every scenario once before any comes again; the same for a step whoever asks."""
-        size, count = self._training.batch, len(self._train)
-        chosen = []
-        for place in range(step * size, (step + 1) * size):
-            order = random.Random(f"{self._training.seed} {place // count}").sample(range(count), count)
-            chosen.append(order[place % count])
-        return chosen
 
     def _backward(self, trimmer: Trimmer, scenario: Scenario, drawn: random.Random) -> float:
         """The gradient of one scenario's mean loss, added to what there is; the loss."""
