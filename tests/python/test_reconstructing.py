@@ -13,7 +13,6 @@ from rich.console import Console
 import everlong.eval.reconstructing as reconstructing
 from everlong.data import Book, shipped_books
 from everlong.eval.reconstructing import (
-    PAGE_TOKENS,
     compare,
     fit_vectors,
     pages_of,
@@ -72,15 +71,15 @@ def test_what_is_said_again_is_what_transformers_generates(tmp_path: pathlib.Pat
     assert len(pages) == 3
     for page in pages:
         assert page.code in tokenizer.decode(page.ids)
-        assert len(page.states) == len(page.ids) == PAGE_TOKENS
+        assert len(page.states) == len(page.ids) == 64
     page = pages[0]
     vectors = torch.randn(8, model.config.hidden_size) * 0.05
     found = said_again(writer, model, tokenizer, page, vectors)
     before, behind = reconstructing._around(writer, tokenizer, page)
     expected = model.generate(
         inputs_embeds=among(model, before, vectors[None], behind),
-        max_new_tokens=PAGE_TOKENS,
-        min_new_tokens=PAGE_TOKENS,
+        max_new_tokens=64,
+        min_new_tokens=64,
         do_sample=False,
         eos_token_id=None,
         pad_token_id=0,
@@ -104,7 +103,7 @@ def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -
         before, behind = reconstructing._around(writer, tokenizer, page)
         with torch.no_grad():
             whole = among(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]))
-            logits = model(inputs_embeds=whole).logits[0, -PAGE_TOKENS:]
+            logits = model(inputs_embeds=whole).logits[0, -64:]
         return float(torch.nn.functional.cross_entropy(logits, page.ids))
 
     assert loss(fit_vectors(writer, model, tokenizer, page, start, 30)) < 0.98 * loss(start)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,14 @@ import everlong.training.writer as training
 from everlong.data import Book, shipped_books
 from everlong.eval.explaining import Decided, auc, figures_of, print_explaining, run_explaining
 from everlong.learned.latents import LatentSettings
+from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, WriterConfig
+from everlong.models.fingerprint import weights_fingerprint
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import evicted_texts
-from everlong.training.run import train_writer
+from everlong.training.run import told_reads, train_writer
 from everlong.training.told import KINDS, told_blocks, told_states
-from everlong.training.writer import WriterTraining, fit_decision
+from everlong.training.writer import ToldRead, WriterTraining, fit_decision
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -112,8 +116,9 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         work=tmp_path / "work",
         layers=LAYERS,
         settings={"width": 32, "heads": 2, "inner": 32},
-        training=WriterTraining(steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5),
+        training=WriterTraining(steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2),
     )
+    assert float(pack.parts[PART].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
     assert any("why" in entry for entry in pack.parts[PART].made["log"])
     assert float(Writer.of_part(pack.parts[PART]).decide.weight.abs().sum()) > 0
     report = run_explaining((model, tokenizer), pack, texts=2, work=tmp_path / "told", books=small_books())
@@ -124,8 +129,63 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         found = report.decided[control]
         assert (found["AUC, N1"], found["AUC, N2"], found["right decisions"]) == (0.5, 0.5, 0.5)
         assert found["right reasons"] == pytest.approx(1 / 3)
-    # D of the block itself differs from block to block, and so do its decisions.
-    assert report.decided[explaining.DETAILS] != report.decided[explaining.QUESTION]
     console = Console(record=True, width=160)
     print_explaining(report, console)
     assert "question alone" in console.export_text()
+
+
+def small_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
+    """A writer that was never trained, but whose decision was fitted to what a model says behind its D."""
+    size = model.config.hidden_size
+    writer = Writer.untrained(WriterConfig(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), tokens=64))
+    fit_decision(writer, model, told)
+    return Pack(weights_fingerprint(model), "", {PART: writer.part({})})
+
+
+def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> dict[str, list[float]]:
+    """By kind, behind D of the block itself (`other` 0) or of one so many blocks on."""
+    writer = Writer.of_part(pack.parts[PART])
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for at, one in enumerate(told):
+        details = explaining._details(writer, model, told[(at // len(KINDS) * len(KINDS) + other) % len(told)])
+        own = details if other else explaining._details(writer, model, one)
+        for asked in one.block.asked:
+            decided = explaining.decided(writer, model, byte_tokenizer(), one, asked, own)
+            found[asked.kind].append(decided.decision)
+    return found
+
+
+def heeding_model() -> Any:
+    """One to which it matters what is before a text."""
+    model = deep_model()
+    for parameter in model.parameters():
+        parameter.data *= 3 if parameter.ndim == 2 else 1
+    return model
+
+
+def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is_not(tmp_path: pathlib.Path) -> None:
+    """On the blocks that the decision was fitted to: what D has of them is there, and it is in D alone."""
+    model, tokenizer = heeding_model(), byte_tokenizer()
+    told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=4), LAYERS, tmp_path)
+    pack = small_pack(model, told)
+    own, strange = (decisions(model, pack, told, other) for other in (0, len(KINDS)))
+    assert auc(own["right"], own["other"] + own["words"]) > 0.9
+    assert auc(strange["right"], strange["other"] + strange["words"]) == 0.5
+
+
+def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
+    """Questions in whose words stands which block they meet: the control that has no D is right, which none may be."""
+    model, tokenizer = heeding_model(), byte_tokenizer()
+    blocks = [
+        dataclasses.replace(
+            block,
+            asked=tuple(
+                dataclasses.replace(asked, question=f"{asked.question} {KINDS.index(asked.kind) * '!!!'}")
+                for asked in block.asked
+            ),
+        )
+        for block in told_blocks(tokenizer, small_books(), texts=4)
+    ]
+    told = told_reads(model, tokenizer, blocks, LAYERS, tmp_path)
+    strange = decisions(model, small_pack(model, told), told, len(KINDS))
+    assert auc(strange["right"], strange["other"] + strange["words"]) > 0.7

@@ -336,6 +336,6 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     part = load_pack(tmp_path / "pack").parts[PART]
     assert part.made["data"] == {"train": 7, "fit": 1}
     assert part.made["steps"] == 4
-    figures = part.made["figures"]["held out, KL in nats a token"]
+    figures = part.made["figures"]["held out, in nats a token"]
     assert figures["trained"] <= figures["at first"] == part.made["log"][0]["held out"]
     assert Writer.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]

@@ -411,6 +411,7 @@ def eval_writer(
     again: Annotated[int, typer.Option(help="Pages that are said again; 0: none.")] = 0,
     fitted: Annotated[int, typer.Option(help="Of these, which vectors are fitted to in 200 steps, too.")] = 4,
     tokens: Annotated[str, typer.Option(help="Vectors of a page that is said again, by commas.")] = "4,8,16,32",
+    page_tokens: Annotated[int, typer.Option(help="Of a page that is said again, up to 512.")] = 64,
     keep: Annotated[Path | None, typer.Option(help="File for the reports, as far as they are known.")] = None,
     work: Annotated[Path, typer.Option(help="Folder of states.")] = Path("runs/writer-eval"),
     dtype: Dtype = "",
@@ -452,7 +453,15 @@ def eval_writer(
     if again:
         counts = parse_lengths(tokens)
         said = run_reconstructing(
-            loaded, found, pages=again, tokens=counts, fitted=fitted, work=work / "again", books=books, log=log
+            loaded,
+            found,
+            pages=again,
+            page_tokens=page_tokens,
+            tokens=counts,
+            fitted=fitted,
+            work=work / "again",
+            books=books,
+            log=log,
         )
         known("again", said)
         print_reconstructing(said, console)

@@ -423,9 +423,10 @@ def train_writer(
     tokens: Annotated[
         str, typer.Option(help="Detail Tokens of a block, by commas: one number is drawn each time.")
     ] = "4,8,16,32",
-    steps: Annotated[int, typer.Option(help="Of training, of four lessons each.")] = 400,
+    steps: Annotated[int, typer.Option(help="Of training, of two lessons each.")] = 800,
     again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 0.0,
     why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
+    lora: Annotated[int, typer.Option(help="Rank of maps beside the model's that learn to read them; 0: none.")] = 0,
     told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
     pack: Annotated[
         str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
@@ -455,7 +456,7 @@ def train_writer(
     books = books_of(text or ())
     texts = evicted_texts(tokenizer, books, samples=samples, seed=seed)
     training = WriterTraining(
-        steps=steps, tokens=parse_lengths(tokens), again=again, why=why, seed=seed, minutes=minutes
+        steps=steps, tokens=parse_lengths(tokens), again=again, why=why, lora=lora, seed=seed, minutes=minutes
     )
     trained = train_it(
         network,

@@ -8,6 +8,7 @@ controls: D of a block of another text, and no D, by which none of this can be t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from rich.table import Table
 from everlong.data import Book, shipped_books
 from everlong.eval.statistics import rate
 from everlong.learned.pack import Pack
-from everlong.learned.writer import PART, Writer
+from everlong.learned.writer import PART, Writer, as_it_reads
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
 from everlong.text.encoding import encode
@@ -71,6 +72,7 @@ def run_explaining(
     told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
     pooled = Writer.untrained(writer.config).to(network.device)
     pooled.decide.load_state_dict(writer.decide.state_dict())
+    reading = as_it_reads(pack.parts[PART], network)
     found: dict[str, list[Decided]] = {}
     for at, one in enumerate(told):
         other = told[(at // len(KINDS) + 1) * len(KINDS) % len(told)]  # the same for all three
@@ -81,8 +83,9 @@ def run_explaining(
         }
         own[QUESTION] = own[DETAILS][:, :0]
         for name, details in own.items():
-            for asked in one.block.asked:
-                found.setdefault(name, []).append(decided(writer, network, tokenizer, one, asked, details))
+            with contextlib.nullcontext() if name == POOLED else reading():
+                for asked in one.block.asked:
+                    found.setdefault(name, []).append(decided(writer, network, tokenizer, one, asked, details))
         log(f"block {at + 1} of {len(told)}")
     return ExplainingReport(
         made_with(network),

@@ -1,12 +1,13 @@
 """Head B: what can be said again from D, word by word and without help, beside the most that any vectors allow.
 
-Pages of books in which a code is said; D of the page alone, N vectors for its 64 tokens. The model goes on behind D by
+Pages of books in which a code is said; D of the page alone, N vectors for its tokens. The model goes on behind D by
 itself, greedily. The bound is the same number of vectors, fitted to the one page by gradient steps through the model
 (arXiv 2502.13063 measures how much such vectors hold); no writer can be expected to reach it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
@@ -20,26 +21,25 @@ from transformers.cache_utils import DynamicCache
 from everlong.data import Book, shipped_books
 from everlong.eval.statistics import mean_and_stderr
 from everlong.learned.pack import Pack
-from everlong.learned.writer import PART, Writer
+from everlong.learned.writer import PART, Writer, as_it_reads
 from everlong.models.cache_argument import cache_argument
 from everlong.models.provenance import made_with
 from everlong.models.soft import among, behind_vectors, embedded, frozen
 from everlong.text.encoding import decode_text
-from everlong.training.attended import SINK_TOKENS
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.run import told_reads
 from everlong.training.told import told_blocks
 from everlong.training.writer import words_of
 
 DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
-PAGE_TOKENS = 64
 _FITTING_RATE = 0.02  # of Adam, in sizes of an embedding
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
     sinks: torch.Tensor  # int64 [SINK_TOKENS]
-    ids: torch.Tensor  # int64 [PAGE_TOKENS]
-    states: torch.Tensor  # [PAGE_TOKENS, width]
+    ids: torch.Tensor  # int64 [n]
+    states: torch.Tensor  # [n, width]
     code: str  # that is said in it
 
 
@@ -57,6 +57,7 @@ class ReconstructingReport:
     made_with: dict[str, Any]
     writer: str  # its id
     pages: int
+    page_tokens: int
     steps: int  # of fitting
     again: dict[str, dict[str, dict[str, float]]]  # by method and N
 
@@ -69,6 +70,7 @@ def run_reconstructing(
     pack: Pack,
     *,
     pages: int,
+    page_tokens: int = 64,
     tokens: Sequence[int] = (4, 8, 16, 32),
     fitted: int = 4,
     steps: int = 200,
@@ -77,13 +79,19 @@ def run_reconstructing(
     seed: int = 2,
     log: Callable[[str], None] = lambda line: None,
 ) -> ReconstructingReport:
-    """`fitted` of the pages have vectors fitted to them, too, in `steps`. States are kept in `work`."""
+    """`fitted` of the pages have vectors fitted to them, too, in `steps`. States are kept in `work`.
+
+    ValueError for pages longer than a block.
+    """
+    if not 0 < page_tokens <= BLOCK_TOKENS:
+        raise ValueError(f"pages of {page_tokens} tokens: expected 1 to {BLOCK_TOKENS}")
     network, tokenizer = model
     writer = Writer.of_part(pack.parts[PART]).to(network.device)
     pooled = Writer.untrained(writer.config).to(network.device)
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     found: dict[tuple[str, int], list[Again]] = {}
-    drawn = pages_of(network, tokenizer, writer, books, pages, work, seed)
+    reading = as_it_reads(pack.parts[PART], network)
+    drawn = pages_of(network, tokenizer, writer, books, pages, work, seed, page_tokens=page_tokens)
     for number, page in enumerate(drawn):
         embeddings = embedded(network, page.ids)
         for count in tokens:
@@ -95,7 +103,8 @@ def run_reconstructing(
             if number < fitted:
                 own[FITTED] = fit_vectors(writer, network, tokenizer, page, own[POOLED], steps)
             for name, vectors in own.items():
-                said = said_again(writer, network, tokenizer, page, vectors)
+                with reading() if name == DETAILS else contextlib.nullcontext():
+                    said = said_again(writer, network, tokenizer, page, vectors)
                 found.setdefault((name, count), []).append(compare(tokenizer, page, said))
         log(f"page {number + 1} of {len(drawn)}")
     figures: dict[str, dict[str, dict[str, float]]] = {}
@@ -108,11 +117,19 @@ def run_reconstructing(
             "codes": sum(one.code for one in ones) / len(ones),
             "pages": len(ones),
         }
-    return ReconstructingReport(made_with(network), pack.parts[PART].id, len(drawn), steps, figures)
+    return ReconstructingReport(made_with(network), pack.parts[PART].id, len(drawn), page_tokens, steps, figures)
 
 
 def pages_of(
-    model: Any, tokenizer: Any, writer: Writer, books: Sequence[Book], count: int, work: pathlib.Path, seed: int
+    model: Any,
+    tokenizer: Any,
+    writer: Writer,
+    books: Sequence[Book],
+    count: int,
+    work: pathlib.Path,
+    seed: int,
+    *,
+    page_tokens: int = 64,
 ) -> list[Page]:
     """Pages around a code, one of a block."""
     blocks = told_blocks(tokenizer, books, texts=count, split="test", seed=seed)
@@ -125,8 +142,8 @@ def pages_of(
             last = next(
                 at for at in range(1, len(ids) + 1) if asked.answer in decode_text(tokenizer, ids[:at].tolist())
             )
-            first = min(max(0, last - PAGE_TOKENS * 3 // 4), len(ids) - PAGE_TOKENS)
-            own = slice(first, first + PAGE_TOKENS)
+            first = min(max(0, last - page_tokens * 3 // 4), len(ids) - page_tokens)
+            own = slice(first, first + page_tokens)
             pages.append(Page(one.block.ids[:SINK_TOKENS], ids[own], one.states[own], asked.answer))
             break
         if len(pages) == count:
@@ -142,12 +159,12 @@ def _around(writer: Writer, tokenizer: Any, page: Page) -> tuple[torch.Tensor, t
 
 @torch.no_grad()
 def said_again(writer: Writer, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
-    """Int64 [PAGE_TOKENS]: what the model says behind vectors [N, E], the likeliest token each time."""
+    """Int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
     before, behind = _around(writer, tokenizer, page)
     cache = DynamicCache(config=model.config)
     given: dict[str, Any] = {"inputs_embeds": among(model, before, vectors[None], behind)}
     said: list[torch.Tensor] = []
-    for _ in range(PAGE_TOKENS):
+    for _ in range(len(page.ids)):
         out = model(**given, **{cache_argument(model): cache}, use_cache=True, logits_to_keep=1)
         said.append(out.logits[0, -1].argmax())
         given = {"input_ids": said[-1][None, None]}
@@ -164,7 +181,7 @@ def fit_vectors(
     ids = page.ids.to(model.device)
     with frozen(model):
         for _ in range(steps):
-            logits = behind_vectors(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]), PAGE_TOKENS)
+            logits = behind_vectors(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]), len(ids))
             loss = torch.nn.functional.cross_entropy(logits[0], ids)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -190,12 +207,17 @@ def rouge_l(said: Sequence[int], wanted: Sequence[int]) -> float:
 
 def print_reconstructing(report: ReconstructingReport, console: Console) -> None:
     counts = list(next(iter(report.again.values())))
-    table = Table(title=f"{PAGE_TOKENS} tokens said again by N vectors, {report.pages} pages: ROUGE-L (codes kept)")
+    table = Table(
+        title=f"{report.page_tokens} tokens said again by N vectors, {report.pages} pages: ROUGE-L, exact (codes kept)"
+    )
     table.add_column("N")
     for count in counts:
         table.add_column(count, justify="right")
     for name, found in report.again.items():
-        cells = (f"{own['ROUGE-L']:.2f} ±{own['ROUGE-L stderr']:.2f} ({own['codes']:.0%})" for own in found.values())
+        cells = (
+            f"{own['ROUGE-L']:.2f} ±{own['ROUGE-L stderr']:.2f}, {own['same']:.2f} ({own['codes']:.0%})"
+            for own in found.values()
+        )
         pages = next(iter(found.values()))["pages"]
         table.add_row(f"{name}, {pages:.0f} pages", *cells)
     console.print(table)

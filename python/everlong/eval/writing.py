@@ -8,6 +8,7 @@ them stand nothing, and all. What is kept stands one behind the other, as in a f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from everlong.learned.towers import side_by_side
 from everlong.learned.trimmer import PART as TRIMMER
 from everlong.learned.trimmer import Trimmer, keep
 from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import Writer
+from everlong.learned.writer import Writer, as_it_reads
 from everlong.models.cut_cache import WholeText, go_on, read_whole
 from everlong.models.provenance import made_with
 from everlong.models.rope import rope_table, rotated, unrotated
@@ -156,6 +157,7 @@ class _Arms:
     untrained: Writer | None
     trimmer: Trimmer | None
     kv_writer: KvWriter | None
+    reading: Callable[[], contextlib.AbstractContextManager[None]]  # of D
 
     @classmethod
     def of(cls, model: Any, pack: Pack) -> _Arms:
@@ -164,7 +166,8 @@ class _Arms:
 
         writer = part(WRITER, Writer)
         untrained = None if writer is None else Writer.untrained(writer.config).to(model.device)
-        return cls(model, writer, untrained, part(TRIMMER, Trimmer), part(KV_WRITER, KvWriter))
+        reading = contextlib.nullcontext if writer is None else as_it_reads(pack.parts[WRITER], model)
+        return cls(model, writer, untrained, part(TRIMMER, Trimmer), part(KV_WRITER, KvWriter), reading)
 
     @property
     def layers(self) -> list[int]:
@@ -225,7 +228,9 @@ class _Arms:
             rows = dict(own.details)
             if rows:
                 rows[STRANGE] = others[count].details[DETAILS]
-                every = self._behind_details(place, torch.stack(list(rows.values())))
+                found[POOLED, count] = _said(teacher, self._behind_details(place, rows.pop(POOLED)[None])[0], ids)
+                with self.reading():
+                    every = self._behind_details(place, torch.stack(list(rows.values())))
                 for name, logits in zip(rows, every, strict=True):
                     found[name, count] = _said(teacher, logits, ids)
             found[NEWEST, count] = behind((k[:, :, -count:], v[:, :, -count:]))

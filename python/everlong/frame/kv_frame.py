@@ -317,7 +317,9 @@ class KvFrame(Frame):
         if of_details:
             assert self.details is not None
             tokens = self.details.tokens([soft[placement.page.block] for placement in placements[computed]])
-            self._compute_recalled(tokens, placements[computed.start].position, first_computed)
+            adapted = contextlib.nullcontext() if self.adaptation is None else self.adaptation.at_work()
+            with adapted:  # what reads D learned to do so beside it
+                self._compute_recalled(tokens, placements[computed.start].position, first_computed)
         elif placements[computed]:
             tokens = Tokens(self._token_ids(placements[computed]))
             self._compute_recalled(tokens, placements[computed.start].position, first_computed)

@@ -31,6 +31,8 @@ from everlong.learned.towers import PART
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trimmer import trimmer_of
 from everlong.learned.walker import Walker, shipped_walker, walker_of
+from everlong.learned.writer import PART as WRITER
+from everlong.learned.writer import reading_details
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
@@ -103,6 +105,8 @@ def open_memory(
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
     meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
+    if trained is not None and config.answer_adapter and WRITER in trained.parts and config.detail_blocks_recalled > 0:
+        frame.adaptation = reading_details(trained.parts[WRITER], served.model) or frame.adaptation
     details = _details(trained, config, served.model)
     if details is not None:
         frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)

@@ -26,6 +26,7 @@ class LatentSettings:
     heads: int = 4
     depth: int = 2  # blocks of attention
     inner: int = 384  # of a SwiGLU
+    order: int = 0  # waves of a token's place in a latent's run, by which heads tell its first words from its last
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -63,7 +64,9 @@ class LatentReader(torch.nn.Module):
         self.of_embeddings = torch.nn.Linear(own, width, bias=False) if own else None
         self.of_place = torch.nn.Linear(_PLACE, width, bias=False)
         self.latent = torch.nn.Linear(_PLACE + 1, width)
-        self.blocks = torch.nn.ModuleList(_Block(width, settings.heads, settings.inner) for _ in range(settings.depth))
+        self.blocks = torch.nn.ModuleList(
+            _Block(width, settings.heads, settings.inner, settings.order) for _ in range(settings.depth)
+        )
         self.last = torch.nn.RMSNorm(width)
 
     def normal(self, states: torch.Tensor) -> torch.Tensor:
@@ -87,12 +90,13 @@ class LatentReader(torch.nn.Module):
         """
         length = tokens.shape[1]
         at = torch.arange(length, device=tokens.device) + 0.5
-        away = (at - middle[..., None]).abs() / reach[..., None]  # [B, N, L]
+        offset = (at - middle[..., None]) / reach[..., None]  # [B, N, L]: of its run, from -0.5 to 0.5
+        order = _order(offset.float(), self.settings.order)
         between = (middle[:, None] - middle[..., None]).abs() / reach[..., None]
         place = torch.cat([_places(middle, length), reach.float().log()[..., None] / 4], dim=-1)
         latents = self.latent(place) + begin
         for block in self.blocks:
-            latents = block(latents, tokens, away.float(), between.float())
+            latents = block(latents, tokens, offset.abs().float(), between.float(), order)
         read: torch.Tensor = self.last(latents)
         return read
 
@@ -110,18 +114,23 @@ def means_of(rows: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
 
 
 class _Block(torch.nn.Module):
-    def __init__(self, width: int, heads: int, inner: int) -> None:
+    def __init__(self, width: int, heads: int, inner: int, order: int) -> None:
         super().__init__()
-        self.cross = _Attention(width, heads)
+        self.cross = _Attention(width, heads, order)
         self.among = _Attention(width, heads)
         self.normal = torch.nn.RMSNorm(width)
         self.gate_and_up = torch.nn.Linear(width, 2 * inner, bias=False)
         self.down = torch.nn.Linear(inner, width, bias=False)
 
     def forward(
-        self, latents: torch.Tensor, tokens: torch.Tensor, away: torch.Tensor, between: torch.Tensor
+        self,
+        latents: torch.Tensor,
+        tokens: torch.Tensor,
+        away: torch.Tensor,
+        between: torch.Tensor,
+        order: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        latents = latents + self.cross(latents, tokens, away)
+        latents = latents + self.cross(latents, tokens, away, order)
         latents = latents + self.among(latents, latents, between)
         gate, up = self.gate_and_up(self.normal(latents)).chunk(2, dim=-1)
         wide: torch.Tensor = self.down(torch.nn.functional.silu(gate) * up)
@@ -129,9 +138,12 @@ class _Block(torch.nn.Module):
 
 
 class _Attention(torch.nn.Module):
-    """Heads that look ever less far, in lengths of a run (Press et al., arXiv 2108.12409): how far each, is learned."""
+    """Heads that look ever less far, in lengths of a run (Press et al., arXiv 2108.12409): how far each, is learned.
 
-    def __init__(self, width: int, heads: int) -> None:
+    With `order` each head learns where in a run it looks, too: so one may read a run's first word, another its last.
+    """
+
+    def __init__(self, width: int, heads: int, order: int = 0) -> None:
         super().__init__()
         self.heads = heads
         self.asking, self.asked = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
@@ -140,16 +152,30 @@ class _Attention(torch.nn.Module):
         self.out = torch.nn.Linear(width, width, bias=False)
         nearness = torch.tensor([2.0 ** (1 - 2 * head) for head in range(heads)])
         self.nearness = torch.nn.Parameter(torch.log(torch.expm1(nearness)))
+        self.order = torch.nn.Parameter(torch.randn(heads, 2 * order)) if order else None
 
-    def forward(self, asking: torch.Tensor, asked: torch.Tensor, away: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, asking: torch.Tensor, asked: torch.Tensor, away: torch.Tensor, order: torch.Tensor | None = None
+    ) -> torch.Tensor:
         q = self.q(self.asking(asking)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = (
             rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.kv(self.asked(asked)).chunk(2, dim=-1)
         )
         bias = -torch.nn.functional.softplus(self.nearness)[:, None, None] * away[:, None]
+        if self.order is not None and order is not None:
+            bias = bias + torch.einsum("hw,bnlw->bhnl", self.order, order)
         found = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         out: torch.Tensor = self.out(found.transpose(1, 2).flatten(2))
         return out
+
+
+def _order(offset: torch.Tensor, waves: int) -> torch.Tensor | None:
+    """[..., 2 * waves] of offsets [...] in a run; nothing outside of it."""
+    if waves == 0:
+        return None
+    angles = offset[..., None] * 2 * math.pi * 2.0 ** torch.arange(waves, device=offset.device)
+    found = torch.cat([(angles / 2).sin(), angles.cos()], dim=-1)
+    return found * (offset.abs() <= 0.5)[..., None]
 
 
 def _places(at: torch.Tensor, length: int) -> torch.Tensor:

@@ -7,17 +7,20 @@ rest that begins at zero. They are read between `opening` and `closing` in place
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.latents import LatentReader, LatentSettings, means_of, runs_of, within
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.trimmer import Trimmer
 
 PART = "writer"
+_LORA = "lora."  # before the names of the maps that were trained to read D beside the model's layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,23 +108,43 @@ class Writer(torch.nn.Module):
             raise ValueError(f"the Trimmer reads layers {trimmer.settings.layers}, the writer {self.config.layers}")
         self.counts.weight.copy_(sharpness * trimmer.linear.weight * trimmer.scale / self.reader.scale)
 
-    def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: maps in 16 bits."""
+    def part(self, made: Mapping[str, Any], lora: Adapter | None = None) -> PackPart:
+        """As a pack keeps it: maps in 16 bits, and beside them those that were trained to read D."""
         tensors = {name: tensor.detach().to(torch.float16) for name, tensor in self.state_dict().items()}
         for name in ("reader.center", "reader.scale", "reader.embedding_scale"):
             tensors[name] = self.state_dict()[name].detach()
-        return PackPart(tensors, dataclasses.asdict(self.config), made)
+        settings: dict[str, Any] = dataclasses.asdict(self.config)
+        if lora is not None:
+            kept = lora.part(made)
+            tensors |= {_LORA + name: tensor for name, tensor in kept.tensors.items()}
+            settings["lora"] = dict(kept.settings)
+        return PackPart(tensors, settings, made)
 
     @classmethod
     def of_part(cls, part: PackPart) -> Writer:
-        said: dict[str, Any] = dict(part.settings)
+        said = {name: value for name, value in part.settings.items() if name != "lora"}
         said["reader"] = LatentSettings(**{**said["reader"], "layers": tuple(said["reader"]["layers"])})
         said |= {name: tuple(said[name]) for name in ("opening", "closing")}
         writer = cls(WriterConfig(**said))
-        writer.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
+        own = {name: tensor.float() for name, tensor in part.tensors.items() if not name.startswith(_LORA)}
+        writer.load_state_dict(own)
         return writer.eval().requires_grad_(requires_grad=False)
 
 
 def writer_of(pack: Pack) -> Writer | None:
     """The writer of a pack, None where it has none."""
     return Writer.of_part(pack.parts[PART]) if PART in pack.parts else None
+
+
+def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedAdapter | None:
+    """What was trained with a writer to read its D; None where the model reads it alone."""
+    if "lora" not in part.settings:
+        return None
+    maps = {name.removeprefix(_LORA): tensor for name, tensor in part.tensors.items() if name.startswith(_LORA)}
+    return AttachedAdapter(Adapter.of_part(PackPart(maps, part.settings["lora"], part.made)), model)
+
+
+def as_it_reads(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Inside what this gives, again and again, the model reads a writer's D as it did in training."""
+    attached = reading_details(part, model)
+    return contextlib.nullcontext if attached is None else attached.at_work

@@ -47,7 +47,7 @@ class Learned:
 
 def learn(
     module: torch.nn.Module,
-    lesson: Callable[[Any, np.random.Generator, Losses], torch.Tensor],
+    lesson: Callable[[Any, int, np.random.Generator, Losses], torch.Tensor],
     held_out: Callable[[Any], float],
     settings: LoopSettings,
     *,
@@ -56,8 +56,9 @@ def learn(
 ) -> Learned:
     """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads.
 
-    `lesson` gives a loss, and names what it is made of in the dict that it is given; `held_out` says how far the module
-    is from what is wanted, on texts that no lesson is about. Both are given the module as `accelerate` wraps it.
+    `lesson` is told the step and gives a loss, and names what it is made of in the dict that it is given; `held_out`
+    says how far the module is from what is wanted, on texts that no lesson is about. Both are given the module as
+    `accelerate` wraps it.
     """
     accelerate = importlib.import_module("accelerate")  # the extra "train"
     if settings.threads is not None:
@@ -88,7 +89,7 @@ def learn(
         drawn = np.random.default_rng((settings.seed, state.step))
         losses: Losses = {}
         for _ in range(settings.batch):
-            accelerator.backward(lesson(wrapped, drawn, losses) / settings.batch)
+            accelerator.backward(lesson(wrapped, state.step, drawn, losses) / settings.batch)
         accelerator.clip_grad_norm_(wrapped.parameters(), 1.0)
         optimizer.step()
         schedule.step()

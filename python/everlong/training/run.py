@@ -62,6 +62,7 @@ Progress = Callable[[str, int, int], None]
 _DEPTHS = (1 / 3, 0.43, 0.53)
 _TRIGGER_DEPTHS = (0.43,)
 _TRIMMER_DEPTHS = (1 / 3, 0.53)
+_WRITERS_READER = {"width": 256, "heads": 8, "inner": 384, "order": 3}
 _SMALLER_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
 
 
@@ -342,7 +343,7 @@ def train_writer(
     hidden_size = model.config.get_text_config(decoder=True).hidden_size
     embedding_size = model.get_input_embeddings().weight.shape[-1]
     opening, closing = memory_marks(tokenizer)
-    reader = LatentSettings(layers, hidden_size, embedding_size, **(settings or {}))
+    reader = LatentSettings(layers, hidden_size, embedding_size, **{**_WRITERS_READER, **(settings or {})})
     config = WriterConfig(reader, opening=opening, closing=closing)
     asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
     words, points = words_of(tokenizer), work / "checkpoint"
@@ -350,7 +351,8 @@ def train_writer(
         model, reads, config, training, words, asked, trimmer=trimmer, checkpoints=points, progress=check
     )
     trained = trainer.train()
-    return _pack(model, {WRITER: trained.writer.part(_made_of(model, texts, training, trained.learned))})
+    made = _made_of(model, texts, training, trained.learned)
+    return _pack(model, {WRITER: trained.writer.part(made, trained.lora)})
 
 
 def told_reads(
@@ -380,7 +382,7 @@ def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, l
         "training": dataclasses.asdict(training),
         "steps": learned.steps,
         "minutes": round(learned.minutes, 1),
-        "figures": {"held out, KL in nats a token": {"at first": first, "trained": best}},
+        "figures": {"held out, in nats a token": {"at first": first, "trained": best}},
         "log": list(learned.log),
         "with": made_with(model),
     }

@@ -4,12 +4,15 @@ The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lesso
 
 - *behind*: text behind 1 .. 8 evicted blocks, of which it sees D alone, blocks of other books among them; Kullback-
   Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
-- *again*, Head B: a page from its rows of D, and a stretch of a block from all of D;
-- *why*, Head A: whether a block answers a question, as a decision and in words, and what it answers (training/told.py).
+- *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
+- *why*, Head A: which of three blocks answers a question, as a decision and in words, and what it answers
+  (training/told.py).
 
-Gradients pass through the model to D; its weights stay. It begins with the tokens that a Trimmer would keep of each
-run, as words: means of embeddings are nothing that a frozen model has met, and what it says behind them is far off.
-What the writer reads has tokens missing at random, as a block does that was trimmed.
+Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
+with the tokens that a Trimmer would keep of each run, as words: means of embeddings are nothing that a frozen model has
+met, and what it says behind them is far off. Pages are said again from as many vectors as they have tokens first, for
+such D are their words themselves; then from ever fewer. What the writer reads of blocks has tokens missing at random,
+as a block does that was trimmed.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.learned.latents import LatentReader
 from everlong.learned.trimmer import Trimmer
 from everlong.learned.writer import Writer, WriterConfig
@@ -31,10 +35,14 @@ from everlong.text.encoding import encode
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.told import Exercise, ToldBlock
+from everlong.training.told import KINDS, Exercise, ToldBlock
 
 _SAMPLED_READS = 8  # for center and scale
-_PAGE_TOKENS = 64  # that are said again
+_AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson
+_HELD_OUT_RATIOS = (2, 8)  # tokens a vector, of pages said again that nothing is trained on
+_HELD_OUT_QUESTIONS = 6
+_HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
+_LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
 _DECISION_RIDGE = 0.01
 _AGAIN = "The same again:\n\n"
@@ -44,11 +52,18 @@ _AGAIN = "The same again:\n\n"
 class WriterTraining(LoopSettings):
     """How it is done; the defaults are those of the shipped pack."""
 
+    batch: int = 2
+    learning_rate: float = 1e-3
+    check_every: int = 50
     tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
     cross_entropy: float = 0.3  # beside the divergence
     following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
     again: float = 0.0  # lessons of Head B for each that goes on behind blocks
+    pages: tuple[int, ...] = (16, 32, 64, 128)  # tokens, of what is said again
+    hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
+    rising: float = 0.7  # of the steps, until it is the hardest
     why: float = 0.0  # and of Head A
+    lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
     missing: float = 0.1  # share of a block's tokens that the writer does not see
@@ -78,7 +93,20 @@ class ToldRead:
 @dataclasses.dataclass(frozen=True)
 class TrainedWriter:
     writer: Writer
+    lora: Adapter | None  # of `WriterTraining.lora`
     learned: Learned
+
+
+class _Learning(torch.nn.Module):
+    """The writer, and what reads D beside the model."""
+
+    def __init__(self, writer: Writer, lora: Adapter | None) -> None:
+        super().__init__()
+        self.writer, self.lora = writer, lora
+
+    def forward(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
+        found: torch.Tensor = self.writer(states, embeddings, tokens)
+        return found
 
 
 class WriterTrainer:
@@ -99,7 +127,7 @@ class WriterTrainer:
     ) -> None:
         self._model, self._config, self._training, self._words = model, config, training, words
         self._trimmer = trimmer
-        self._told = [one for one in told if one.block.split == "train"]
+        self._told, self._told_fit = ([one for one in told if one.block.split == split] for split in ("train", "fit"))
         self._checkpoints, self._progress = checkpoints, progress
         self._train = [read for read in reads if read.text.split == "train"]
         self._fit = [read for read in reads if read.text.split == "fit"]
@@ -111,37 +139,45 @@ class WriterTrainer:
 
     def train(self) -> TrainedWriter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        writer = Writer.untrained(self._config, self._training.seed)
-        normalise(writer.reader, self._model, self._train)
+        training, model = self._training, self._model
+        writer = Writer.untrained(self._config, training.seed)
+        normalise(writer.reader, model, self._train)
         if self._trimmer is not None:
-            writer.count_as(self._trimmer, self._training.sharpness)
-        with frozen(self._model), _checkpointed(self._model, self._training.gradient_checkpointing):
+            writer.count_as(self._trimmer, training.sharpness)
+        lora = None
+        if training.lora:
+            settings = AdapterSettings(training.lora, _LORA_SCALE)
+            lora = Adapter(settings, adapted_layers(model), seed=training.seed).to(model.device)
+        with frozen(model), _checkpointed(model, training.gradient_checkpointing), _at_work(lora, model):
             learned = learn(
-                writer,
+                _Learning(writer, lora),
                 self._lesson,
                 self._held_out,
-                self._training,
+                training,
                 checkpoints=self._checkpoints,
                 progress=self._progress,
             )
-        best = Writer(self._config)
+        best = _Learning(Writer(self._config), lora)
         best.load_state_dict(learned.state)
         if self._told:
-            fit_decision(best.eval(), self._model, self._told)
-        return TrainedWriter(best.eval(), learned)
+            with _at_work(lora, model):
+                fit_decision(best.writer.eval(), model, self._told)
+        return TrainedWriter(best.writer.eval(), best.lora, learned)
 
     # --- a step
 
-    def _lesson(self, writer: Any, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _lesson(self, writer: Any, step: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
         why = training.why if self._told else 0.0
         drawn = random.random() * (1 + training.again + why)
+        if drawn >= 1 + training.again:
+            return self._why(writer, self._told, tokens, random, said)
         if drawn >= 1:
-            name = "again" if drawn < 1 + training.again else "why"
-            loss = self._again(writer, read, tokens, random) if name == "again" else self._why(writer, tokens, random)
-            said.setdefault(name, []).append(float(loss.detach()))
+            hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
+            loss = self._again(writer, read, float(hardest ** random.random()), random)
+            said.setdefault("again", []).append(float(loss.detach()))
             return loss
         blocks = int(random.integers(1, BLOCKS + 1))
         strange = int(random.choice(training.distractors))
@@ -154,23 +190,42 @@ class WriterTrainer:
         said.setdefault("KL", []).append(float(divergence.detach()))
         return divergence + training.cross_entropy * entropy
 
-    def _why(self, writer: Any, tokens: int, random: np.random.Generator) -> torch.Tensor:
-        """Whether a block answers a question, and cross entropy of why, and of what it answers."""
-        one = self._told[int(random.integers(len(self._told)))]
-        at = int(random.integers(len(one.exercises)))
-        right = one.block.asked[at].kind == "right"
-        exercise, own = one.exercises[at], writer_in(writer)
-        details = writer(
-            one.states[None].to(self._model.device), embedded(self._model, one.block.ids[SINK_TOKENS:])[None], tokens
+    def _why(
+        self, writer: Any, told: Sequence[ToldRead], tokens: int, random: np.random.Generator, said: Losses
+    ) -> torch.Tensor:
+        """One question to its three blocks: which one is right, as decisions; cross entropy of why, and of what it
+        answers. Whatever the question says by itself is the same three times.
+        """
+        at = len(KINDS) * int(random.integers(len(told) // len(KINDS)))
+        three = told[at : at + len(KINDS)]
+        question = three[0].block.asked[int(random.integers(len(three[0].block.asked)))].question
+        numbers = [[asked.question for asked in one.block.asked].index(question) for one in three]
+        right = [one.block.asked[number].kind for one, number in zip(three, numbers, strict=True)].index("right")
+        exercises = [one.exercises[number] for one, number in zip(three, numbers, strict=True)]
+        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in three])
+        details = writer(torch.stack([one.states for one in three]).to(self._model.device), embeddings, tokens)
+        longest = max(len(one.reply) for one in exercises)
+        replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
+        behind = torch.stack(
+            [torch.cat([self._closing, one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)]
         )
-        before = torch.cat([one.block.ids[:SINK_TOKENS], self._opening])
-        behind = torch.cat([self._closing, exercise.prompt, exercise.reply[:-1]])
-        logits, states = states_behind_vectors(self._model, before, details, behind, len(exercise.reply))
-        reply = exercise.reply.to(logits.device)
-        words = -logits[0].log_softmax(dim=-1).gather(-1, reply[:, None]).mean()
-        decision = own.decision(states[0, 0]) * (1 if right else -1)
+        before = torch.cat([three[0].block.ids[:SINK_TOKENS], self._opening])
+        logits, states = states_behind_vectors(self._model, before, details, behind, longest + 1)
+        words = torch.stack(
+            [
+                torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
+                for row, one in zip(logits, exercises, strict=True)
+            ]
+        ).mean()
+        decisions = learning_in(writer).writer.decision(states[:, 0])
+        signs = torch.full((len(KINDS),), -1.0, device=decisions.device)
+        signs[right] = 1.0
         # One block in three is right: it counts as much as both others.
-        return words - torch.nn.functional.logsigmoid(decision) * (1.5 if right else 0.75)
+        each = -torch.nn.functional.logsigmoid(decisions * signs) * torch.where(signs > 0, 0.5, 0.25)
+        decided = each.sum() - decisions.log_softmax(dim=0)[right]
+        said.setdefault("why", []).append(float(words.detach()))
+        said.setdefault("decided", []).append(float(decided.detach()))
+        return words + decided
 
     def _details(
         self,
@@ -201,37 +256,60 @@ class WriterTrainer:
         entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
         return read.taught(blocks).divergence(said), entropy
 
-    def _again(self, writer: Any, read: EvictedRead, tokens: int, random: np.random.Generator) -> torch.Tensor:
-        """Cross entropy of a page behind its rows of D, or of a stretch as long behind D of its block."""
-        block, page = int(random.integers(BLOCKS)), int(random.integers(BLOCK_TOKENS // _PAGE_TOKENS))
-        details = self._details(writer, read, [block], tokens)
-        if random.random() < 0.5:
-            page = page if random.random() < 0.5 else 0
-            details = details[:, writer_in(writer).of_page(BLOCK_TOKENS, page, tokens)]
-        first = SINK_TOKENS + block * BLOCK_TOKENS + page * _PAGE_TOKENS
-        ids = read.text.ids[first : first + _PAGE_TOKENS]
+    def _again(self, writer: Any, read: EvictedRead, ratio: float, random: np.random.Generator) -> torch.Tensor:
+        """Cross entropy of pages behind D of their own, or of a stretch behind D of its block, a vector for `ratio`
+        tokens. As many pages as come to so many tokens, of one length.
+        """
+        length = int(random.choice(self._training.pages))
+        count = max(1, _AGAIN_TOKENS // length)
+        vectors = min(length, max(1, round(length / ratio)))
+        most = BLOCKS * BLOCK_TOKENS - length
+        first = torch.from_numpy(random.integers(most + 1, size=count))
+        rows = first[:, None] + torch.arange(length)
+        own = read.text.ids[SINK_TOKENS:]
+        states = read.states().flatten(0, 1)[rows].to(self._model.device)
+        details = writer(states, embedded(self._model, own[rows]), vectors)
         before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
-        behind = torch.cat([self._closing, self._words.again, ids[:-1]])
-        logits = behind_vectors(self._model, before, details, behind, _PAGE_TOKENS)
-        said = logits[0].log_softmax(dim=-1)
-        return -said.gather(-1, ids[:, None].to(said.device)).mean()
+        told = torch.cat([self._closing, self._words.again])[None].expand(count, -1)
+        ids = own[rows]
+        logits = behind_vectors(self._model, before, details, torch.cat([told, ids[:, :-1]], dim=1), length)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(logits.device))
 
     # --- between steps
 
     def _held_out(self, writer: Any) -> float:
-        """KL behind all blocks and behind half of them, of texts that nothing is trained on."""
+        """KL behind all blocks and behind half of them, of texts that nothing is trained on; and what either head is
+        away from its own, counted as it is trained.
+        """
+        training = self._training
         found = [
             float(self._behind(read, blocks, self._details(writer, read, range(blocks), tokens))[0])
             for read in self._fit
             for blocks, tokens in ((BLOCKS, 8), (BLOCKS // 2, 32))
         ]
-        return sum(found) / len(found)
+        score = sum(found) / len(found)
+        if training.again:
+            again = [
+                float(self._again(writer, read, ratio, np.random.default_rng(number)))
+                for number, read in enumerate(self._fit)
+                for ratio in _HELD_OUT_RATIOS
+            ]
+            score += _HELD_OUT_HEADS * training.again * sum(again) / len(again)
+        if training.why and self._told_fit:
+            drawn = np.random.default_rng(0)
+            why = [float(self._why(writer, self._told_fit, 32, drawn, {})) for _ in range(_HELD_OUT_QUESTIONS)]
+            score += _HELD_OUT_HEADS * training.why * sum(why) / len(why)
+        return score
 
 
-def writer_in(wrapped: Any) -> Writer:
+def learning_in(wrapped: Any) -> _Learning:
     """Of what `accelerate` may have wrapped."""
-    own: Writer = getattr(wrapped, "module", wrapped)
+    own: _Learning = getattr(wrapped, "module", wrapped)
     return own
+
+
+def _at_work(lora: Adapter | None, model: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if lora is None else AttachedAdapter(lora, model).at_work()
 
 
 @torch.no_grad()
