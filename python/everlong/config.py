@@ -130,6 +130,9 @@ class MemoryConfig:
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
     # "tombstone": where a generated token attends to a tombstone enough, what that one stands for (`tombstones` > 0).
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
+    # Of "prompt": once every question, or once a question at whose end the model says <RETRIEVE>, as it learned to
+    # (learned/retrieve.py). Where it does not, the newest text stays as it is.
+    prompt_recall: Literal["always", "learned"] = "always"
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
     # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls,
     # up to half of the recalled zone; where it recalls nothing, as many as that zone takes.
@@ -194,6 +197,7 @@ class MemoryConfig:
             "trimmer",
             "tagger",
             "tombstone_recall",
+            "prompt_recall",
         ):
             require_choice(name, getattr(self, name), _TYPES[name])
         if isinstance(self.index, str):

@@ -469,6 +469,39 @@ def eval_writer(
         print_json(reports)
 
 
+@eval_app.command("retrieve")
+def eval_retrieve(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[list[Path] | None, typer.Option(help="Books of frames; by default those that are shipped.")] = None,
+    fitted_on: Annotated[
+        list[Path] | None, typer.Option(help="Books by which what is not learned is given a threshold.")
+    ] = None,
+    frames: Annotated[int, typer.Option(help="Of stories and books, three questions each.")] = 64,
+    pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    seed: Seed = 0,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
+    from everlong.eval.retrieving import print_retrieving, run_retrieving
+    from everlong.learned.pack import pack_of_model
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.data import load_pairs
+    from everlong.training.retrieve import frame_texts
+
+    loaded, pairs = load(model, dtype or None, **on_device(device)), load_pairs(["fairytale"])
+    drawn = frame_texts(loaded[1], books_of(text or ()), pairs, count=frames, split="test", seed=seed)
+    others = frame_texts(loaded[1], books_of(fitted_on or text or ()), pairs, count=frames, split="fit", seed=seed + 1)
+    log = _line_by_line(Console(stderr=True))
+    report = run_retrieving(loaded, pack_of_model(loaded[0], pack), drawn, others, seed=seed, log=log)
+    if as_json:
+        print_json(report.to_dict())
+        return
+    print_retrieving(report, Console())
+
+
 def _line_by_line(console: Console) -> Callable[[str], None]:
     """A log that prints what it is told as it is: no markup, a line a line."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)

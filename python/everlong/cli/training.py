@@ -370,6 +370,39 @@ def train_adapter(
     _keep(pack, "adapter", out, console, as_json=as_json)
 
 
+@train_app.command("retrieve")
+def train_retrieve(
+    model: Model = DEFAULT_MODEL,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Books that facts are planted in; by default those that are shipped.")
+    ] = None,
+    frames: Annotated[int, typer.Option(help="Of stories and books, with three questions each.")] = 400,
+    steps: Annotated[int, typer.Option(help="Of training, of four frames each.")] = 100,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    work: Work = Path("runs/retrieve"),
+    out: Out = None,
+    dtype: Dtype = "",
+    device: Device = "",
+    as_json: Json = False,
+) -> None:
+    """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
+    from everlong.models import load
+    from everlong.training.boundaries import books_of
+    from everlong.training.data import load_pairs
+    from everlong.training.retrieve import RetrieveTraining, frame_texts
+    from everlong.training.run import train_retrieve as train_it
+
+    console = Console(stderr=True)
+    network, tokenizer = load(model, dtype or None, **on_device(device))
+    books, pairs = books_of(text or ()), load_pairs(["fairytale"])
+    drawn = frame_texts(tokenizer, books, pairs, count=frames, split="train", seed=seed)
+    drawn += frame_texts(tokenizer, books, pairs, count=max(2, frames // 12), split="fit", seed=seed)
+    training = RetrieveTraining(steps=steps, minutes=minutes, seed=seed)
+    pack = train_it(network, tokenizer, drawn, work=work, training=training, check=_checked(console))
+    _keep(pack, "retrieve", out, console, as_json=as_json)
+
+
 @train_app.command("dnii")
 def train_dnii(
     memory: Annotated[Path, typer.Argument(help='A memory whose pages are searched by embedding_index="dnii".')],

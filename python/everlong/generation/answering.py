@@ -12,6 +12,7 @@ import everlong._core as _core
 from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
+from everlong.learned.retrieve import Retrieving
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
@@ -24,7 +25,9 @@ from everlong.text.prompt import Prompt
 class Answering:
     """Answers prompts from a frame and its memory, one at a time; used by the frame's thread alone."""
 
-    def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any) -> None:
+    def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any, retrieving: Retrieving | None = None) -> None:
+        """`retrieving`: what says of a prompt whether it wants something back, where not every one does."""
+        self._retrieving = retrieving
         self._frame = frame
         self._core = frame.memory.core
         self._searcher = searcher
@@ -106,7 +109,9 @@ class Answering:
             self._frame.clear_recalled()
             if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside(where):
                 tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
-            if pages is not None:
+            if tapped is not None and not self._wants(prompt):
+                tapped = None  # the frame as it is holds what the question needs
+            elif pages is not None:
                 self._frame.begin_prompt(pages)
             elif not isinstance(recall, bool):
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
@@ -124,6 +129,15 @@ class Answering:
             self._answering = ()
             if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
                 self._frame.checkpoint()
+
+    def _wants(self, prompt: Prompt) -> bool:
+        """Whether <RETRIEVE> is said at a prompt's end, behind what the frame holds now; without a trace."""
+        if self._retrieving is None:
+            return True
+        with self._retrieving.listening() as heard, self._frame.branch(traced=False), torch.no_grad():
+            self._frame.clear_recalled()
+            logits = self._frame.extend(prompt.ids, "prompt")
+        return self._retrieving.says(heard[-1].flatten(0, -2)[-1], logits[-1])
 
     def _decoded(
         self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None

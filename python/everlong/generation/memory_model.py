@@ -123,7 +123,7 @@ class MemoryModel:
                 opened.details,
             )
             undo.pop_all()
-        self._answering = Answering(self.frame, self.searcher, tokenizer)
+        self._answering = Answering(self.frame, self.searcher, tokenizer, opened.retrieving)
         self.memory.log_messages()
         self._turns = OneAtATime()
 

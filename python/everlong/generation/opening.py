@@ -25,6 +25,7 @@ from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.details import BlockDetails, MeanPool, detail_writer
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
+from everlong.learned.retrieve import Retrieving, retrieving_of
 from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
@@ -53,6 +54,7 @@ class Opened:
     meaning: Meaning | None
     walker: Walker | None
     details: BlockDetails | None
+    retrieving: Retrieving | None
 
 
 def open_memory(
@@ -89,6 +91,7 @@ def open_memory(
     if stones is not None and config.tombstone_threshold is None:
         config = dataclasses.replace(config, tombstone_threshold=stones.threshold)
     scorer = _token_scorer(trained, config)
+    retrieving = _retrieving(trained, config, served.model)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
@@ -110,7 +113,7 @@ def open_memory(
     details = _details(trained, config, served.model)
     if details is not None:
         frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
-    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details)
+    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details, retrieving)
 
 
 def _details(pack: Pack | None, config: MemoryConfig, model: Any) -> BlockDetails | None:
@@ -124,6 +127,19 @@ def _details(pack: Pack | None, config: MemoryConfig, model: Any) -> BlockDetail
             stacklevel=4,
         )
     return BlockDetails(writer, model)
+
+
+def _retrieving(pack: Pack | None, config: MemoryConfig, model: Any) -> Retrieving | None:
+    """What says <RETRIEVE>, where it is listened to."""
+    if config.prompt_recall != "learned":
+        return None
+    found = None if pack is None else retrieving_of(pack, model)
+    if found is None:
+        raise ValueError(
+            "prompt_recall='learned': nothing was trained to say <RETRIEVE> for this model; `everlong train retrieve` "
+            "makes it"
+        )
+    return found
 
 
 def _walker(pack: Pack | None) -> Walker | None:

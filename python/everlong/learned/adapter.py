@@ -107,7 +107,7 @@ class AttachedAdapter:
 
     def _adding(self, down: torch.Tensor, up: torch.Tensor) -> Any:
         def add(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
-            added = self._scale * (given[0].to(down.dtype) @ down.T) @ up.T
+            added = self._scale * (given[0] @ down.to(given[0].dtype).T) @ up.to(given[0].dtype).T
             return out + added.to(out.dtype)
 
         return add

@@ -17,6 +17,7 @@ from everlong.learned.kv_writer import PART as KV_WRITER
 from everlong.learned.kv_writer import KvWriterConfig
 from everlong.learned.latents import LatentSettings
 from everlong.learned.pack import Pack, PackPart
+from everlong.learned.retrieve import PART as RETRIEVE
 from everlong.learned.topic_ends import SaidText, kept_texts
 from everlong.learned.towers import PART, LateTowers, TowerSettings
 from everlong.learned.trigger import PART as TRIGGER
@@ -40,6 +41,8 @@ from everlong.training.evicted import EvictedText, read_evicted
 from everlong.training.kv_writer import KvWriterTrainer, KvWriterTraining
 from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
+from everlong.training.retrieve import FrameText, RetrieveTraining
+from everlong.training.retrieve import train_on as train_retrieve_on
 from everlong.training.scenarios import FAMILIES, Scenario
 from everlong.training.states import cached_states
 from everlong.training.teacher import taught_vectors
@@ -194,6 +197,32 @@ def train_adapter(
             "with": made_with(model),
         }
     return _pack(model, {ADAPTER: trained.adapter.part(made)})
+
+
+def train_retrieve(
+    model: Any,
+    tokenizer: Any,
+    frames: Sequence[FrameText],
+    *,
+    work: pathlib.Path,
+    training: RetrieveTraining | None = None,
+    check: Callable[[int, dict[str, float]], None] | None = None,
+) -> Pack:
+    """Train `<RETRIEVE>`, which goes on where it stopped; the pack."""
+    training = training or RetrieveTraining()
+    trained = train_retrieve_on(model, tokenizer, frames, training, checkpoints=work / "checkpoint", progress=check)
+    learned = trained.learned
+    made = {
+        "data": {split: sum(frame.split == split for frame in frames) for split in ("train", "fit")},
+        "texts": sorted({frame.name for frame in frames if frame.split == "train"}),
+        "training": dataclasses.asdict(training),
+        "steps": learned.steps,
+        "minutes": round(learned.minutes, 1),
+        "figures": {"held out, nats": {"at first": learned.log[0]["held out"], "trained": _least(learned.log)}},
+        "log": list(learned.log),
+        "with": made_with(model),
+    }
+    return _pack(model, {RETRIEVE: trained.row.part(trained.maps, made)})
 
 
 def _least(log: Sequence[Mapping[str, float]]) -> float:
