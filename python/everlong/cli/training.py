@@ -110,6 +110,10 @@ def train_towers(
     steps: Annotated[int, typer.Option(help="Of training.")] = 2000,
     minutes: Minutes = None,
     teacher: Teacher = "minilm",
+    details: Annotated[
+        str, typer.Option(help="Read passages as Detail Tokens of this pack's writer: auto, or a folder.")
+    ] = "",
+    stories: Annotated[int, typer.Option(help="To train on, of FairytaleQA's; 0: all.")] = 0,
     seed: Seed = 0,
     work: Work = Path("runs/towers"),
     out: Out = None,
@@ -118,13 +122,15 @@ def train_towers(
     as_json: Json = False,
 ) -> None:
     """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
+    from everlong.learned.pack import pack_with
     from everlong.models import load
-    from everlong.training.data import load_pairs
+    from everlong.training.data import load_pairs, with_stories
     from everlong.training.run import train_towers as train_them
     from everlong.training.towers import TowerTraining
 
     console = Console(stderr=True)
     pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or (), foreign=text or ())
+    pairs = with_stories(pairs, stories) if stories else pairs
     network, tokenizer = load(model, dtype or None, **on_device(device))
 
     def checked(step: int, found: dict[str, float]) -> None:
@@ -139,6 +145,7 @@ def train_towers(
         layers=_numbers(layers),
         training=TowerTraining(steps=steps, minutes=minutes, seed=seed),
         teacher=_encoder_of(teacher),
+        writer=pack_with("writer", "writer", network, details).parts["writer"] if details else None,
         progress=_told(console),
         check=checked,
     )

@@ -107,7 +107,7 @@ def open_memory(
     if trained is not None and config.answer_adapter and ADAPTER in trained.parts:
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
     has_towers = trained is not None and PART in trained.parts
-    meaning = Meaning(trained, config.page_tokens) if trained is not None and has_towers else None
+    meaning = Meaning(trained, config.page_tokens, served.model) if trained is not None and has_towers else None
     if trained is not None and config.answer_adapter and WRITER in trained.parts and config.detail_blocks_recalled > 0:
         frame.adaptation = reading_details(trained.parts[WRITER], served.model) or frame.adaptation
     details = _details(trained, config, served.model)

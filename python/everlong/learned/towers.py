@@ -26,13 +26,21 @@ class TowerSettings:
     hidden_size: int
     dimension: int = 128
     group_tokens: int = 4  # so many neighbouring tokens have one vector; groups do not cross pages
+    # Of the Detail Tokens that stand for passages in place of states, one a group (the four-MI100 design: "Freeze, then
+    # towers over D"); 0: means of states do. And the id of the writer that made them.
+    details_size: int = 0
+    writer: str = ""
 
 
 class LateTowers(torch.nn.Module):
-    """Writer and reader over states [n, layers * hidden size], the layers' side by side."""
+    """Writer and reader over states [n, layers * hidden size], the layers' side by side; the writer over Detail Tokens
+    [n, details_size] where the settings have them.
+    """
 
     center: torch.Tensor
     scale: torch.Tensor
+    details_center: torch.Tensor
+    details_scale: torch.Tensor
 
     def __init__(self, settings: TowerSettings) -> None:
         super().__init__()
@@ -40,7 +48,10 @@ class LateTowers(torch.nn.Module):
         width = len(settings.layers) * settings.hidden_size
         self.register_buffer("center", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
-        self.writer = torch.nn.Linear(width, settings.dimension, bias=False)
+        if settings.details_size:
+            self.register_buffer("details_center", torch.zeros(settings.details_size))
+            self.register_buffer("details_scale", torch.ones(settings.details_size))
+        self.writer = torch.nn.Linear(settings.details_size or width, settings.dimension, bias=False)
         self.reader = torch.nn.Linear(width, settings.dimension, bias=False)
         self.importance = torch.nn.Linear(width, 1)
 
@@ -48,9 +59,13 @@ class LateTowers(torch.nn.Module):
         """States [n, width] fp32, each number centred and scaled as in training."""
         return (states.float() - self.center) * self.scale
 
-    def written(self, states: torch.Tensor) -> torch.Tensor:
-        """Unit vectors [n, dimension] of means of states [n, width]."""
-        return torch.nn.functional.normalize(self.writer(self.normal(states)), dim=-1)
+    def written(self, rows: torch.Tensor) -> torch.Tensor:
+        """Unit vectors [n, dimension] of means of states [n, width], or of Detail Tokens [n, details_size]."""
+        if self.settings.details_size:
+            normal = (rows.float() - self.details_center) * self.details_scale
+        else:
+            normal = self.normal(rows)
+        return torch.nn.functional.normalize(self.writer(normal), dim=-1)
 
     def asked(self, states: torch.Tensor) -> torch.Tensor:
         """[T, dimension] of a question's states [T, width]: the norm of a row is what its token weighs; they sum to
@@ -68,7 +83,7 @@ class LateTowers(torch.nn.Module):
     def part(self, made: Mapping[str, Any]) -> PackPart:
         """As a pack keeps it: maps in 16 bits."""
         tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
-        tensors["center"], tensors["scale"] = self.center.detach(), self.scale.detach()
+        tensors |= {name: tensor.detach() for name, tensor in self.named_buffers()}
         return PackPart(tensors, dataclasses.asdict(self.settings), made)
 
     @classmethod
@@ -82,6 +97,12 @@ class LateTowers(torch.nn.Module):
 def side_by_side(hidden: Mapping[int, torch.Tensor], layers: Sequence[int]) -> torch.Tensor:
     """[n, layers * hidden size] of hidden states [n, hidden size] by layer."""
     return torch.cat([hidden[layer] for layer in layers], dim=-1)
+
+
+def groups_of(tokens: int, page_tokens: int, group_tokens: int) -> int:
+    """How many vectors a block of so many tokens has: groups do not cross pages."""
+    whole, rest = divmod(tokens, page_tokens)
+    return whole * -(-page_tokens // group_tokens) + -(-rest // group_tokens)
 
 
 def means(states: torch.Tensor, page_tokens: int, group_tokens: int) -> torch.Tensor:

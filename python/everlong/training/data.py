@@ -94,6 +94,20 @@ def load_pairs(
     return Pairs(tuple(texts), tuple(questions))
 
 
+def with_stories(pairs: Pairs, count: int) -> Pairs:
+    """The same with so many of the stories that are trained on; all that are held out stay."""
+    train = [at for at, text in enumerate(pairs.texts) if text.split == "train" and text.origin == "fairytale"]
+    out = set(train[count:])
+    kept = [at for at in range(len(pairs.texts)) if at not in out]
+    number = {at: place for place, at in enumerate(kept)}
+    asked = [
+        dataclasses.replace(question, text=number[question.text])
+        for question in pairs.questions
+        if question.text in number
+    ]
+    return Pairs(tuple(pairs.texts[at] for at in kept), tuple(asked))
+
+
 def split_of(story: str) -> Split:
     """Of a story in FairytaleQA's train split."""
     at = int(hashlib.sha256(story.encode()).hexdigest()[:8], 16) / 2**32

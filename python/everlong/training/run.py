@@ -27,7 +27,7 @@ from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.walker import PART as WALKER
 from everlong.learned.walker import WalkerSettings
 from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import WriterConfig
+from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.control import memory_marks
@@ -44,7 +44,7 @@ from everlong.training.read_states import read_states
 from everlong.training.retrieve import FrameText, RetrieveTraining
 from everlong.training.retrieve import train_on as train_retrieve_on
 from everlong.training.scenarios import FAMILIES, Scenario
-from everlong.training.states import cached_states
+from everlong.training.states import OfDetails, cached_states
 from everlong.training.teacher import taught_vectors
 from everlong.training.told import ToldBlock, exercise, told_states
 from everlong.training.towers import TowerTrainer, TowerTraining
@@ -84,19 +84,28 @@ def train_towers(
     layers: Sequence[int] = (),
     training: TowerTraining | None = None,
     teacher: Encoder | None = None,
+    writer: PackPart | None = None,
+    group_tokens: int = 16,
     progress: Progress | None = None,
     check: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Pack:
     """Cache states and the teacher's vectors in `work`, train, measure on stories that were held out; the pack.
 
+    With a `writer`, passages are its Detail Tokens, one for `group_tokens` tokens, in place of states.
     What was cut short goes on where it stopped when it is called again with the same arguments.
     """
     training = training or TowerTraining()
     layers = tuple(layers) or middle_layers(model)
     hidden_size = model.config.get_text_config(decoder=True).hidden_size
-    states = cached_states(model, tokenizer, pairs, layers, work / "states", seed=training.seed, progress=progress)
+    details = None if writer is None else OfDetails(writer.id, Writer.of_part(writer), group_tokens)
+    states = cached_states(
+        model, tokenizer, pairs, layers, work / "states", details=details, seed=training.seed, progress=progress
+    )
     taught = None if teacher is None else taught_vectors(pairs, teacher, work / "teacher", progress=progress)
     settings = TowerSettings(layers, hidden_size)
+    if writer is not None:
+        size = int(states.passages.shape[1])
+        settings = TowerSettings(layers, hidden_size, group_tokens=group_tokens, details_size=size, writer=writer.id)
     trainer = TowerTrainer(pairs, states, settings, training, taught, checkpoints=work / "checkpoint", progress=check)
     trained = trainer.train()
     figures = {split: trainer.found(trained.towers, split) for split in ("fit", "test")}
@@ -111,7 +120,8 @@ def train_towers(
         "log": list(trained.log),
         "with": made_with(model),
     }
-    return pack_of(model, trained.towers.part(made))
+    pack = pack_of(model, trained.towers.part(made))
+    return pack if writer is None else dataclasses.replace(pack, parts={**pack.parts, WRITER: writer})
 
 
 def train_trigger(

@@ -21,7 +21,10 @@ import numpy.typing as npt
 import torch
 
 from everlong.errors import EverlongError
+from everlong.learned.towers import side_by_side
+from everlong.learned.writer import Writer
 from everlong.models.shallow import shallow_states
+from everlong.models.soft import embedded
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 from everlong.training.data import Pairs
@@ -46,10 +49,34 @@ class States:
     questions: npt.NDArray[np.uint16]  # [m, width]
     pieces: tuple[tuple[Rows, ...], ...]  # of passages, by text and piece
     words: tuple[Rows, ...]  # of questions, by question
+    row_tokens: int = POOL_TOKENS  # a row of passages stands for
 
     @property
     def width(self) -> int:
         return int(self.passages.shape[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class OfDetails:
+    """Passages as the Detail Tokens of a writer, one for so many tokens, each passage by itself."""
+
+    id: str  # the writer's part's
+    writer: Writer
+    group_tokens: int
+
+    @torch.no_grad()
+    def rows(self, model: Any, ids: Sequence[torch.Tensor], states: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """[n, E] of pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
+        read = side_by_side(states, self.writer.config.layers).float().cpu()
+        found, at = [], 0
+        for piece in ids:
+            own = read[at : at + len(piece)]
+            found.append(self.writer.details(own, embedded(model, piece).float().cpu(), self.count(len(piece))))
+            at += len(piece)
+        return torch.cat(found)
+
+    def count(self, tokens: int) -> int:
+        return -(-tokens // self.group_tokens)
 
 
 def as_floats(rows: npt.NDArray[np.uint16]) -> torch.Tensor:
@@ -64,29 +91,36 @@ def cached_states(
     layers: Sequence[int],
     folder: pathlib.Path,
     *,
+    details: OfDetails | None = None,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> States:
     """The states of all texts and questions, from `folder` as far as they are there, the rest computed and kept there.
+    With `details`, passages as these.
 
     One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
     another model, layers or seed. `progress(what, done, of)` is called after each forward.
     """
     folder.mkdir(parents=True, exist_ok=True)
     layers = tuple(layers)
-    _require_same(folder, model, pairs, layers, seed)
+    _require_same(folder, model, pairs, layers, seed, details)
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
     random_ = random.Random(seed)
 
     runs = list(_runs(tokenizer, pairs))
     ids_of = [[encode(tokenizer, piece + "\n\n") for piece in text.pieces] for text in pairs.texts]
     pieces: list[tuple[Rows, ...]] = [()] * len(pairs.texts)
-    with KeptRows(folder / "passages", width) as kept:
+    own_width = width if details is None else model.get_input_embeddings().weight.shape[-1]
+    read_layers = layers if details is None else details.writer.config.layers
+    with KeptRows(folder / "passages", own_width) as kept:
         for done, run in enumerate(runs):
             if done == len(kept.marks):
-                ids = torch.cat([piece for text in run for piece in ids_of[text]])
-                states = shallow_states(model, ids, layers)
-                kept.add(_pooled(torch.cat([states[layer] for layer in layers], dim=-1)))
+                own_ids = [piece for text in run for piece in ids_of[text]]
+                states = shallow_states(model, torch.cat(own_ids), read_layers)
+                if details is None:
+                    kept.add(_pooled(torch.cat([states[layer] for layer in layers], dim=-1)))
+                else:
+                    kept.add(details.rows(model, own_ids, states))
                 if progress is not None:
                     progress("texts", done + 1, len(runs))
             at = 0
@@ -94,8 +128,12 @@ def cached_states(
             for text in run:
                 spans = []
                 for piece in ids_of[text]:
-                    spans.append((base + at // POOL_TOKENS, base + -(-(at + len(piece)) // POOL_TOKENS)))
-                    at += len(piece)
+                    if details is None:
+                        spans.append((base + at // POOL_TOKENS, base + -(-(at + len(piece)) // POOL_TOKENS)))
+                        at += len(piece)
+                    else:
+                        spans.append((base + at, base + at + details.count(len(piece))))
+                        at += details.count(len(piece))
                 pieces[text] = tuple(spans)
         passages = kept.all_rows()
 
@@ -124,7 +162,8 @@ def cached_states(
                 words[at] = (row, row + count)
                 row += count
         questions = kept.all_rows()
-    return States(layers, passages, questions, tuple(pieces), tuple(words))
+    row_tokens = POOL_TOKENS if details is None else details.group_tokens
+    return States(layers, passages, questions, tuple(pieces), tuple(words), row_tokens)
 
 
 def _runs(tokenizer: Any, pairs: Pairs) -> Iterator[list[int]]:
@@ -167,7 +206,9 @@ def _beside_each_other(
     return list(torch.split(rows, [len(before), *map(len, turns)]))[1:]
 
 
-def _require_same(folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[int, ...], seed: int) -> None:
+def _require_same(
+    folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[int, ...], seed: int, details: OfDetails | None
+) -> None:
     from everlong.models.fingerprint import weights_fingerprint
 
     said = {
@@ -178,6 +219,8 @@ def _require_same(folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[
         "questions": len(pairs.questions),
         "characters": sum(len(piece) for text in pairs.texts for piece in text.pieces),
     }
+    if details is not None:
+        said["details"] = f"{details.id} {details.group_tokens}"
     require_same(folder, said)
 
 

@@ -23,7 +23,7 @@ import torch
 
 from everlong.learned.towers import LateTowers, TowerSettings
 from everlong.training.data import Pairs, Split
-from everlong.training.states import POOL_TOKENS, Rows, States, as_floats
+from everlong.training.states import Rows, States, as_floats
 
 _LOGGER = logging.getLogger("everlong")
 
@@ -93,8 +93,8 @@ class TowerTrainer:
         checkpoints: pathlib.Path | None = None,
         progress: Callable[[int, dict[str, float]], None] | None = None,
     ) -> None:
-        if settings.group_tokens % POOL_TOKENS:
-            raise ValueError(f"group_tokens is {settings.group_tokens}, expected a multiple of {POOL_TOKENS}")
+        if settings.group_tokens % states.row_tokens:
+            raise ValueError(f"group_tokens is {settings.group_tokens}, expected a multiple of {states.row_tokens}")
         self._pairs, self._states, self._settings, self._training = pairs, states, settings, training
         self._teacher = teacher
         self._checkpoints = checkpoints
@@ -176,11 +176,19 @@ class TowerTrainer:
         return np.asarray(chances / chances.sum(), dtype=np.float64)
 
     def _normalise(self, towers: LateTowers) -> None:
-        """Each number centred and scaled, as the passages have it."""
-        rows = np.sort(self._random.choice(len(self._states.passages), _SAMPLED_ROWS))
-        sample = as_floats(self._states.passages[rows]).float()
+        """Each number centred and scaled, as the passages have it; of questions as they have it themselves where
+        passages are of something else.
+        """
+        sample = self._sampled(self._states.passages)
+        if self._settings.details_size:
+            towers.details_center.copy_(sample.mean(dim=0))
+            towers.details_scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
+            sample = self._sampled(self._states.questions)
         towers.center.copy_(sample.mean(dim=0))
         towers.scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
+
+    def _sampled(self, rows: npt.NDArray[np.uint16]) -> torch.Tensor:
+        return as_floats(rows[np.sort(self._random.choice(len(rows), _SAMPLED_ROWS))]).float()
 
     def _loss(self, model: torch.nn.Module, batch: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
         passages = self._passages_of(batch)
@@ -220,7 +228,7 @@ class TowerTrainer:
 
     def _grouped(self, passages: Sequence[int], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Means of states [groups, width] of passages one after the other, and whose each is [groups]."""
-        pooled = self._settings.group_tokens // POOL_TOKENS
+        pooled = self._settings.group_tokens // self._states.row_tokens
         pieces, owner = [], []
         for at, passage in enumerate(passages):
             first, last = self._passages.rows[passage]
