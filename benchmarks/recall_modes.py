@@ -1,108 +1,192 @@
 """Answers by what comes back for a question: Detail Tokens, archived KV, both, or text, in the same slots.
 
-    everlong eval meaning --lengths 128K --keep FOLDER            # memories and their questions, once
-    python benchmarks/recall_modes.py FOLDER [--modes kv text detail both] [--count 10] [--details 32] [--set quotes=0]
+    python benchmarks/recall_modes.py FOLDER [--tokens 32000] [--modes kv text detail both] [--count 24] [--details 32]
+        [--set quotes=0] [--pack FOLDER] [--keep answers.jsonl]
 
-Every question is asked of the same memory in each mode, one after the other; the recalled zone has `recalled_tokens`
-slots in all of them. Planted facts are right or not; a question to a story scores the F1 of the words that reply and
-answer share. The memories are forked: what is in FOLDER stays as it is.
+Three memories lie in FOLDER, or are read into it: books with planted facts, FairytaleQA's stories that nothing was
+trained on, and TIAGE's dev dialogues, in every second of which somebody states a fact. Every question is asked of the
+same memory in each mode; the recalled zone has `recalled_tokens` slots in all of them. Facts are right or not; a
+question to a story scores the F1 of the words that reply and answer share, "gist" are those whose answer takes several
+sections. Kinds take turns, and with `--keep` every answer is on disk at once: a run that is stopped tells what it has,
+and the same command goes on. The memories are forked for asking: what is in FOLDER stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import pathlib
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import everlong
 from everlong.config import RecallMode
+from everlong.data.qa import qa_dialogues
+from everlong.eval.answers import AnswerFile
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.meaning import Asked, to_answer
+from everlong.eval.facts import Fact, Kind, make_facts
+from everlong.eval.meaning import Asked, planted_facts, read_planted, read_stories, to_answer
 from everlong.eval.meaning_answers import ToAnswer, drawn_evenly
 from everlong.eval.statistics import mean_interval
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
-from everlong.training.data import load_pairs
 
-_STORY_TOKENS = 32
+_STORY_TOKENS = 24
+_AT_ONCE = 12  # questions of a memory, one mode after the other
+_DIALOGUE_COUNT = 48
+_DIALOGUE_FACTS: tuple[Kind, ...] = ("pass-key", "name", "best-thing")
+KINDS = ("fact", "paraphrase", "association", "dialogue", "explicit", "implicit", "gist")
 
 
-def questions_of(report: pathlib.Path, count: int, *, development: bool) -> list[ToAnswer]:
-    """Of a report that `everlong eval meaning --keep` left."""
-    answers = {question.words: question.answers for question in load_pairs(("fairytale",)).questions}
+def read_planted_books(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+    found: list[Asked] = []
+    read_planted(mm, planted_facts(development=False), [tokens], None, found.extend)
+    return to_answer(found, development=False)
+
+
+def read_test_stories(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+    asked = to_answer(read_stories(mm, "test", tokens=tokens), development=False)
+    return [dataclasses.replace(one, kind="gist") if len(one.spans) > 1 else one for one in asked]
+
+
+def read_dialogues(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+    """As many dialogues as come to so many tokens, one after the other, a fact as a turn in the middle of each second
+    one.
+    """
+    facts = make_facts(_DIALOGUE_FACTS, _DIALOGUE_COUNT, seed=33)
     asked = []
-    for one in json.loads(report.read_text("utf-8"))["questions"]:
-        known = one.get("answers") or (answers.get(one["words"], ()) if one["kind"] in ("explicit", "implicit") else ())
-        asked.append(Asked(one["words"], one["kind"], tuple(map(tuple, one["spans"])), tuple(known)))
-    return drawn_evenly(to_answer(asked, development=development), count)
+    for number, (name, turns) in enumerate(qa_dialogues("tiage-dev")):
+        if mm.stream_tokens > tokens:
+            break
+        said = [words for words, _ in turns]
+        if number % 2 == 0 and number // 2 < len(facts):
+            fact = facts[number // 2]
+            said.insert(len(said) // 2, fact.statement)
+            asked.append(ToAnswer(fact.question, "dialogue", (), fact=fact))
+        mm.read("\n".join(f"- {words}" for words in said) + "\n\n", source=f"dialogue {name}")
+    return asked
+
+
+READINGS = {"planted": read_planted_books, "stories": read_test_stories, "dialogues": read_dialogues}
+
+
+def questions_of(
+    folder: pathlib.Path, name: str, model: tuple[Any, Any], config: everlong.MemoryConfig, options: Any
+) -> list[ToAnswer]:
+    """Of a memory in the folder, which is read if it is not there."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with everlong.MemoryModel(model[0], model[1], folder / f"{name}.everlong", config, pack=options.pack) as mm:
+            asked = READINGS[name](mm, options.tokens)
+        file.write_text(json.dumps([dataclasses.asdict(one) for one in asked]), "utf-8")
+    rows = json.loads(file.read_text("utf-8"))
+    asked = [
+        ToAnswer(
+            row["words"],
+            row["kind"],
+            tuple(map(tuple, row["spans"])),
+            tuple(row["answers"]),
+            row["fact"] and Fact(**{**row["fact"], "planted": tuple(row["fact"]["planted"])}),
+        )
+        for row in rows
+    ]
+    return drawn_evenly([one for one in asked if one.kind in options.kinds], options.count)
+
+
+def in_turns(questions: Iterable[ToAnswer]) -> Iterator[ToAnswer]:
+    """One of each kind, then the next of each."""
+    by_kind: dict[str, list[ToAnswer]] = {}
+    for question in questions:
+        by_kind.setdefault(question.kind, []).append(question)
+    for row in itertools.zip_longest(*by_kind.values()):
+        yield from (question for question in row if question is not None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--tokens", type=int, default=32_000, help="of a memory that is read")
     parser.add_argument("--modes", nargs="+", choices=get_args(RecallMode), default=["kv", "text", "detail", "both"])
-    parser.add_argument("--count", type=int, default=10, help="questions of each kind")
-    parser.add_argument("--kinds", nargs="+", default=["fact", "paraphrase", "explicit", "implicit"])
-    parser.add_argument("--fitting", action="store_true", help="what --keep left was made with --fitting")
+    parser.add_argument("--count", type=int, default=24, help="questions of each kind")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--details", type=int, default=32)
+    parser.add_argument("--pack", default="auto", help="what was trained for the model: auto, or a folder")
     parser.add_argument("--set", action="append", default=[], help="name=value of MemoryConfig, again for more")
+    parser.add_argument("--keep", type=pathlib.Path, help="file for every answer as it comes; what is there stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    model, tokenizer = load(options.model)
-    config = everlong.MemoryConfig().with_settings([*options.set, f"details={options.details}"])
-    scores: dict[str, dict[str, list[float]]] = {mode: {} for mode in options.modes}
-    slots: dict[str, list[int]] = {mode: [] for mode in options.modes}
-    for report in sorted(options.folder.glob("*.json")):
-        name = report.stem.split("-")[0]
-        drawn = questions_of(report, options.count, development=options.fitting)
-        questions = [one for one in drawn if one.kind in options.kinds]
-        with tempfile.TemporaryDirectory() as place:
-            with everlong.Memory.open(options.folder / f"{name}.everlong", read_only=True) as kept:
-                kept.fork(f"{place}/fork").close()
-            with everlong.MemoryModel(model, tokenizer, f"{place}/fork", config) as mm:
-                mm.searcher.settle()
-                for at, question in enumerate(questions):
-                    for mode in options.modes:
-                        answer_in(mm, config, mode, question, scores[mode], slots[mode])
-                    print(report.stem, at + 1, len(questions), file=sys.stderr, flush=True)
-    print_report(scores, slots, as_json=options.json)
+    loaded = load(options.model)
+    base = everlong.MemoryConfig().with_settings([*options.set, f"details={options.details}"])
+    said = {name: getattr(options, name) for name in ("count", "set", "details", "tokens")}
+    with tempfile.TemporaryDirectory() as place:
+        kept = AnswerFile(options.keep or pathlib.Path(place) / "answers.jsonl", said)
+        memories: dict[str, list[ToAnswer]] = {}
+        for name in READINGS:
+            questions = questions_of(options.folder, name, loaded, base, options)
+            with everlong.Memory.open(options.folder / f"{name}.everlong", read_only=True) as there:
+                there.fork(f"{place}/{name}").close()
+            memories[f"{place}/{name}"] = questions
+        ask(loaded, base, options, memories, kept)
+        print_report(kept, options.modes, as_json=options.json)
 
 
-def answer_in(
-    mm: everlong.MemoryModel,
-    config: everlong.MemoryConfig,
-    mode: Any,
-    question: ToAnswer,
-    scores: dict[str, list[float]],
-    slots: list[int],
+def ask(
+    model: tuple[Any, Any],
+    base: everlong.MemoryConfig,
+    options: argparse.Namespace,
+    memories: dict[str, list[ToAnswer]],
+    kept: AnswerFile,
 ) -> None:
-    """One question in one mode: how well it was answered, and how many slots what came back took."""
-    mm.frame.config = mm.searcher.config = dataclasses.replace(config, recall_mode=mode)
-    most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
-    answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
-    scores.setdefault(question.kind, []).append(question.score(answer.text))
-    slots.append([event["tokens"] for event in mm.trace() if event["what"] == "restore"][-1])
+    """Some questions of each kind in every mode, then the next. A mode has a MemoryModel of its own: what helps a model
+    to read what comes back belongs to it.
+    """
+    order = {memory: list(in_turns(questions)) for memory, questions in memories.items()}
+    for first in range(0, max(map(len, order.values())), _AT_ONCE):
+        for (memory, questions), mode in itertools.product(order.items(), options.modes):
+            some = questions[first : first + _AT_ONCE]
+            left = [one for one in some if not kept.find(mode=mode, words=one.words)]
+            if not left:
+                continue
+            config = dataclasses.replace(base, recall_mode=mode)
+            with everlong.MemoryModel(model[0], model[1], memory, config, pack=options.pack) as mm:
+                mm.searcher.settle()
+                for question in left:
+                    most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
+                    answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
+                    slots = [event["tokens"] for event in mm.trace() if event["what"] == "restore"][-1]
+                    score = question.score(answer.text)
+                    said = {"words": question.words, "score": score, "slots": slots, "reply": answer.text}
+                    kept.add(mode=mode, kind=question.kind, **said)
+        print(first + _AT_ONCE, file=sys.stderr, flush=True)
 
 
-def print_report(scores: dict[str, dict[str, list[float]]], slots: dict[str, list[int]], *, as_json: bool) -> None:
+def print_report(kept: AnswerFile, modes: list[str], *, as_json: bool) -> None:
+    """Of the questions that were asked in every mode."""
+    asked = [{row["words"] for row in kept.find(mode=mode)} for mode in modes]
+    rows = [row for row in kept.rows if row["mode"] in modes and all(row["words"] in words for words in asked)]
+    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    scores = {
+        mode: {kind: [row["score"] for row in rows if (row["mode"], row["kind"]) == (mode, kind)] for kind in kinds}
+        for mode in modes
+    }
+    slots = {mode: [row["slots"] for row in rows if row["mode"] == mode] for mode in modes}
     if as_json:
         print(json.dumps({"cpu": processor(), "scores": scores, "slots": slots}, indent=2))
         return
-    kinds = list(dict.fromkeys(kind for by_kind in scores.values() for kind in by_kind))
-    counts = {kind: len(next(iter(scores.values()))[kind]) for kind in kinds}
-    print("| recall_mode | slots | " + " | ".join(f"{kind} ({counts[kind]})" for kind in kinds) + " |")
+    print("| recall_mode | slots | " + " | ".join(f"{kind} ({len(scores[modes[0]][kind])})" for kind in kinds) + " |")
     print("|---|---|" + "---|" * len(kinds))
     for mode, by_kind in scores.items():
         cells = []
         for kind in kinds:
             low, high = mean_interval(by_kind[kind])
             cells.append(f"{sum(by_kind[kind]) / len(by_kind[kind]):.2f} ({low:.2f} to {high:.2f})")
-        print(f"| {mode} | {sum(slots[mode]) / len(slots[mode]):.0f} | " + " | ".join(cells) + " |")
+        print(f"| `{mode}` | {sum(slots[mode]) / max(1, len(slots[mode])):.0f} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

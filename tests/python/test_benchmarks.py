@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import itertools
@@ -130,6 +131,29 @@ def test_however_many_questions_are_wanted_each_is_asked_once() -> None:
     assert len(two_levels.questions_of(98)) == 98
     every = two_levels.questions_of(10_000)
     assert len(set(every)) == len(every) > len(two_levels.questions_of(200))
+
+
+def test_answers_are_kept_as_they_come_and_a_run_goes_on(folder: Path, tmp_path: Path) -> None:
+    import recall_modes
+
+    from everlong.eval.answers import AnswerFile
+    from everlong.eval.meaning_answers import ToAnswer
+
+    kinds = ["explicit"] * 3 + ["implicit"] * 2
+    asked = [ToAnswer(f"The number of {at:04d} is", kind, (), ("it",)) for at, kind in enumerate(kinds)]
+    assert [one.kind for one in recall_modes.in_turns(asked)] == [*(["explicit", "implicit"] * 2), "explicit"]
+    with everlong.Memory.open(folder) as memory:
+        memory.fork(tmp_path / "fork").close()
+    base = dataclasses.replace(CONFIG, details=4)
+    options = argparse.Namespace(modes=["kv", "detail"], pack=None)
+    file = tmp_path / "answers.jsonl"
+    model = (tiny_model(), byte_tokenizer())
+    for some in (asked[:2], asked):
+        kept = AnswerFile(file, {"count": 3})
+        recall_modes.ask(model, base, options, {str(tmp_path / "fork"): some}, kept)
+        assert len(kept.rows) == 2 * len(some)
+        assert len({(row["mode"], row["words"]) for row in kept.rows}) == len(kept.rows)
+    assert all(0 < row["slots"] <= base.recalled_tokens for row in kept.rows)
 
 
 def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
