@@ -39,7 +39,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     made_of = ("load_pairs", "books_of", "trigger_texts", "trim_texts", "evicted_texts", "told_blocks", "trimmer_for")
     for name in made_of:
         monkeypatch.setattr(all_parts, name, lambda *given, **more: None)
-    monkeypatch.setattr(all_parts, "draw_walk_texts", lambda *given, **more: [])
+    for name in ("draw_walk_texts", "frame_texts"):
+        monkeypatch.setattr(all_parts, name, lambda *given, **more: [])
     return made
 
 
@@ -77,9 +78,10 @@ def test_minutes_are_shared_by_those_that_are_left(
     monkeypatch.setattr(all_parts.time, "monotonic", lambda: 240.0 * len(calls))
     said: list[str] = []
     assert train(tmp_path, minutes=10, say=said.append) == ["towers", "trigger", "trimmer"]
-    assert calls == [("towers", 10 / 7), ("trigger", pytest.approx(1.0)), ("trimmer", pytest.approx(0.4))]
-    assert said[-2] == "walker: left out, the time is over; the same command goes on"
-    assert said[-1] == "adapter: left out, the time is over; the same command goes on"
+    assert calls == [("towers", 10 / 8), ("trigger", pytest.approx(6 / 7)), ("trimmer", pytest.approx(2 / 6))]
+    assert said[-3] == "walker: left out, the time is over; the same command goes on"
+    assert said[-2] == "adapter: left out, the time is over; the same command goes on"
+    assert said[-1] == "retrieve: left out, the time is over; the same command goes on"
 
 
 def test_an_unknown_part_is_refused(calls: Calls, tmp_path: Path) -> None:

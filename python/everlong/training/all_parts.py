@@ -12,6 +12,7 @@ from typing import Any
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.kv_writer import PART as KV_WRITER
 from everlong.learned.pack import Pack, load_pack, pack_with
+from everlong.learned.retrieve import PART as RETRIEVE
 from everlong.learned.towers import PART as TOWERS
 from everlong.learned.trigger import PART as TRIGGER
 from everlong.learned.trimmer import PART as TRIMMER
@@ -25,10 +26,12 @@ from everlong.training.boundaries import books_of, trigger_texts
 from everlong.training.data import load_pairs
 from everlong.training.evicted import evicted_texts
 from everlong.training.kv_writer import KvWriterTraining
+from everlong.training.retrieve import RetrieveTraining, frame_texts
 from everlong.training.run import (
     Progress,
     train_adapter,
     train_kv_writer,
+    train_retrieve,
     train_towers,
     train_trigger,
     train_trimmer,
@@ -45,7 +48,7 @@ from everlong.training.writer import WriterTraining
 
 # In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them, the
 # Walker and the adapter behind the towers that they search by.
-PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, WALKER, ADAPTER)
+PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, WALKER, ADAPTER, RETRIEVE)
 _DONE = "trained.json"  # in a part's folder: which one was made there, and of what
 
 
@@ -63,9 +66,11 @@ class Sizes:
     walk_chains: int = 30
     streams: int = 48  # of both writers
     told: int = 24
-    writer_steps: int = 400
+    writer_steps: int = 400  # of both, the writer's of half as many lessons
     adapter_tokens: int = 160_000
     adapter_steps: int = 150
+    frames: int = 400  # of <RETRIEVE>
+    retrieve_steps: int = 100
 
 
 def train_parts(
@@ -195,6 +200,15 @@ def _trained(
             training=writer,
             progress=progress,
         )
+    if part == RETRIEVE:
+        books, pairs = books_of(text), load_pairs(["fairytale"])
+        frames = [
+            frame
+            for split, count in (("train", sizes.frames), ("fit", max(2, sizes.frames // 12)))
+            for frame in frame_texts(tokenizer, books, pairs, count=count, split=split, seed=seed)
+        ]
+        retrieve = RetrieveTraining(steps=sizes.retrieve_steps, minutes=minutes, seed=seed)
+        return train_retrieve(model, tokenizer, frames, work=work, training=retrieve)
     adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
     return train_adapter(
         model, tokenizer, load_pairs(), work=work, tokens=sizes.adapter_tokens, training=adapter, progress=progress
