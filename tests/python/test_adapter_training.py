@@ -147,8 +147,8 @@ def test_it_learns_and_a_run_that_was_cut_short_goes_on(mm: everlong.MemoryModel
         return AdapterTrainer(mm, examples, taught, training, checkpoints=tmp_path / name)
 
     whole = trainer(TRAINING, "whole").train()
-    assert [entry["step"] for entry in whole.log] == [0, 3, 6]
-    assert min(entry["held out"] for entry in whole.log[1:]) < whole.log[0]["held out"]
+    assert [entry["step"] for entry in whole.learned.log] == [0, 3, 6]
+    assert min(entry["held out"] for entry in whole.learned.log[1:]) < whole.learned.log[0]["held out"]
 
     def stop(step: int, entry: dict[str, float]) -> None:
         if step == 6:
@@ -158,7 +158,7 @@ def test_it_learns_and_a_run_that_was_cut_short_goes_on(mm: everlong.MemoryModel
     with pytest.raises(KeyboardInterrupt):
         cut.train()
     again = trainer(TRAINING, "cut").train()
-    assert again.steps == 6
+    assert again.learned.steps == 6
     for one, other in zip(whole.adapter.parameters(), again.adapter.parameters(), strict=True):
         assert torch.equal(one, other)
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from transformers.cache_utils import DynamicCache
 
 from everlong.data import Book
+from everlong.errors import EverlongError
 from everlong.eval.trimming import TrimmingConfig, print_trimming, run_trimming
 from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.learned.pack import Pack, load_pack
@@ -245,7 +246,7 @@ def test_the_loss_falls_on_what_it_is_trained_on(scenarios: list[Scenario]) -> N
     model = tiny_model()
     same = [*scenarios[:2], *(dataclasses.replace(one, name=f"{one.name} again", split="fit") for one in scenarios[:2])]
     training = dataclasses.replace(small(24), ce=0.0, attention_kl=0.0, masks=4, learning_rate=1e-2)
-    losses = [entry["held out"] for entry in InModelTrainer(model, same, training).train(fresh(model)).log]
+    losses = [entry["held out"] for entry in InModelTrainer(model, same, training).train(fresh(model)).learned.log]
     assert min(losses[1:]) < 0.9 * losses[0]
 
 
@@ -255,17 +256,17 @@ def test_a_cut_run_goes_on_bit_for_bit(scenarios: list[Scenario], tmp_path: path
     some = scenarios[:4] + [one for one in scenarios if one.split == "fit"][:2]
     begun = fresh(model)
     at_once = InModelTrainer(model, some, small(6)).train(begun)
-    losses = [entry["held out"] for entry in at_once.log]
+    losses = [entry["held out"] for entry in at_once.learned.log]
     assert InModelTrainer(model, some, small(6)).held_out(at_once.trimmer) == pytest.approx(min(losses), abs=1e-6)
     assert all(map(torch.equal, weights, model.parameters()))
     assert all(weight.requires_grad for weight in model.parameters())
 
     InModelTrainer(model, some, small(4), checkpoints=tmp_path).train(begun)
     on = InModelTrainer(model, some, small(6), checkpoints=tmp_path).train(begun)
-    assert [entry["held out"] for entry in on.log] == losses
+    assert [entry["held out"] for entry in on.learned.log] == losses
     for name, tensor in on.trimmer.state_dict().items():
         assert torch.equal(tensor, at_once.trimmer.state_dict()[name]), name
-    with pytest.raises(ValueError, match="holds another training"):
+    with pytest.raises(EverlongError, match="of other scenarios"):
         InModelTrainer(model, some[1:], small(6), checkpoints=tmp_path).train(begun)
 
 
@@ -323,7 +324,7 @@ def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
     on = train(4, tmp_path)
     assert on.adapter is not None
     assert all(map(torch.equal, on.adapter.up, trained.adapter.up))
-    with pytest.raises(ValueError, match="another training"):
+    with pytest.raises(EverlongError, match="of other adapter"):
         InModelTrainer(model, some, small(4), checkpoints=tmp_path).train(fresh(model))
 
 

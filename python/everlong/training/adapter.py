@@ -9,17 +9,13 @@ a backward of some sixty tokens.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
-import math
 import pathlib
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import safetensors.torch
+import numpy as np
 import torch
 from transformers import DynamicCache
 
@@ -34,7 +30,7 @@ from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt
 from everlong.training.answers import Example, Taught
-from everlong.training.loop import in_turns
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
 
 _LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
 _PAGES_BESIDE = 1  # of the right passage, where a search missed it
@@ -42,7 +38,7 @@ _MOST_RIGHT_PAGES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class AdapterTraining:
+class AdapterTraining(LoopSettings):
     """How it is done."""
 
     rank: int = 8
@@ -50,20 +46,16 @@ class AdapterTraining:
     steps: int = 150
     batch: int = 8  # questions a step
     learning_rate: float = 5e-4
-    warmup: int = 10
+    weight_decay: float = 0.0
+    check_every: int = 25
     groups: tuple[int, ...] = (1, 2, 4, 4)  # that come back for a question, as many as is drawn
     held_out: int = 48  # questions that are measured on
-    check_every: int = 25  # steps; the maps that came nearest to the answers of held-out questions are kept
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class TrainedAdapter:
     adapter: Adapter
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check; the first one is of the model alone
+    learned: Learned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +79,7 @@ class AdapterTrainer:
         training: AdapterTraining,
         *,
         checkpoints: pathlib.Path | None = None,
-        progress: Callable[[int, dict[str, float]], None] | None = None,
+        progress: Told | None = None,
     ) -> None:
         """UnsupportedModelError for a model with layers whose state is in no archive; ValueError without examples."""
         frame = mm.frame
@@ -110,52 +102,31 @@ class AdapterTrainer:
         if not self._train or not self._held_out:
             raise ValueError(f"{len(usable)} questions of {len(sources)} texts: too few to train on and to hold out")
 
-    def train(self) -> Trained:
+    def train(self) -> TrainedAdapter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
         training, model = self._training, self._frame.served.model
         settings = AdapterSettings(training.rank, training.scale)
         adapter = Adapter(settings, adapted_layers(model), seed=training.seed).to(self._frame.served.device)
-        optimizer = torch.optim.AdamW(adapter.parameters(), lr=training.learning_rate, weight_decay=0.0)
         attached = AttachedAdapter(adapter, model)
-        step, seconds, log, best = 0, 0.0, list[dict[str, float]](), copy.deepcopy(adapter.state_dict())
-        if self._checkpoints is not None and (self._checkpoints / "state.json").exists():
-            step, seconds, log, best = self._load(adapter, optimizer)
-        started, before = time.monotonic(), seconds
-        if not log:
-            log.append({"step": 0, "minutes": 0.0, "held out": self._held_out_loss(attached)})
-            self._tell(log[-1])
-        losses: list[float] = []
-        late = False
-        while step < training.steps and not late:
-            for group in optimizer.param_groups:
-                group["lr"] = training.learning_rate * self._rate(step)
-            for at in (self._train[n] for n in in_turns(training.seed, step, training.batch, len(self._train))):
-                loss = self._loss(self._asked(at, random.Random(f"{training.seed} {step} {at}")), at, attached)
-                torch.autograd.backward(loss / training.batch)
-                losses.append(float(loss.detach()))
-            torch.nn.utils.clip_grad_norm_(adapter.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            step += 1
-            seconds = before + time.monotonic() - started
-            late = training.minutes is not None and seconds > 60 * training.minutes
-            if step % training.check_every == 0 or step == training.steps or late:
-                held_out = self._held_out_loss(attached)
-                if held_out < min(entry["held out"] for entry in log):
-                    best = copy.deepcopy(adapter.state_dict())
-                trained_on = sum(losses) / len(losses)
-                log.append({"step": step, "minutes": seconds / 60, "loss": trained_on, "held out": held_out})
-                losses.clear()
-                self._tell(log[-1])
-                self._save(adapter, optimizer, step, seconds, log, best)
-        adapter.load_state_dict(best)
-        return Trained(adapter.cpu(), step, seconds / 60, tuple(log))
+
+        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+            step, at = number // training.batch, self._train[in_turn(training.seed, number, len(self._train))]
+            loss = self._loss(self._asked(at, random.Random(f"{training.seed} {step} {at}")), at, attached)
+            said.setdefault("loss", []).append(float(loss.detach()))
+            return loss
+
+        learned = learn(
+            adapter,
+            lesson,
+            lambda _: self._held_out_loss(attached),
+            training,
+            checkpoints=self._checkpoints,
+            progress=self._progress,
+        )
+        adapter.load_state_dict(learned.state)
+        return TrainedAdapter(adapter.cpu(), learned)
 
     # --- a step
-
-    def _rate(self, step: int) -> float:
-        warm = min(1.0, (step + 1) / self._training.warmup)
-        return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * step / self._training.steps)))
 
     def _asked(self, at: int, drawn: random.Random) -> _Asked:
         """The frame as it is once a question's pages have come back; the right passage is always among them."""
@@ -224,52 +195,3 @@ class AdapterTrainer:
             float(self._loss(self._asked(at, random.Random(f"held out {at}")), at, attached)) for at in self._held_out
         ]
         return sum(losses) / len(losses)
-
-    # --- between steps
-
-    def _tell(self, entry: dict[str, float]) -> None:
-        if self._progress is not None:
-            self._progress(int(entry["step"]), entry)
-
-    def _save(
-        self,
-        adapter: Adapter,
-        optimizer: torch.optim.Optimizer,
-        step: int,
-        seconds: float,
-        log: Sequence[dict[str, float]],
-        best: dict[str, torch.Tensor],
-    ) -> None:
-        if self._checkpoints is None:
-            return
-        self._checkpoints.mkdir(parents=True, exist_ok=True)
-        tensors = {f"now.{name}": tensor for name, tensor in adapter.state_dict().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
-        for number, moments in optimizer.state_dict()["state"].items():
-            tensors |= {f"{name}.{number}": tensor for name, tensor in moments.items()}
-        file = self._checkpoints / f"maps-{step}.safetensors"
-        safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, file)
-        beside = self._checkpoints / "state.json.new"
-        beside.write_text(json.dumps({"step": step, "seconds": seconds, "log": list(log), "maps": file.name}))
-        beside.replace(self._checkpoints / "state.json")
-        for other in self._checkpoints.glob("maps-*.safetensors"):
-            if other != file:
-                other.unlink()
-
-    def _load(
-        self, adapter: Adapter, optimizer: torch.optim.Optimizer
-    ) -> tuple[int, float, list[dict[str, float]], dict[str, torch.Tensor]]:
-        assert self._checkpoints is not None
-        said: Any = json.loads((self._checkpoints / "state.json").read_text())
-        tensors = safetensors.torch.load_file(self._checkpoints / said["maps"])
-
-        def below(prefix: str) -> dict[str, torch.Tensor]:
-            return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
-
-        adapter.load_state_dict(below("now."))
-        state = optimizer.state_dict()
-        names = ("step", "exp_avg", "exp_avg_sq")
-        count = len(list(adapter.parameters()))
-        state["state"] = {at: {name: tensors[f"{name}.{at}"] for name in names} for at in range(count)}
-        optimizer.load_state_dict(state)
-        return said["step"], said["seconds"], said["log"], below("best.")

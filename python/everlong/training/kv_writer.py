@@ -93,7 +93,7 @@ class KvWriterTrainer:
         for which, scale in enumerate((writer.k_scale, writer.v_scale)):
             scale.copy_(torch.cat([block[which] for block in blocks], dim=2).std(dim=2).clamp(min=1e-4))
 
-    def _lesson(self, writer: Any, step: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         anchors = int(random.choice(training.tokens))

@@ -1,4 +1,4 @@
-"""The loop that the writers are trained in: lessons, checks on texts that are held out, checkpoints.
+"""The loop that is gone through by whatever learns from lessons: checks on texts that are held out, checkpoints.
 
 A module learns from lessons, each of which draws what it is about from random numbers of its own step: so a run that
 was cut short goes on as if it had not been.
@@ -13,7 +13,7 @@ import math
 import pathlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ import torch
 
 Losses = dict[str, list[float]]
 Told = Callable[[int, dict[str, float]], None]
+# A loss, or its summands one after the other: the gradient of each is taken before the next is computed.
+Lesson = Callable[[Any, int, np.random.Generator, Losses], torch.Tensor | Iterator[torch.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,8 @@ class LoopSettings:
     batch: int = 4  # lessons a step
     learning_rate: float = 2e-3
     warmup: int = 10
+    falling: bool = True  # the learning rate, to a fiftieth, as a cosine does
+    weight_decay: float = 0.01
     check_every: int = 20  # steps; what came nearest on held-out texts is kept
     seed: int = 0
     minutes: float | None = None  # no step begins later
@@ -47,24 +51,26 @@ class Learned:
 
 def learn(
     module: torch.nn.Module,
-    lesson: Callable[[Any, int, np.random.Generator, Losses], torch.Tensor],
+    lesson: Lesson,
     held_out: Callable[[Any], float],
     settings: LoopSettings,
     *,
+    rates: Mapping[str, float] | None = None,
     checkpoints: pathlib.Path | None = None,
     progress: Told | None = None,
 ) -> Learned:
     """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads.
 
-    `lesson` is told the step and gives a loss, and names what it is made of in the dict that it is given; `held_out`
-    says how far the module is from what is wanted, on texts that no lesson is about. Both are given the module as
-    `accelerate` wraps it.
+    `lesson` is told its number, of which `batch` make a step, and gives a loss; what that is made of it names in the
+    dict that it is given. `held_out` says how far the module is from what is wanted, on texts that no lesson is about.
+    Both are given the module as `accelerate` wraps it. `rates` are learning rates of the module's children by their
+    names, in place of the settings'.
     """
     accelerate = importlib.import_module("accelerate")  # the extra "train"
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available())
-    optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(_groups(module, settings, rates or {}), weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(settings, step))
     wrapped, optimizer = accelerator.prepare(module, optimizer)
     state = _State()
@@ -88,8 +94,11 @@ def learn(
     while state.step < settings.steps and not late:
         drawn = np.random.default_rng((settings.seed, state.step))
         losses: Losses = {}
-        for _ in range(settings.batch):
-            accelerator.backward(lesson(wrapped, state.step, drawn, losses) / settings.batch)
+        for number in range(state.step * settings.batch, (state.step + 1) * settings.batch):
+            found = lesson(wrapped, number, drawn, losses)
+            summands: Iterable[torch.Tensor] = [found] if isinstance(found, torch.Tensor) else found
+            for loss in summands:
+                accelerator.backward(loss / settings.batch)
         accelerator.clip_grad_norm_(wrapped.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -106,17 +115,25 @@ def learn(
     return Learned(best, state.step, state.seconds / 60, tuple(state.log))
 
 
-def in_turns(seed: int, step: int, size: int, count: int) -> list[int]:
-    """Which `size` of `count` things a step is about: each once before any comes again, the same whoever asks."""
-    chosen = []
-    for place in range(step * size, (step + 1) * size):
-        order = random.Random(f"{seed} {place // count}").sample(range(count), count)
-        chosen.append(order[place % count])
-    return chosen
+def in_turn(seed: int, number: int, count: int) -> int:
+    """Which of `count` things a lesson is about: each once before any comes again, the same whoever asks."""
+    return random.Random(f"{seed} {number // count}").sample(range(count), count)[number % count]
+
+
+def _groups(module: torch.nn.Module, settings: LoopSettings, rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The module's parameters with their learning rates, in an order that is always the same."""
+    of_children: list[dict[str, Any]] = [
+        {"params": list(module.get_submodule(name).parameters()), "lr": rate} for name, rate in rates.items()
+    ]
+    own = {id(parameter) for group in of_children for parameter in group["params"]}
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in own]
+    return [{"params": rest, "lr": settings.learning_rate}, *of_children]
 
 
 def _rate(settings: LoopSettings, step: int) -> float:
     warm = min(1.0, (step + 1) / settings.warmup)
+    if not settings.falling:
+        return warm
     return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / settings.steps))))
 
 

@@ -216,7 +216,7 @@ def train_on(
         share = torch.where(wanted, 0.5 / wanted.sum().clamp(min=1), 0.5 / (~wanted).sum().clamp(min=1))
         return (share * torch.nn.functional.softplus(torch.where(wanted, -odds, odds))).sum()
 
-    def lesson(learning: Any, step: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def lesson(learning: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
         loss = loss_of(learning, train[int(random.integers(len(train)))])
         said.setdefault("loss", []).append(float(loss.detach()))
         return loss

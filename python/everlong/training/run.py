@@ -195,15 +195,16 @@ def train_adapter(
         checkpoints = work / "checkpoint"
         trainer = AdapterTrainer(mm, examples, taught, training, checkpoints=checkpoints, progress=check)
         trained = trainer.train()
+        learned = trained.learned
         made = {
             "data": _sets_of(pairs),
             "questions": len(examples),
             "tokens": mm.stream_tokens,
             "training": dataclasses.asdict(training),
-            "steps": trained.steps,
-            "minutes": round(trained.minutes, 1),
-            "figures": {"held out, nats a token": {"before": trained.log[0]["held out"], "after": _least(trained.log)}},
-            "log": list(trained.log),
+            "steps": learned.steps,
+            "minutes": round(learned.minutes, 1),
+            "figures": {"held out, nats a token": {"before": learned.log[0]["held out"], "after": _least(learned.log)}},
+            "log": list(learned.log),
             "with": made_with(model),
         }
     return _pack(model, {ADAPTER: trained.adapter.part(made)})
@@ -288,9 +289,9 @@ def train_trimmer(
         second = {
             "training": dataclasses.asdict(in_model),
             "scenarios": {family: sum(one.family == family for one in scenarios) for family in FAMILIES},
-            "steps": refined.steps,
-            "minutes": round(refined.minutes, 2),
-            "log": list(refined.log),
+            "steps": refined.learned.steps,
+            "minutes": round(refined.learned.minutes, 2),
+            "log": list(refined.learned.log),
         }
     asked = [text.origin for text in texts if text.split == "train" for _ in text.asked]
     made = {

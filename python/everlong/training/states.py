@@ -225,13 +225,13 @@ def _require_same(
 
 
 def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:
-    """What the states in a folder are of is kept beside them. EverlongError for a folder of others."""
+    """What a folder is of is kept in it. EverlongError for one that is of something else."""
     file = folder / "of.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
         differing = [name for name, value in said.items() if found.get(name) != value]
         if differing:
-            raise EverlongError(f"{folder} holds states of other {', '.join(differing)}: name another folder")
+            raise EverlongError(f"{folder} holds what is of other {', '.join(differing)}: name another folder")
     file.write_text(json.dumps(said), "utf-8")
 
 

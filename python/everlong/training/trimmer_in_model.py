@@ -14,10 +14,10 @@ import dataclasses
 import json
 import pathlib
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from everlong.learned.adapter import Adapter, AttachedAdapter
@@ -26,18 +26,24 @@ from everlong.learned.trimmer import Trimmer
 from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.masked import MaskedAttention
+from everlong.models.soft import frozen
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.loop import in_turns
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
 from everlong.training.scenarios import Scenario, Target
+from everlong.training.states import require_same
 from everlong.training.top_k import gumbel, straight_through_top_k
-
-_STATE = "state.pt"
 
 
 @dataclasses.dataclass(frozen=True)
-class InModelTraining:
+class InModelTraining(LoopSettings):
     steps: int = 100
     batch: int = 4  # scenarios a step
+    learning_rate: float = 2e-4
+    adapter_learning_rate: float = 5e-4  # of an adapter that learns, too
+    warmup: int = 1
+    falling: bool = False
+    weight_decay: float = 0.0
+    check_every: int = 10
     masks: int = 2  # of each target
     budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block; drawn for each target
     ce: float = 0.5  # alpha, beta, gamma of the design's loss
@@ -45,11 +51,6 @@ class InModelTraining:
     attention_kl: float = 0.1
     noise: float = 0.5  # times Gumbel's, on the scores
     temperature: float = 0.5  # of the relaxed choice, in units of the scores
-    learning_rate: float = 2e-4
-    adapter_learning_rate: float = 5e-4  # of an adapter that learns, too
-    check_every: int = 10  # steps; the weights of the least loss on held-out scenarios are kept
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
 
     def __post_init__(self) -> None:
         if not all(0 < budget < BLOCK_TOKENS for budget in self.budgets) or not self.budgets:
@@ -70,9 +71,7 @@ class Choice:
 class TrainedInModel:
     trimmer: Trimmer
     adapter: Adapter | None
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check; the first one is of what it began from
+    learned: Learned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +94,7 @@ class InModelTrainer:
         *,
         adapter: Adapter | None = None,
         checkpoints: pathlib.Path | None = None,
-        progress: Callable[[int, dict[str, float]], None] | None = None,
+        progress: Told | None = None,
     ) -> None:
         """`adapter` is trained in place. ValueError where all scenarios are held out, or none."""
         self._model, self._training = model, training
@@ -109,50 +108,38 @@ class InModelTrainer:
 
     def train(self, trimmer: Trimmer) -> TrainedInModel:
         """From `trimmer`, which stays as it is, or from the last checkpoint. The same bits for one seed, machine and
-        number of threads.
+        number of threads. EverlongError where the checkpoints are of another training.
         """
+        self._require_same()
         training = self._training
         own = copy.deepcopy(trimmer).requires_grad_(requires_grad=True)
-        learned = torch.nn.ModuleDict({"trimmer": own})
-        rates: list[dict[str, Any]] = [{"params": own.parameters(), "lr": training.learning_rate}]
+        module = torch.nn.ModuleDict({"trimmer": own})
         if self._adapter is not None:
-            learned["adapter"] = self._adapter
-            rates.append({"params": self._adapter.parameters(), "lr": training.adapter_learning_rate})
-        optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
-        step, seconds, log, best = self._load(learned, optimizer)
-        started, before = time.monotonic(), seconds
-        if not log:
-            log.append({"step": 0.0, "minutes": 0.0, "held out": self.held_out(own)})
-            self._tell(log[-1])
-        losses: list[float] = []
-        late = False
-        frozen = [weight.requires_grad for weight in self._model.parameters()]
-        self._model.requires_grad_(False)
-        try:
-            while step < training.steps and not late:
-                for at in in_turns(training.seed, step, training.batch, len(self._train)):
-                    losses.append(self._backward(own, self._train[at], random.Random(f"{training.seed} {step} {at}")))
-                torch.nn.utils.clip_grad_norm_(learned.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-                step += 1
-                seconds = before + time.monotonic() - started
-                late = training.minutes is not None and seconds > 60 * training.minutes
-                if step % training.check_every == 0 or step == training.steps or late:
-                    held_out = self.held_out(own)
-                    if held_out < min(entry["held out"] for entry in log):
-                        best = copy.deepcopy(learned.state_dict())
-                    loss = sum(losses) / len(losses)
-                    log.append({"step": float(step), "minutes": seconds / 60, "loss": loss, "held out": held_out})
-                    losses.clear()
-                    self._tell(log[-1])
-                    self._save(learned, optimizer, step, seconds, log, best)
-        finally:
-            for weight, before_it in zip(self._model.parameters(), frozen, strict=True):
-                weight.requires_grad_(before_it)
-        learned.load_state_dict(best)
-        learned.eval().requires_grad_(requires_grad=False)
-        return TrainedInModel(own, self._adapter, step, seconds / 60, tuple(log))
+            module["adapter"] = self._adapter
+
+        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+            step, at = number // training.batch, in_turn(training.seed, number, len(self._train))
+            losses = self._losses(own, self._train[at], random.Random(f"{training.seed} {step} {at}"))
+            share = 1 / len(self._train[at].targets)
+            total = 0.0
+            for loss in losses:
+                total += share * float(loss.detach())
+                yield loss * share
+            said.setdefault("loss", []).append(total)
+
+        with frozen(self._model):
+            learned = learn(
+                module,
+                lesson,
+                lambda _: self.held_out(own),
+                training,
+                rates={} if self._adapter is None else {"adapter": training.adapter_learning_rate},
+                checkpoints=self._checkpoints,
+                progress=self._progress,
+            )
+        module.load_state_dict(learned.state)
+        module.eval().requires_grad_(requires_grad=False)
+        return TrainedInModel(own, self._adapter, learned)
 
     @torch.no_grad()
     def held_out(self, trimmer: Trimmer) -> float:
@@ -186,20 +173,16 @@ class InModelTrainer:
 
     # --- a step
 
-    def _backward(self, trimmer: Trimmer, scenario: Scenario, drawn: random.Random) -> float:
-        """The gradient of one scenario's mean loss, added to what there is; the loss."""
-        training, total = self._training, 0.0
+    def _losses(self, trimmer: Trimmer, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
+        """Of each of a scenario's targets."""
+        training = self._training
         read = self._reading(trimmer, scenario)
-        share = 1 / (training.batch * len(scenario.targets))
         for target, teacher in zip(scenario.targets, read.teacher, strict=True):
             noise = gumbel((training.masks, len(read.states)), torch.Generator().manual_seed(drawn.getrandbits(62)))
             scores = scores_of(trimmer, read.states, len(scenario.ids)) + training.noise * noise
             choice = Choice(drawn.choice(training.budgets), _over(scenario))
             weights = key_weights(scores, scenario, choice, training.temperature)
-            loss = self.loss(read.whole, weights, scenario, target, teacher)
-            torch.autograd.backward(loss * share)
-            total += float(loss.detach())
-        return total / len(scenario.targets)
+            yield self.loss(read.whole, weights, scenario, target, teacher)
 
     def _reading(self, trimmer: Trimmer, scenario: Scenario) -> _Read:
         """Read once in a training: what costs is the forward of the stream."""
@@ -211,47 +194,18 @@ class InModelTrainer:
             self._read[scenario.name] = _Read(dataclasses.replace(whole, hidden={}), states, teacher)
         return self._read[scenario.name]
 
-    # --- what is kept between runs
-
-    def _tell(self, entry: dict[str, float]) -> None:
-        if self._progress is not None:
-            self._progress(int(entry["step"]), entry)
-
-    def _save(
-        self,
-        learned: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        step: int,
-        seconds: float,
-        log: list[dict[str, float]],
-        best: dict[str, torch.Tensor],
-    ) -> None:
+    def _require_same(self) -> None:
+        """What checkpoints are of, but for how long it goes on."""
         if self._checkpoints is None:
             return
         self._checkpoints.mkdir(parents=True, exist_ok=True)
-        state = {"learned": learned.state_dict(), "optimizer": optimizer.state_dict(), "best": best, "step": step}
-        beside = self._checkpoints / (_STATE + ".new")
-        torch.save({**state, "seconds": seconds, "log": log, "of": self._of()}, beside)
-        beside.replace(self._checkpoints / _STATE)
-
-    def _load(
-        self, learned: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[int, float, list[dict[str, float]], dict[str, torch.Tensor]]:
-        file = None if self._checkpoints is None else self._checkpoints / _STATE
-        if file is None or not file.exists():
-            return 0, 0.0, [], copy.deepcopy(learned.state_dict())
-        state = torch.load(file, weights_only=True)
-        if state["of"] != self._of():
-            raise ValueError(f"{file.parent} holds another training; name another folder or remove it")
-        learned.load_state_dict(state["learned"])
-        optimizer.load_state_dict(state["optimizer"])
-        return state["step"], state["seconds"], state["log"], state["best"]
-
-    def _of(self) -> str:
-        """What a checkpoint is of, but for how long it goes on."""
         settings = dataclasses.replace(self._training, steps=1, minutes=None)
-        names = [one.name for one in (*self._train, *self._fit)]
-        return json.dumps([dataclasses.asdict(settings), self._adapter is not None, names])
+        said = {
+            "settings": dataclasses.asdict(settings),
+            "adapter": self._adapter is not None,
+            "scenarios": [one.name for one in (*self._train, *self._fit)],
+        }
+        require_same(self._checkpoints, json.loads(json.dumps(said)))
 
 
 def scores_of(trimmer: Trimmer, states: torch.Tensor, tokens: int) -> torch.Tensor:

@@ -166,7 +166,7 @@ class WriterTrainer:
 
     # --- a step
 
-    def _lesson(self, writer: Any, step: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
@@ -175,6 +175,7 @@ class WriterTrainer:
         if drawn >= 1 + training.again:
             return self._why(writer, self._told, tokens, random, said)
         if drawn >= 1:
+            step = number // training.batch
             hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
             loss = self._again(writer, read, float(hardest ** random.random()), random)
             said.setdefault("again", []).append(float(loss.detach()))
