@@ -5,6 +5,7 @@ The references are plain transformers over `inputs_embeds`, and numpy's own mean
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.frame.details import BRACKET_TOKENS
 from everlong.frame.frame import Recalled
+from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
 from everlong.learned.details import BlockDetails, MeanPool
 from everlong.learned.latents import LatentSettings
 from everlong.learned.older_blocks import OlderBlocks
@@ -32,6 +34,7 @@ from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.text.control import memory_marks
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait
 from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
@@ -438,6 +441,51 @@ def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)
     means = MeanPool(N).details(states[:, :0], model.get_input_embeddings()(ids).detach())
     assert float((found - means).abs().max()) > 0.05
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(rank: int, tmp_path: Path) -> None:
+    """All blocks between one pair of marks; what was trained to read them is at work on them and on what is asked, and
+    on nothing else. Of plain transformers with these maps in its weights.
+    """
+    model, size = tiny_model(), tiny_model().config.hidden_size
+    opening, closing = memory_marks(byte_tokenizer())
+    reader = LatentSettings((1, 2), size, size, width=16, depth=1, inner=16, heads=2)
+    writer = Writer.untrained(WriterConfig(reader, opening=opening, closing=closing))
+    lora = Adapter(AdapterSettings(2), adapted_layers(model)) if rank else None
+    torch.manual_seed(1)
+    for up in lora.up if lora is not None else ():
+        up.data.normal_(std=0.05)
+    Pack(weights_fingerprint(model), "", {"writer": writer.part({}, lora)}).save(tmp_path / "pack")
+    with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=tmp_path / "pack") as mm:
+        mm.read(TEXT)
+        core, frame = mm.memory.core, mm.frame
+        assert (frame.adaptation is not None) == (rank > 0)
+        blocks = [7, 2, 4]
+        with frame.branch():
+            frame.begin_prompt(None)
+            frame.bring_back(Recalled(blocks=blocks))
+            marks = len(opening) + len(closing)
+            assert frame.os.recalled_tokens == len(blocks) * N + marks
+            rest_ids = mm._encode(random_text(30, seed=2))
+            got = frame.extend(rest_ids, "prompt", logits=True)
+        tensor = next(name for name in core.block_tensors(2) if name.startswith("details"))
+        soft = torch.from_numpy(np.concatenate([core.block_tensor(block, tensor) for block in blocks])).float()
+        sinks = torch.from_numpy(core.token_ids(0, 0, SMALL.sink_tokens)).long()
+    own = copy.deepcopy(tiny_model())
+    table = own.get_input_embeddings()
+    cache = DynamicCache(config=own.config)
+    with torch.no_grad():
+        own(sinks[None], **{cache_argument(own): cache}, use_cache=True)
+        if lora is not None:
+            kept = Adapter.of_part(lora.part({}))
+            for name, down, up in zip(kept.names, kept.down, kept.up, strict=True):
+                own.get_submodule(name).weight += kept.settings.scale * up @ down
+        embeds = torch.cat([table(torch.tensor(opening)), soft, table(torch.tensor(closing)), table(rest_ids)])
+        rolling = SMALL.sink_tokens + SMALL.recalled_tokens
+        positions = torch.arange(rolling - len(embeds) + len(rest_ids), rolling + len(rest_ids))
+        out = own(inputs_embeds=embeds[None], position_ids=positions[None], **{cache_argument(own): cache})
+    assert (got - out.logits[0, -len(rest_ids) :]).abs().max() <= 10 * TOLERANCE
 
 
 def test_means_that_are_to_come_back_are_warned_of() -> None:

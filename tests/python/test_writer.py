@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlong.data import Book, shipped_books
-from everlong.learned.latents import LatentSettings, runs_of
+from everlong.learned.latents import LatentSettings, _order, runs_of
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.writer import PART, Writer, WriterConfig, writer_of
@@ -100,6 +101,26 @@ def test_what_is_learned_sees_places_and_all_of_the_block() -> None:
     assert (writer.details(other, embeddings)[0] - plain[0]).abs().max() > 1e-5
     same = writer.details(states[:1].expand(64, -1), embeddings[:1].expand(64, -1))
     assert (same[0] - same[7]).abs().max() > 1e-3
+
+
+def test_heads_may_tell_where_in_its_run_a_token_stands() -> None:
+    """Waves of the place in a run, by their definition, and nothing of tokens outside of it."""
+    offsets = torch.tensor([-0.7, -0.5, -0.25, 0.0, 0.4, 0.6])
+    found = _order(offsets, 2)
+    assert found is not None
+    for offset, row in zip(offsets.tolist(), found.tolist(), strict=True):
+        waves = [math.sin(math.pi * offset), math.sin(2 * math.pi * offset)]
+        waves += [math.cos(2 * math.pi * offset), math.cos(4 * math.pi * offset)]
+        assert row == pytest.approx(waves if abs(offset) <= 0.5 else [0.0] * 4, abs=1e-5)
+    assert _order(offsets, 0) is None
+    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=dataclasses.replace(READER, order=2)))
+    torch.nn.init.normal_(ordered.rest.weight)
+    states, embeddings = block(64)
+    plain = ordered.details(states, embeddings)
+    with torch.no_grad():
+        for each in ordered.reader.blocks:
+            each.cross.order.zero_()
+    assert (ordered.details(states, embeddings) - plain).abs().max() > 1e-3
 
 
 def test_it_may_begin_with_the_words_that_a_trimmer_keeps() -> None:

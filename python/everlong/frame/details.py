@@ -37,12 +37,22 @@ class SoftBlock:
 class DetailTokens:
     """The Detail Tokens of a memory's blocks, by one writer, for one model."""
 
-    def __init__(self, core: _core.Memory, model: Any, tokenizer: Any, tensor: str) -> None:
-        """`tensor`: which of a block's tensors they are."""
+    def __init__(
+        self,
+        core: _core.Memory,
+        model: Any,
+        tokenizer: Any,
+        tensor: str,
+        marks: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> None:
+        """`tensor`: which of a block's tensors they are. `marks`: ids between which a trained writer's D were read, all
+        blocks together, as they are to be again; without them each block stands between marks of its own.
+        """
         self._core = core
         self._tensor = tensor
         self._soft_id = soft_id(tokenizer)
         self._start, self._end = (_bracket(model, ids) for ids in memory_marks(tokenizer))
+        self._around = None if marks is None else tuple(_embedded(model, ids) for ids in marks)
 
     def of(self, blocks: Iterable[int]) -> dict[int, SoftBlock]:
         """By block, in their order, each once; those that have none are not among them."""
@@ -50,7 +60,12 @@ class DetailTokens:
         for block in dict.fromkeys(blocks):
             details = self._details(block)
             if details is not None:
-                found[block] = SoftBlock(self._core.block(block), torch.cat([self._start, details, self._end]))
+                own = details if self._around is not None else torch.cat([self._start, details, self._end])
+                found[block] = SoftBlock(self._core.block(block), own)
+        if self._around is not None and found:
+            first, last = next(iter(found)), next(reversed(found))
+            found[first] = SoftBlock(found[first].block, torch.cat([self._around[0], found[first].embeds]))
+            found[last] = SoftBlock(found[last].block, torch.cat([found[last].embeds, self._around[1]]))
         return found
 
     def has(self, block: int) -> bool:
@@ -70,10 +85,14 @@ class DetailTokens:
         return torch.from_numpy(self._core.block_tensor(block, self._tensor).astype(np.float32))
 
 
-@torch.no_grad()
 def _bracket(model: Any, mark: Sequence[int]) -> torch.Tensor:
     """[1, hidden size] fp32: the embedding of a mark's token, or the mean of those that spell it."""
+    return _embedded(model, mark).mean(dim=0, keepdim=True)
+
+
+@torch.no_grad()
+def _embedded(model: Any, mark: Sequence[int]) -> torch.Tensor:
+    """[n, hidden size] fp32 of a mark's tokens."""
     table = model.get_input_embeddings()
-    ids = torch.tensor(mark, dtype=torch.int64, device=table.weight.device)
-    mean: torch.Tensor = table(ids).float().mean(dim=0, keepdim=True)
-    return mean.cpu()
+    rows: torch.Tensor = table(torch.tensor(mark, dtype=torch.int64, device=table.weight.device)).float()
+    return rows.cpu()

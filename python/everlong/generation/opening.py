@@ -112,7 +112,7 @@ def open_memory(
         frame.adaptation = reading_details(trained.parts[WRITER], served.model) or frame.adaptation
     details = _details(trained, config, served.model)
     if details is not None:
-        frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor)
+        frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor, details.marks)
     return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details, retrieving)
 
 

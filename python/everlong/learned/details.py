@@ -36,6 +36,10 @@ class DetailWriter(Protocol):
     def hidden_layers(self) -> Sequence[int]:
         """Whose states it reads, as `HiddenTap` counts them."""
 
+    @property
+    def marks(self) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Ids between which the D of several blocks are read, all together; None: each block has marks of its own."""
+
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """D [n, hidden size], 1 <= n <= N, of a block's L tokens: states [L, S] of its layers side by side (S is 0
         without layers) and embeddings [L, hidden size]. Called by several threads at once."""
@@ -45,6 +49,7 @@ class MeanPool:
     """The writer that was never trained: the means of N equal runs of the block's embeddings."""
 
     hidden_layers: tuple[int, ...] = ()
+    marks: tuple[Sequence[int], Sequence[int]] | None = None
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -70,6 +75,8 @@ class TrainedDetails:
         self.count = count
         self.id = f"{part.id}-{count}"
         self.hidden_layers = self._writer.config.layers
+        config = self._writer.config
+        self.marks = (config.opening, config.closing) if config.opening and config.closing else None
 
     @torch.no_grad()
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
@@ -92,6 +99,7 @@ class BlockDetails:
         self._model = model
         self.tensor = tensor_name(writer.id)
         self.hidden_layers = tuple(writer.hidden_layers)
+        self.marks = writer.marks
 
     @torch.no_grad()
     def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:

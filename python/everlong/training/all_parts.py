@@ -202,11 +202,8 @@ def _trained(
         )
     if part == RETRIEVE:
         books, pairs = books_of(text), load_pairs(["fairytale"])
-        frames = [
-            frame
-            for split, count in (("train", sizes.frames), ("fit", max(2, sizes.frames // 12)))
-            for frame in frame_texts(tokenizer, books, pairs, count=count, split=split, seed=seed)
-        ]
+        frames = frame_texts(tokenizer, books, pairs, count=sizes.frames, split="train", seed=seed)
+        frames += frame_texts(tokenizer, books, pairs, count=max(2, sizes.frames // 12), split="fit", seed=seed)
         retrieve = RetrieveTraining(steps=sizes.retrieve_steps, minutes=minutes, seed=seed)
         return train_retrieve(model, tokenizer, frames, work=work, training=retrieve)
     adapter = AdapterTraining(steps=sizes.adapter_steps, minutes=minutes, seed=seed)
