@@ -34,12 +34,19 @@ class OlderKept:
         self._core, self._config = core, config
         self._scorer, self._writer = scorer, writer
         self._name = payload_name(None if writer is None else writer.id)
-        layers = {*scorer.hidden_layers, *(() if writer is None else writer.hidden_layers)}
-        self.hidden_layers = tuple(sorted(layers))
+        self._chooses = True
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """Whose states are read: the scorer's only where something is still to be chosen."""
+        layers = set(() if self._writer is None else self._writer.hidden_layers)
+        return tuple(sorted(layers.union(self._scorer.hidden_layers if self._chooses else ())))
 
     def missing(self) -> list[int]:
         """Ids of the blocks that have none of this writer's, in order of archiving."""
-        return [block.id for block in self._core.blocks() if self._first(block) < block.end and self._lacks(block.id)]
+        blocks = [block for block in self._core.blocks() if self._first(block) < block.end and self._lacks(block.id)]
+        self._chooses = not all(self._chosen(block) for block in blocks)
+        return [block.id for block in blocks]
 
     def _lacks(self, block: int) -> bool:
         try:

@@ -29,6 +29,7 @@ from everlong.learned.kv_writer import PART as KV_WRITER
 from everlong.learned.kv_writer import WrittenAnchors
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
+from everlong.learned.tombstones import PART as TOMBSTONES
 from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
@@ -156,6 +157,13 @@ def _tombstone_heads(pack: Pack | None, config: MemoryConfig) -> TombstoneHeads 
         raise ValueError(
             "policy='tombstone': there is no calibration of tombstones for this model; `everlong eval tombstones "
             "--keep` makes one"
+        )
+    assert pack is not None
+    by_writer = bool(pack.parts[TOMBSTONES].made.get("made", {}).get("writer", False))
+    if by_writer != config.tombstone_writer:
+        warnings.warn(
+            f"policy='tombstone': what tombstones wake by was calibrated with tombstone_writer={by_writer}",
+            stacklevel=4,
         )
     return heads
 
