@@ -40,12 +40,17 @@ class MemoryConfig:
     anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
     tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
+    # Whether the KV writer makes them, each of the token that the pack's Trimmer holds the best of what left.
+    tombstone_writer: bool = False
     # N: slots for chosen tokens of closed blocks, which stay when the others leave; 0: off. The oldest blocks' tokens
     # are trimmed again, rung by rung to half of what they were (frame/trimming.py; os/kept_zone.h).
     kept_tokens: int = _OS.kept_tokens
     kept_share: int = _OS.kept_share  # of so many tokens of a block that was just closed one is kept
     kept_rungs: int = _OS.kept_rungs  # with 8 and 4: 64, 32, 16, 8 of a block of 512, each rung with as many slots
     trimmer: TrimmerKind = "newest"  # who chooses: "learned" is the Trimmer of the model's pack
+    # Whether the KV writer of the model's pack puts into their keys and values something of the tokens that go, as a
+    # block ends: what is kept, and comes back with `recall_mode` "kept", is what it wrote (learned/kv_writer.py).
+    kept_writer: bool = False
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon

@@ -20,6 +20,8 @@ import torch
 import everlong
 from everlong import ops
 from everlong.data import Book
+from everlong.eval.meaning import Asked, planted_facts, to_answer
+from test_kept_writer import drawn_writer, pack_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -183,6 +185,47 @@ def test_what_a_kept_zone_costs_is_measured_once_it_is_full() -> None:
     assert 90 < rows[1].resident_tokens - rows[0].resident_tokens <= 96
     assert (rows[0].spans_tokens, rows[2].spans_tokens) == (0, 0)
     assert rows[1].spans_tokens > 96 * 8 // 2
+
+
+def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kept_answers as bench
+
+    model = (tiny_model(), byte_tokenizer())
+    pack = pack_with(tmp_path / "pack", model[0], drawn_writer(model[0]))
+    base = dataclasses.replace(TINY_MEMORY, kept_tokens=64)
+    monkeypatch.setattr("everlong.data.shipped_books", lambda: [Book("numbers", NUMBERS)])
+    scores, slots = bench.ask_zones(
+        model,
+        {arm: dataclasses.replace(base, policy="off", **own) for arm, own in bench.ZONES.items()},
+        1,
+        1500,
+        2,
+        lambda *known: None,
+        pack,
+    )
+    assert set(scores) == set(slots) == set(bench.ZONES)
+    assert all(len(by_kind["fact"]) == 2 for by_kind in scores.values())
+    assert slots[bench.NO_ZONE] == [0, 0]
+    assert min(slots[bench.WRITTEN]) > 30
+    assert len(list(bench.rows_of(scores, slots))) == 2 + 4 + 3
+
+    arms = {arm: dataclasses.replace(base, **own) for arm, own in bench.RECALLED.items()}
+    with everlong.MemoryModel(*model, tmp_path / "m", arms[bench.WRITTEN], pack=pack) as mm:
+        mm.read(NUMBERS[:2000])
+    (question,) = to_answer([Asked(planted_facts(development=False)[0].question, "fact", ())], development=False)
+    found: Any = {}
+    back: dict[str, list[int]] = {}
+    with bench.opened_arms(model, tmp_path / "m", arms, pack) as memories:
+        chosen = {arm: mm.memory.core.block_tensor(2, "kept.tokens").tolist() for arm, mm in memories.items()}
+        for arm, mm in memories.items():
+            bench.ask(mm, arm, question, found, back)
+            begin, end = mm.memory.blocks()[1].span
+            length = end - begin
+    newest = sorted(chosen[bench.NEWEST])
+    assert newest == list(range(length - len(newest), length))
+    assert chosen[bench.KEPT] == chosen[bench.WRITTEN] != chosen[bench.NEWEST]
+    assert {len(by_kind["fact"]) for by_kind in found.values()} == {1}
+    assert 0 < back[bench.KEPT][0] == back[bench.WRITTEN][0] < back[bench.PAGES][0]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

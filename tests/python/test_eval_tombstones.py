@@ -23,12 +23,15 @@ from everlong.eval.tombstones import (
     keep_heads,
     report_of,
     run_tombstones,
+    samples_of,
 )
 from everlong.frame.tombstone_mass import scored
-from everlong.learned.pack import load_pack
+from everlong.learned.pack import load_pack, pack_folder_of
 from everlong.learned.tombstones import PART, TombstoneHeads
+from everlong.models.fingerprint import weights_fingerprint
 from everlong.text.encoding import decode_text, encode
 from test_exactness import random_text
+from test_kept_writer import drawn_writer, pack_with
 from tiny_models import byte_tokenizer, tiny_model
 
 
@@ -129,3 +132,17 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     assert TombstoneHeads.of_part(pack.parts[PART]) == dataclasses.replace(
         heads, weights=tuple(np.float32(heads.weights).tolist())
     )
+
+
+def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same texts go on in the same ways, and what is attended to is another thing."""
+    monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
+    model, tokenizer = tiny_model(max_position_embeddings=2048), byte_tokenizer()
+    pack_with(pack_folder_of(weights_fingerprint(model)), model, drawn_writer(model))
+    config = TombstonesConfig(tombstones=6, facts=6, old_tokens=2600, pieces=3)
+    book = Book("a--one", random_text(9000))
+    means = samples_of((model, tokenizer), config, book, 0)
+    written = samples_of((model, tokenizer), dataclasses.replace(config, writer=True), book, 0)
+    assert [(one.kind, one.right) for one in written] == [(one.kind, one.right) for one in means]
+    assert all(np.isfinite(one.log_mass).all() for one in written)
+    assert any(np.abs(one.log_mass - other.log_mass).max() > 0.1 for one, other in zip(written, means, strict=True))

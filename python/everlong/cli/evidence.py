@@ -374,6 +374,7 @@ def eval_tombstones(
     documents: Annotated[int, typer.Option(help="Texts that are measured.")] = 6,
     calibration: Annotated[int, typer.Option(help="Texts, of other books, that heads and threshold come from.")] = 3,
     heads: Annotated[int, typer.Option(help="That are chosen.")] = 16,
+    writer: Annotated[bool, typer.Option("--writer", help="Tombstones are the KV writer's, no means.")] = False,
     seed: Seed = 0,
     work: Annotated[
         Path | None, typer.Option(help="Folder for what was heard, a file a text; a run goes on there.")
@@ -389,7 +390,7 @@ def eval_tombstones(
     from everlong.training.boundaries import books_of
 
     loaded = load(model, dtype or None, **on_device(device))
-    config = TombstonesConfig(documents=documents, calibration=calibration, heads=heads, seed=seed)
+    config = TombstonesConfig(documents=documents, calibration=calibration, heads=heads, seed=seed, writer=writer)
     log = _line_by_line(Console(stderr=True))
     chosen, report = run_tombstones(loaded, config, work, books_of(text) if text else (), log)
     if keep:

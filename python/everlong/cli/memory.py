@@ -453,6 +453,8 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     kept = "text alone" if text_alone else f"{payload} of KV ({geometry['codec']})"
     if stats["detail_bytes"] > 0:
         kept += f", {stats['detail_bytes'] / 1e6:,.1f} MB of Detail Tokens"
+    if stats["kept_bytes"] > 0:
+        kept += f", {stats['kept_bytes'] / 1e6:,.1f} MB of chosen tokens"
     console.print(
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
         f"{kept}, {disk} on disk",

@@ -47,6 +47,7 @@ class TombstonesConfig:
     old_tokens: int = 4800  # of a text, that leave
     pieces: int = 13  # of the book as it goes on
     heads: int = 16  # that are chosen
+    writer: bool = False  # whether the KV writer of the model's pack makes the tombstones
     seed: int = 0
 
 
@@ -149,6 +150,7 @@ def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, do
     model, tokenizer = loaded
     memory = MemoryConfig.fitting(model.config.get_text_config(decoder=True).max_position_embeddings)
     memory = dataclasses.replace(memory, tombstones=config.tombstones, policy="off", index=("lexical",), quotes=0)
+    memory = dataclasses.replace(memory, tombstone_writer=config.writer)
     random = np.random.default_rng((config.seed, document))
     text = needs_text(
         tokenizer,
@@ -160,7 +162,7 @@ def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, do
         behind=config.pieces,
     )
     made: list[Sample] = []
-    with MemoryModel(model, tokenizer, None, memory, pack=None) as mm:
+    with MemoryModel(model, tokenizer, None, memory, pack="auto" if config.writer else None) as mm:
         frame = mm.frame
         assert isinstance(frame, KvFrame)
         before = frame.text_begin

@@ -310,11 +310,11 @@ class ResidentCache(Cache):
         self.anchors = anchors
         self._anchor_slots = SlotSnapshot(0, torch.cat(keys), torch.cat(values), *phase)
 
-    def keep(self, slots: Mapping[int, int], held: Sequence[int]) -> None:
-        """The kept zone holds these tokens of the stream; what is new of them is taken from its slot in the frame."""
+    def keep(self, slots: Mapping[int, int], held: Sequence[int]) -> list[int]:
+        """The kept zone holds these tokens of the stream; what is new of them, the result, is taken from its slot."""
         new = self.kept.hold(held)
         if not new:
-            return
+            return new
         slots_of_new = torch.tensor([slots[token] for token in new], dtype=torch.int64, device="cpu")
         rows = self.kept.rows_of(new)
         for part, masters in zip(self._parts(), self._masters(), strict=True):
@@ -334,6 +334,7 @@ class ResidentCache(Cache):
                 1.0,
                 part.rope.interleaved,
             )
+        return new
 
     def show_kept(self, shown: Sequence[int], first_position: int) -> None:
         """Of the tokens that are held these stand in the zone, from a position as the model counts, once the front is

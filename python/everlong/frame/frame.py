@@ -30,6 +30,7 @@ from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load
 from everlong.frame.details import DetailTokens, SoftBlock
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.kept_payload import KeptPayload, chosen_in
+from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter
 from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
@@ -124,10 +125,14 @@ class Frame(abc.ABC):
         tokenizer: Any,
         topic_ends: TopicEnds | None = None,
         token_scorer: TokenScorer | None = None,
+        kept_writer: AnchorWriter | None = None,
+        tombstone_writer: TombstoneWriter | None = None,
     ) -> None:
         """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules.
 
-        `token_scorer`: who chooses what is kept of a block; there is one where the config keeps tokens.
+        `token_scorer`: who chooses what is kept of a block; there is one where the config keeps tokens. `kept_writer`:
+        who writes the keys and values of these, `tombstone_writer`: who makes tombstones; None: they are the tokens'
+        own, and means.
         """
         self.memory = memory
         self.config = config
@@ -137,6 +142,7 @@ class Frame(abc.ABC):
         self.os = _core.MemoryOs(os_config)
         self._topic_ends = topic_ends
         self._token_scorer = token_scorer
+        self._kept_writer, self._tombstone_writer = kept_writer, tombstone_writer
         self._topics_until: int | None = None  # as far as they were heard of the text that is being read
         if memory.core.read_only:
             self.os.stop_archiving()
@@ -159,7 +165,9 @@ class Frame(abc.ABC):
         self._due: Checkpoint | None = None  # to be kept once the archive has come as far
         self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
         self._unarchived_ids: list[int] = []  # token ids of [os.open_from, os.stream_end)
-        self._unarchived_hidden = HiddenRows()  # and their hidden states, of the layers that somebody wants
+        # And their hidden states, of the layers that somebody wants; of those that tombstones are made of, all of
+        # rolling's.
+        self._unarchived_hidden = HiddenRows()
         self._broken = False
         self._in_step = False
 
@@ -525,10 +533,15 @@ class Frame(abc.ABC):
 
     @property
     def _observed_layers(self) -> tuple[int, ...]:
-        """Whose hidden states are kept until their block is archived; none of what never is."""
-        scored = () if self._token_scorer is None else self._token_scorer.hidden_layers
-        wanted = {*self.observers.hidden_layers, *self.writers.hidden_layers, *scored}
-        return tuple(sorted(wanted)) if self.os.archiving else ()
+        """Whose hidden states are kept until a block is archived, or tokens leave; none of what nobody reads."""
+        wanted: set[int] = set()
+        if self.os.archiving:
+            wanted |= {*self.observers.hidden_layers, *self.writers.hidden_layers}
+            for of_block in (self._token_scorer, self._kept_writer):
+                wanted.update(() if of_block is None else of_block.hidden_layers)
+        # A span leaves whether or not it was archived.
+        wanted.update(() if self._tombstone_writer is None else self._tombstone_writer.hidden_layers)
+        return tuple(sorted(wanted))
 
     def _listened(
         self,
@@ -632,6 +645,8 @@ class Frame(abc.ABC):
                 asked.append(action)
         kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
+        if self._tombstone_writer is not None:
+            kept = max(kept, self.os.stream_end - self.os.rolling[0])
         self._unarchived_hidden = self._unarchived_hidden.newest(kept)
         return _Asked(asked, refusals[0] if refusals else None)
 

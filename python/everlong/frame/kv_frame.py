@@ -16,15 +16,17 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-import everlong.ops as ops
 from everlong.config import MemoryConfig
+from everlong.errors import MemoryNotFoundError
 from everlong.frame.anchors import AnchorMasters
 from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
 from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.details import SoftBlock
 from everlong.frame.frame import Frame, Page, Recalled, identity
-from everlong.frame.kept_payload import KeptPayload, payload_in, tensors_of
+from everlong.frame.kept import KeptRows
+from everlong.frame.kept_payload import KeptPayload, kept_payload, tensors_of
+from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter, plain_rows, written_payload
 from everlong.frame.phase import PhaseTap
 from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.topics import TopicEnds
@@ -78,8 +80,13 @@ class KvFrame(Frame):
         tokenizer: Any,
         topic_ends: TopicEnds | None = None,
         token_scorer: TokenScorer | None = None,
+        kept_writer: AnchorWriter | None = None,
+        tombstone_writer: TombstoneWriter | None = None,
     ) -> None:
-        """`token_scorer` chooses the tokens of closed blocks that are kept, where the config keeps any."""
+        """`token_scorer` chooses the tokens of closed blocks that are kept, where the config keeps any.
+
+        `kept_writer` and `tombstone_writer` as `Frame` has them.
+        """
         require_budget(served, config)
         if served.dtype.itemsize == 2 and config.rolling_tokens > _MOST_TURNS * config.evict_tokens:
             warnings.warn(
@@ -87,7 +94,16 @@ class KvFrame(Frame):
                 f"bits; {config.rolling_tokens // _MOST_TURNS} or more keep that small",
                 stacklevel=2,
             )
-        super().__init__(memory, config, tokenizer, topic_ends, token_scorer if config.kept_tokens > 0 else None)
+        keeps = config.kept_tokens > 0
+        super().__init__(
+            memory,
+            config,
+            tokenizer,
+            topic_ends,
+            token_scorer if keeps else None,
+            kept_writer if keeps else None,
+            tombstone_writer if config.tombstones > 0 else None,
+        )
         self.served = served
         self._cache_argument = cache_argument(served.model)
         self.cache = ResidentCache(
@@ -208,10 +224,22 @@ class KvFrame(Frame):
             if not keep.tombstone:
                 anchors = anchors.with_anchor(k, v, dropped=keep.dropped)
                 continue
-            anchors = anchors.with_tombstone(k, v)
+            anchors = anchors.with_tombstone(*self._tombstone(keep, k, v))
             if keep.merged >= 0:
                 anchors = anchors.with_merged(keep.merged, keep.merged_tokens, keep.next_tokens)
         self._set_anchors(anchors, action.anchor_positions)
+
+    def _tombstone(self, keep: _core.Keep, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows whose mean stands for a span of k, v [L, Hkv, n, D]: all, or one that a writer makes of them.
+
+        None is made of tokens whose states are not known: an earlier process read them.
+        """
+        writer = self._tombstone_writer
+        if writer is not None:
+            hidden = self._unarchived_hidden.span(self.os.stream_end - keep.begin, keep.end - keep.begin)
+            if hidden.keys() >= set(writer.hidden_layers):
+                return writer.slot(hidden, k, v)
+        return k, v
 
     def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
@@ -251,9 +279,37 @@ class KvFrame(Frame):
         self._keep_before_change("front")
         self._keep_before_change("kept")
         slots = {token: self.cache.slot_of(token, rolling_begin) for token in held if token >= rolling_begin}
-        self.cache.keep(slots, held)
+        self._take_written(self.cache.keep(slots, held))
         self._show_kept()
         return True
+
+    def _take_written(self, new: Sequence[int]) -> None:
+        """Of tokens that were just taken what the writer stored with their blocks; else they stay as they were read."""
+        core, writer = self.memory.core, self._kept_writer
+        while writer is not None and new:
+            try:
+                (page,) = core.pages_of(self.os.stream, new[0], new[0] + 1)
+                block = core.block(page.block)
+            except (MemoryNotFoundError, ValueError):
+                new = new[1:]
+                continue
+            new = [token for token in new if not block.begin <= token < block.end]
+            written = kept_payload(core, block.id, writer.id, self._block_bytes)
+            if written is not None:
+                self.cache.kept.write(written.tokens, self._plain_rows(written))
+
+    def _plain_rows(self, written: KeptPayload) -> KeptRows:
+        page_tokens, served = self.config.page_tokens, self.served
+        full, rest = divmod(len(written.tokens), page_tokens)
+        return plain_rows(
+            written.payload,
+            [page_tokens] * full + [rest] * (rest > 0),
+            (served.layers, served.kv_heads, served.head_dim),
+            self.memory.core.page_bytes,
+            page_tokens=page_tokens,
+            codec=self.config.codec,
+            dtype=served.dtype,
+        )
 
     def _show_kept(self) -> None:
         os = self.os
@@ -264,24 +320,26 @@ class KvFrame(Frame):
     def _chosen_tensors(
         self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
     ) -> Mapping[str, npt.NDArray[Any]]:
-        if self.config.recall_mode != "kept":
+        writer = self._kept_writer
+        if self.config.recall_mode != "kept" and writer is None:
             return tensors_of(action.begin, chosen)
         first = max(action.begin, rolling_begin)  # before it are sinks, which nobody chooses
+        hidden = self._unarchived_hidden.span(self.os.stream_end - first, action.end - first)
+        if writer is not None and not hidden.keys() >= set(writer.hidden_layers):
+            return tensors_of(action.begin, chosen)  # the payload is made in the background
         k, v = self.cache.unrotated(self.cache.slot_of(first, rolling_begin), action.end - first)
-        rows = torch.tensor(sorted(chosen), dtype=torch.int64, device=k.device) - first
-        payload = ops.encode_kv(k[:, :, rows], v[:, :, rows], self.config.page_tokens, self.config.codec)
-        return tensors_of(action.begin, chosen, payload.cpu().numpy())
+        anchors = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
+        page_tokens, codec = self.config.page_tokens, self.config.codec
+        payload = written_payload(writer, hidden, k, v, anchors, page_tokens=page_tokens, codec=codec)
+        return tensors_of(action.begin, chosen, payload, None if writer is None else writer.id)
 
     def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
         if self.config.recall_mode != "kept" or not self.os.evicted:
             return {}
-        core, found = self.memory.core, {}
-        for number in {page.block for page in pages}:
-            block = core.block(number)
-            payload = payload_in(core.block_tensors(number), block.begin, block.end, self._block_bytes)
-            if payload is not None:
-                found[number] = payload
-        return found
+        writer = None if self._kept_writer is None else self._kept_writer.id
+        blocks = {page.block for page in pages}
+        found = {block: kept_payload(self.memory.core, block, writer, self._block_bytes) for block in blocks}
+        return {block: payload for block, payload in found.items() if payload is not None}
 
     def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
         details, mode = self.details, self.config.recall_mode

@@ -6,6 +6,7 @@ from typing import Any
 
 from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
+from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.text_frame import TextFrame
 from everlong.frame.topics import TopicEnds
@@ -22,6 +23,8 @@ def open_frame(
     tokenizer: Any,
     topic_ends: TopicEnds | None = None,
     token_scorer: TokenScorer | None = None,
+    kept_writer: AnchorWriter | None = None,
+    tombstone_writer: TombstoneWriter | None = None,
 ) -> Frame:
     """Over the memory's stream, where it ended; `Frame.detach` takes it off the model again.
 
@@ -30,4 +33,4 @@ def open_frame(
     """
     if isinstance(served, TextModel):
         return TextFrame(served, memory, config, tokenizer)
-    return KvFrame(served, memory, config, tokenizer, topic_ends, token_scorer)
+    return KvFrame(served, memory, config, tokenizer, topic_ends, token_scorer, kept_writer, tombstone_writer)

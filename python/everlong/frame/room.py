@@ -68,7 +68,7 @@ def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
         return 0
     hidden_size = int(served.model.get_input_embeddings().embedding_dim)
     details = tokens // config.block_tokens * config.details * hidden_size * 2
-    if config.recall_mode == "kept" and config.kept_tokens > 0:
+    if config.kept_tokens > 0 and (config.recall_mode == "kept" or config.kept_writer):
         tokens += tokens // config.kept_share
     layers, kv_heads, head_dim = served.layers, served.kv_heads, served.head_dim
     return details + ops.payload_bytes(tokens, config.page_tokens, layers, kv_heads, head_dim, config.codec)

@@ -45,9 +45,13 @@ class ByStates:
     hidden_layers: Sequence[int]
     scores: Callable[[torch.Tensor], torch.Tensor]  # [T] of states [T, layers * hidden size], side by side
 
-    @torch.no_grad()
     def score(self, block: BlockTokens) -> torch.Tensor:
-        return self.scores(torch.cat([block.hidden[layer].float().cpu() for layer in self.hidden_layers], dim=-1))
+        return self.of_states(block.hidden)
+
+    @torch.no_grad()
+    def of_states(self, hidden: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """[T] of hidden states [T, hidden size] by layer."""
+        return self.scores(torch.cat([hidden[layer].float().cpu() for layer in self.hidden_layers], dim=-1))
 
 
 def untrained_scorer(name: str) -> TokenScorer:

@@ -121,6 +121,7 @@ class MemoryModel:
                 opened.meaning,
                 opened.walker,
                 opened.details,
+                opened.older_kept,
             )
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer, opened.retrieving)

@@ -15,7 +15,9 @@ from everlong.config import MemoryConfig
 from everlong.errors import ModelMismatchError
 from everlong.frame.details import DetailTokens
 from everlong.frame.frame import Frame
+from everlong.frame.kept_writing import TombstoneWriter
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.older_kept import OlderKept
 from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
 from everlong.frame.tombstone_mass import TombstoneScores
@@ -23,9 +25,12 @@ from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.details import BlockDetails, MeanPool, detail_writer
+from everlong.learned.kv_writer import PART as KV_WRITER
+from everlong.learned.kv_writer import WrittenAnchors
 from everlong.learned.meaning import Meaning
 from everlong.learned.pack import Pack, open_pack
 from everlong.learned.retrieve import Retrieving, retrieving_of
+from everlong.learned.tombstones import PART as TOMBSTONES
 from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
@@ -55,6 +60,7 @@ class Opened:
     walker: Walker | None
     details: BlockDetails | None
     retrieving: Retrieving | None
+    older_kept: OlderKept | None
 
 
 def open_memory(
@@ -92,6 +98,8 @@ def open_memory(
         config = dataclasses.replace(config, tombstone_threshold=stones.threshold)
     scorer = _token_scorer(trained, config)
     retrieving = _retrieving(trained, config, served.model)
+    kept_writer = _kv_writer(trained, config, served) if config.kept_writer and scorer is not None else None
+    tombstone_writer = _tombstone_writer(trained, config, served)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.host_bytes)
@@ -100,7 +108,9 @@ def open_memory(
     _require_same_model(there, prints, model)
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
-    frame = open_frame(served, there, config, tokenizer, _topic_ends(trained, config), scorer)
+    frame = open_frame(
+        served, there, config, tokenizer, _topic_ends(trained, config), scorer, kept_writer, tombstone_writer
+    )
     undo.callback(frame.detach)
     if stones is not None and isinstance(frame, KvFrame):
         frame.tombstone_scores = TombstoneScores(frame.served, stones.heads, stones.weights, stones.bias)
@@ -113,7 +123,22 @@ def open_memory(
     details = _details(trained, config, served.model)
     if details is not None:
         frame.details = DetailTokens(there.core, served.model, tokenizer, details.tensor, details.marks)
-    return Opened(there, served, frame, config, prints, encoder, meaning, _walker(trained), details, retrieving)
+    older = None
+    if scorer is not None and config.recall_mode == "kept" and not there.core.read_only:
+        older = OlderKept(there.core, config, scorer, kept_writer)
+    return Opened(
+        memory=there,
+        served=served,
+        frame=frame,
+        config=config,
+        prints=prints,
+        encoder=encoder,
+        meaning=meaning,
+        walker=_walker(trained),
+        details=details,
+        retrieving=retrieving,
+        older_kept=older,
+    )
 
 
 def _details(pack: Pack | None, config: MemoryConfig, model: Any) -> BlockDetails | None:
@@ -165,6 +190,13 @@ def _tombstone_heads(pack: Pack | None, config: MemoryConfig) -> TombstoneHeads 
             "policy='tombstone': there is no calibration of tombstones for this model; `everlong eval tombstones "
             "--keep` makes one"
         )
+    assert pack is not None
+    by_writer = bool(pack.parts[TOMBSTONES].made.get("made", {}).get("writer", False))
+    if by_writer != config.tombstone_writer:
+        warnings.warn(
+            f"policy='tombstone': what tombstones wake by was calibrated with tombstone_writer={by_writer}",
+            stacklevel=4,
+        )
     return heads
 
 
@@ -188,6 +220,28 @@ def _token_scorer(pack: Pack | None, config: MemoryConfig) -> TokenScorer | None
             f"{others} need none"
         )
     return ByStates(trimmer.settings.layers, trimmer.scores)
+
+
+def _kv_writer(pack: Pack | None, config: MemoryConfig, served: Served) -> WrittenAnchors:
+    if pack is None or KV_WRITER not in pack.parts:
+        setting = "kept_writer" if config.kept_writer else "tombstone_writer"
+        raise ValueError(
+            f"{setting}=True: there is no KV writer for this model; `everlong train kv-writer` makes one, and "
+            f"{setting}=False needs none"
+        )
+    return WrittenAnchors(pack.parts[KV_WRITER], served.model.device)
+
+
+def _tombstone_writer(pack: Pack | None, config: MemoryConfig, served: Served) -> TombstoneWriter | None:
+    if not config.tombstone_writer or config.tombstones == 0:
+        return None
+    trimmer = None if pack is None else trimmer_of(pack)
+    if trimmer is None:
+        raise ValueError(
+            "tombstone_writer=True: there is no Trimmer for this model, which chooses what a tombstone is made of; "
+            "`everlong train trimmer` makes one, and without, tombstones are means"
+        )
+    return TombstoneWriter(_kv_writer(pack, config, served), ByStates(trimmer.settings.layers, trimmer.scores))
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:

@@ -21,6 +21,7 @@ import torch
 
 from everlong.learned.latents import LatentReader, LatentSettings
 from everlong.learned.pack import Pack, PackPart
+from everlong.learned.towers import side_by_side
 
 PART = "kv-writer"
 _PLAIN = ("reader.center", "reader.scale", "reader.embedding_scale", "k_scale", "v_scale")
@@ -123,6 +124,27 @@ class KvWriter(torch.nn.Module):
         writer = cls(KvWriterConfig(**said))
         writer.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
         return writer.eval().requires_grad_(requires_grad=False)
+
+
+class WrittenAnchors:
+    """A pack's KV writer at work on blocks and spans of a frame (frame/kept_writing.py). Thread-safe."""
+
+    def __init__(self, part: PackPart, device: torch.device) -> None:
+        self._writer = KvWriter.of_part(part).to(device)
+        self.id = part.id
+        self.hidden_layers = self._writer.config.layers
+
+    @torch.no_grad()
+    def written(
+        self, hidden: Mapping[int, torch.Tensor], k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Un-rotated k, v [L, Hkv, N, D] fp32 of anchors [N] int64 (ascending) among tokens k, v [L, Hkv, T, D], of
+        hidden states [T, hidden size] by layer.
+        """
+        device = self._writer.k_scale.device
+        states = side_by_side(hidden, self.hidden_layers).to(device)
+        found = self._writer(states[None], k.to(device)[None], v.to(device)[None], anchors.to(device)[None])
+        return found[0][0], found[1][0]
 
 
 def kv_writer_of(pack: Pack) -> KvWriter | None:

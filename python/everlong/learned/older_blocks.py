@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from everlong.models.shallow import shallow_states
 _CONTEXT_TOKENS = 256
 
 
+@runtime_checkable
 class StatesWriter(Protocol):
     """What makes tensors of a block's ids and hidden states (frame/block_writers.py)."""
 
@@ -26,11 +27,26 @@ class StatesWriter(Protocol):
     def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> Mapping[str, npt.NDArray[Any]]: ...
 
 
+class BlockStatesWriter(Protocol):
+    """One that asks the memory for more of the block (frame/older_kept.py)."""
+
+    @property
+    def hidden_layers(self) -> Sequence[int]: ...
+
+    def tensors_of(
+        self, block: _core.BlockInfo, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]
+    ) -> Mapping[str, npt.NDArray[Any]]: ...
+
+
 class OlderBlocks:
     """Reads such blocks again, as far into the model as a writer looks, and puts the writer's tensors to them."""
 
     def __init__(
-        self, core: _core.Memory, model: Any, writer: StatesWriter, without: Callable[[], Iterable[int]]
+        self,
+        core: _core.Memory,
+        model: Any,
+        writer: StatesWriter | BlockStatesWriter,
+        without: Callable[[], Iterable[int]],
     ) -> None:
         """`without`: which blocks lack the tensors, by id."""
         self._core = core
@@ -50,9 +66,17 @@ class OlderBlocks:
                 if self._writer.hidden_layers:
                     states = shallow_states(self._model, ids, self._writer.hidden_layers)
                     hidden = {layer: rows[before:] for layer, rows in states.items()}
-                self._core.put_tensors(block, self._writer.tensors(ids[before:], hidden))
+                self._core.put_tensors(block, self._tensors(found, ids[before:], hidden))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
+
+    def _tensors(
+        self, block: _core.BlockInfo, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        writer = self._writer
+        return (
+            writer.tensors(ids, hidden) if isinstance(writer, StatesWriter) else writer.tensors_of(block, ids, hidden)
+        )
 
     def _ids(self, block: _core.BlockInfo) -> tuple[torch.Tensor, int]:
         """Ids of the block behind those of its context, and how many these are."""

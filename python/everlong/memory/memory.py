@@ -15,6 +15,7 @@ import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
 from everlong.graph import MemoryGraph
 from everlong.memory.details import detail_bytes
+from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import happened_in, keyphrases_in, told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
@@ -53,6 +54,7 @@ class MemoryStats:
     host_bytes: int  # payload that is in RAM now
     index_bytes: int  # of the indexes, in RAM now
     detail_bytes: int  # of the blocks' Detail Tokens
+    kept_bytes: int  # of what was chosen of blocks: which tokens, and their payloads
 
     @property
     def detail_token_bytes(self) -> float:
@@ -244,8 +246,9 @@ class Memory:
         """How much it holds, from the catalog: no payload is read."""
         core = self.core.stats()
         fields = [field.name for field in dataclasses.fields(MemoryStats)]
-        counted = {name: getattr(core, name) for name in fields if name != "detail_bytes"}
-        return MemoryStats(**counted, detail_bytes=detail_bytes(core.tensor_bytes))
+        carried = {"detail_bytes": detail_bytes(core.tensor_bytes), "kept_bytes": kept_bytes(core.tensor_bytes)}
+        counted = {name: getattr(core, name) for name in fields if name not in carried}
+        return MemoryStats(**counted, **carried)
 
     @property
     def graph(self) -> MemoryGraph:

@@ -16,9 +16,10 @@ from everlong.config import HeadsKeys, MemoryConfig
 from everlong.errors import EverlongError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.older_kept import OlderKept
 from everlong.learned.details import BlockDetails
 from everlong.learned.meaning import Meaning
-from everlong.learned.older_blocks import OlderBlocks, StatesWriter
+from everlong.learned.older_blocks import BlockStatesWriter, OlderBlocks, StatesWriter
 from everlong.learned.walker import Walker
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
@@ -77,6 +78,7 @@ class Searcher:
         meaning: Meaning | None,
         walker: Walker | None = None,
         details: BlockDetails | None = None,
+        older_kept: OlderKept | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -117,9 +119,11 @@ class Searcher:
         if details is not None:
             frame.write_with_blocks(details)
             self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
+        if older_kept is not None:
+            self._fill_older_blocks(older_kept, older_kept.missing, "kept", "chosen tokens")
 
     def _fill_older_blocks(
-        self, writer: StatesWriter, without: Callable[[], Sequence[int]], name: str, what: str
+        self, writer: StatesWriter | BlockStatesWriter, without: Callable[[], Sequence[int]], name: str, what: str
     ) -> None:
         """In the background, for blocks that were archived before there was this writer."""
         if self._core.read_only or not without():

@@ -1,0 +1,218 @@
+"""Answers from chosen tokens: what comes back for a question in the same slots, and what a kept zone alone answers.
+
+    python benchmarks/kept_answers.py FOLDER [--tokens 65536] [--count 24] [--kinds fact paraphrase explicit implicit]
+    python benchmarks/kept_answers.py FOLDER --zone [--texts 2] [--count 12] [--kept 1024]
+
+The first reads books with planted facts, and FairytaleQA's val stories, once, into FOLDER, with a payload of the
+Trimmer's tokens as the KV writer wrote them. Every arm has a copy of each memory; every question is asked of all arms,
+one after the other. The second reads texts of books with planted facts into frames with a kept zone, and asks with
+recall off: what is answered is in the frame. FOLDER/answers-NAME.json and zone.json have what is known after each step.
+Planted facts are right or not; a question to a story scores the F1 of the words that reply and answer share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import everlong
+from everlong.eval.decoding import AS_MEASURED
+from everlong.eval.meaning import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong.eval.meaning_answers import ToAnswer, drawn_evenly
+from everlong.eval.statistics import mean_and_stderr, mean_interval
+from everlong.memory.kept import TOKENS
+from everlong.models import DEFAULT_MODEL, load
+from everlong.models.machine import processor
+
+KEPT, WRITTEN, NEWEST, PAGES, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "pages", "no zone"
+RECALLED: dict[str, dict[str, Any]] = {
+    PAGES: {"recall_mode": "kv"},
+    KEPT: {"recall_mode": "kept", "trimmer": "learned"},
+    WRITTEN: {"recall_mode": "kept", "trimmer": "learned", "kept_writer": True},
+    NEWEST: {"recall_mode": "kept", "trimmer": "newest"},
+}
+ZONES: dict[str, dict[str, Any]] = {
+    NO_ZONE: {"kept_tokens": 0},
+    NEWEST: {"trimmer": "newest"},
+    KEPT: {"trimmer": "learned"},
+    WRITTEN: {"trimmer": "learned", "kept_writer": True},
+}
+_STORY_TOKENS = 32
+
+Scores = dict[str, dict[str, list[float]]]  # by arm and kind, question by question
+
+
+# --- what comes back
+
+
+def read_once(
+    folder: pathlib.Path,
+    model: tuple[Any, Any],
+    config: everlong.MemoryConfig,
+    tokens: int,
+    names: Sequence[str] = ("planted", "stories"),
+) -> Iterator[tuple[pathlib.Path, list[Asked]]]:
+    """Each memory and the questions to it; what is there is not read again, but gets the payloads that it lacks."""
+    for name in names:
+        place, asked = folder / f"{name}.everlong", folder / f"{name}.questions.json"
+        if not asked.exists():
+            shutil.rmtree(place, ignore_errors=True)  # half of it may be there
+            place.parent.mkdir(parents=True, exist_ok=True)
+            found: list[Asked] = []
+            with everlong.MemoryModel(*model, place, config) as mm:
+                if name == "planted":
+                    read_planted(mm, planted_facts(development=False), [tokens], None, found.extend)
+                else:
+                    found += read_stories(mm, "test", tokens=tokens)
+                print(name, mm.stream_tokens, "tokens", file=sys.stderr, flush=True)
+            asked.write_text(json.dumps([dataclasses.asdict(one) for one in found]), "utf-8")
+        with everlong.MemoryModel(*model, place, config) as mm:
+            mm.searcher.settle()
+        yield place, [_asked(one) for one in json.loads(asked.read_text("utf-8"))]
+
+
+def _asked(said: Mapping[str, Any]) -> Asked:
+    spans = tuple((int(first), int(last)) for first, last in said["spans"])
+    return Asked(said["words"], said["kind"], spans, tuple(said["answers"]))
+
+
+@contextlib.contextmanager
+def opened_arms(
+    model: tuple[Any, Any], memory: pathlib.Path, arms: Mapping[str, everlong.MemoryConfig], pack: Any = "auto"
+) -> Iterator[dict[str, everlong.MemoryModel]]:
+    """Of every arm a copy of the memory, whose blocks have what the arm brings back."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for arm, config in arms.items():
+            place = f"{stack.enter_context(tempfile.TemporaryDirectory())}/fork"
+            with everlong.Memory.open(memory, read_only=True) as kept, kept.fork(place) as fork:
+                if config.trimmer == "newest":  # another choice than the memory has
+                    for block in fork.blocks():
+                        fork.core.put_tensors(block.id, {TOKENS: np.zeros(0, dtype=np.int32)})
+            mm = stack.enter_context(everlong.MemoryModel(*model, place, config, pack=pack))
+            mm.searcher.settle()
+            found[arm] = mm
+            print(memory.stem, arm, "is open", file=sys.stderr, flush=True)
+        yield found
+
+
+def ask(mm: everlong.MemoryModel, arm: str, question: ToAnswer, scores: Scores, slots: dict[str, list[int]]) -> None:
+    """One question in one arm: how well it was answered, and how many slots what came back took."""
+    most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
+    answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
+    scores.setdefault(arm, {}).setdefault(question.kind, []).append(question.score(answer.text))
+    back = [event["tokens"] for event in mm.trace() if event["what"] == "restore"]
+    slots.setdefault(arm, []).append(back[-1] if back and mm.config.policies else len(mm.frame.os.kept_held))
+
+
+# --- what a kept zone answers
+
+
+def ask_zones(
+    model: tuple[Any, Any],
+    arms: Mapping[str, everlong.MemoryConfig],
+    texts: int,
+    tokens: int,
+    count: int,
+    known: Any,
+    pack: Any = "auto",
+) -> tuple[Scores, dict[str, list[int]]]:
+    """Of each text the first facts that have left the frame, so many; `known` is told what is known after each."""
+    scores: Scores = {}
+    slots: dict[str, list[int]] = {}
+    facts = [fact for fact in planted_facts(development=False) if fact.kind not in ("paraphrase", "association")]
+    for text in range(texts):
+        own = facts[text::texts][: 2 * count]
+        for arm, config in arms.items():
+            found: list[Asked] = []
+            with everlong.MemoryModel(*model, None, config, pack=pack) as mm:
+                read_planted(mm, own, [tokens], None, found.extend)
+                left = [one for one in found if one.spans[0][1] <= mm.frame.os.rolling[0]]
+                for question in to_answer(left, development=False)[:count]:
+                    ask(mm, arm, question, scores, slots)
+            print("text", text + 1, arm, file=sys.stderr, flush=True)
+            known(scores, slots)
+    return scores, slots
+
+
+# --- the table
+
+
+def rows_of(scores: Scores, slots: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    kinds = list(dict.fromkeys(kind for by_kind in scores.values() for kind in by_kind))
+    counts = {kind: len(next(iter(scores.values())).get(kind, [])) for kind in kinds}
+    yield "| | slots | " + " | ".join(f"{kind} ({counts[kind]})" for kind in kinds) + " |"
+    yield "|---|---|" + "---|" * len(kinds)
+    for arm, by_kind in scores.items():
+        cells = []
+        for kind in kinds:
+            low, high = mean_interval(by_kind[kind])
+            cells.append(f"{sum(by_kind[kind]) / len(by_kind[kind]):.2f} ({low:.2f} to {high:.2f})")
+        yield f"| {arm} | {sum(slots[arm]) / len(slots[arm]):.0f} | " + " | ".join(cells) + " |"
+    if WRITTEN not in scores:
+        return
+    for arm in (one for one in scores if one != WRITTEN):
+        cells = []
+        for kind in kinds:
+            pairs = zip(scores[WRITTEN][kind], scores[arm][kind], strict=True)
+            mean, error = mean_and_stderr(one - other for one, other in pairs)
+            cells.append(f"{mean:+.3f} ± {error:.3f}")
+        yield f"| *{WRITTEN} less {arm}* | | " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--tokens", type=int, default=65536, help="of a memory; of a text with --zone 5000")
+    parser.add_argument("--count", type=int, default=24, help="questions of each kind; of a text with --zone")
+    parser.add_argument("--kinds", nargs="+", default=["fact", "paraphrase", "explicit", "implicit"])
+    parser.add_argument("--memories", nargs="+", default=["planted", "stories"])
+    parser.add_argument("--zone", action="store_true")
+    parser.add_argument("--texts", type=int, default=2)
+    parser.add_argument("--kept", type=int, default=1024, help="slots of the zone")
+    parser.add_argument("--set", action="append", default=[], help="name=value of MemoryConfig, again for more")
+    options = parser.parse_args()
+    torch.set_grad_enabled(False)
+    model = load(options.model)
+    base = everlong.MemoryConfig().with_settings(["quotes=0", f"kept_tokens={options.kept}", *options.set])
+    options.folder.mkdir(parents=True, exist_ok=True)
+    scores: Scores = {}
+    slots: dict[str, list[int]] = {}
+
+    def known(scores: Scores, slots: dict[str, list[int]]) -> None:
+        file = options.folder / ("zone.json" if options.zone else f"answers-{'-'.join(options.memories)}.json")
+        file.write_text(json.dumps({"cpu": processor(), "scores": scores, "slots": slots}, indent=2), "utf-8")
+
+    if options.zone:
+        arms = {arm: dataclasses.replace(base, policy="off", **own) for arm, own in ZONES.items()}
+        tokens = min(options.tokens, 5000)
+        scores, slots = ask_zones(model, arms, options.texts, tokens, options.count, known)
+    else:
+        arms = {arm: dataclasses.replace(base, **own) for arm, own in RECALLED.items()}
+        for place, asked in read_once(options.folder, model, arms[WRITTEN], options.tokens, options.memories):
+            drawn = drawn_evenly(to_answer(asked, development=False), options.count)
+            questions = [one for one in drawn if one.kind in options.kinds]
+            questions = [one for _, one in sorted(enumerate(questions), key=lambda pair: pair[0] % options.count)]
+            with opened_arms(model, place, arms) as memories:
+                for number, question in enumerate(questions):
+                    for arm, mm in memories.items():
+                        ask(mm, arm, question, scores, slots)
+                    known(scores, slots)
+                    print(place.stem, number + 1, "of", len(questions), file=sys.stderr, flush=True)
+    print("\n".join(rows_of(scores, slots)))
+
+
+if __name__ == "__main__":
+    main()
