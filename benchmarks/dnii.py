@@ -1,11 +1,14 @@
 """NeuralInvertedIndex beside hnswlib (extra `bench`) and exact search, in one run: recall@10 against queries a second.
 
-    python benchmarks/dnii.py [--memory FOLDER --questions 2000] [--vectors 100000] [--json]
+    python benchmarks/dnii.py [--memory FOLDER | --text BOOKS --work FOLDER] [--vectors 100000] [--questions 2000]
 
-With --memory: the vectors of meaning that a memory's blocks have (128 numbers for every 4 tokens), and as queries the
-tokens of real questions by the same towers: those that FairytaleQA asks of its val stories are measured, others train
-the router. Without: clustered random vectors of 384 numbers, with queries of the same kind. One thread asks, one query
-at a time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on other questions
+With --text, a book or a folder of books (several times: more): what page vectors of a memory are, passages of 32 tokens
+by the encoder `minilm` (benchmarks/passage_vectors.py), asked by the questions of everlong/data/qa. The texts that are
+asked of come first; --work keeps the vectors, and a run that was ended goes on. With --memory: the vectors of meaning
+that a memory's blocks have (128 numbers for every 4 tokens), and as queries the tokens of real questions by the same
+towers. In both what is asked of the test stories of FairytaleQA is measured, and other questions train the router.
+With neither: clustered random vectors of 384 numbers, with queries of the same kind. One thread asks, one query at a
+time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on other questions
 (training/router.py).
 """
 
@@ -29,9 +32,10 @@ from everlong.training.router import RouterTraining, train_router
 K, MEASURED = 10, 400
 PROBES, EFS = (1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256)
 Floats = npt.NDArray[np.float32]
+Ones = tuple[Floats, Floats, Floats]
 
 
-def random_ones(count: int) -> tuple[Floats, Floats, Floats]:
+def random_ones(count: int) -> Ones:
     """Vectors, queries to train on, queries to measure with."""
     rng = np.random.default_rng(0)
     topics = rng.standard_normal((max(8, count // 50), 384), dtype=np.float32)
@@ -43,7 +47,7 @@ def random_ones(count: int) -> tuple[Floats, Floats, Floats]:
     return around(count), around(20_000), around(MEASURED)
 
 
-def real_ones(folder: pathlib.Path, most: int) -> tuple[Floats, Floats, Floats]:
+def real_ones(folder: pathlib.Path, most: int) -> Ones:
     """The same of a memory's vectors and of questions, token by token."""
     from everlong.learned.meaning import Meaning
     from everlong.learned.pack import pack_for
@@ -72,6 +76,23 @@ def real_ones(folder: pathlib.Path, most: int) -> tuple[Floats, Floats, Floats]:
     train = rng.permutation(pairs.of_split("train"))[:most].tolist()
     asked = tokens_of(rng.permutation(pairs.of_split("test"))[: MEASURED // 4].tolist())
     return vectors, tokens_of(train), asked[rng.permutation(len(asked))[:MEASURED]]
+
+
+def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: float, train: int) -> Ones:
+    """The same of passages of texts and books, and of the questions that are asked of these texts."""
+    from passage_vectors import Passages
+
+    from everlong.training.data import load_pairs
+
+    pairs = load_pairs()
+    files = [file for book in books for file in (sorted(book.glob("*.txt")) if book.is_dir() else [book])]
+    made = Passages(work, pairs, files)
+    questions = made.questions()
+    made.encode(most, minutes)
+    rng = np.random.default_rng(0)
+    trained = rng.permutation(pairs.of_split("train"))[:train]
+    asked = rng.permutation(pairs.of_split("test"))[:MEASURED]
+    return made.vectors(most), questions[trained], questions[asked]
 
 
 def measured(index: VectorIndex, queries: Floats, truth: npt.NDArray[np.int64], **how: Any) -> tuple[float, float]:
@@ -162,15 +183,26 @@ def print_report(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", type=pathlib.Path, help="a memory folder whose vectors of meaning are taken")
+    parser.add_argument("--text", type=pathlib.Path, action="append", default=[], help="a book, or a folder of them")
+    parser.add_argument("--work", type=pathlib.Path, help="with --text: where its vectors are kept")
+    parser.add_argument("--minutes", type=float, default=1e9, help="with --text: encode for so long at most")
     parser.add_argument("--questions", type=int, default=2_000, help="that train the router")
-    parser.add_argument("--vectors", type=int, default=100_000, help="without --memory")
+    parser.add_argument("--vectors", type=int, default=100_000, help="without --memory: how many at most")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    ones = real_ones(options.memory, options.questions) if options.memory else random_ones(options.vectors)
+    if options.text and options.work is None:
+        parser.error("--text wants --work, a folder for its vectors")
+    if options.memory:
+        of, ones = f"vectors of meaning of {options.memory.name}", real_ones(options.memory, options.questions)
+    elif options.text:
+        of = "passages of texts and books"
+        ones = passages(options.text, options.work, options.vectors, options.minutes, options.questions)
+    else:
+        of, ones = "clustered random numbers", random_ones(options.vectors)
     report = {
         "cpu": processor(),
-        "of": f"vectors of meaning of {options.memory.name}" if options.memory else "clustered random numbers",
+        "of": of,
         "result": measure(*ones),
     }
     print(json.dumps(report, indent=2)) if options.json else print_report(report)

@@ -14,7 +14,7 @@ from everlong.text.vectors import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding", "graph"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
-Policy = Literal["prompt", "recent", "periodic", "signal", "tombstone", "off"]
+Policy = Literal["prompt", "recent", "periodic", "signal", "tombstone", "walk", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 SegmenterKind = Literal["rules", "learned"]
@@ -134,6 +134,8 @@ class MemoryConfig:
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
     # "tombstone": where a generated token attends to a tombstone enough, what that one stands for (`tombstones` > 0).
+    # "walk" brings nothing back: with a question, and every `walk_every` generated tokens, the Walker goes on by the
+    # words of both, and what it comes to is read from disk into RAM, where what the others bring back finds it.
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     # Of "prompt": once every question, or once a question at whose end the model says <RETRIEVE>, as it learned to
     # (learned/retrieve.py). Where it does not, the newest text stays as it is.
@@ -145,6 +147,7 @@ class MemoryConfig:
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
+    walk_every: int = 32
     # From which score on a tombstone wakes (learned/tombstones.py); None: from the one that the model's pack says.
     tombstone_threshold: float | None = None
     # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
@@ -317,6 +320,8 @@ class MemoryConfig:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
         if self.kept_tokens > 0:
             raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
+        if "walk" in self.policies:
+            raise ValueError("policy='walk' reads keys and values ahead, and a memory of text alone has none")
         if self.details > 0:
             raise ValueError("details are soft tokens, and a memory of text alone brings back nothing but text")
         if self.segmenter == "learned":
@@ -390,6 +395,7 @@ _LEAST = {
     "neighbours": 0,
     "query_distance": 0,
     "retrieval_heads": 1,
+    "walk_every": 1,
     "heads_device_bytes": 0,
     "meaning_device_bytes": 0,
 }

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import everlong
 from everlong.cli.app import app
+from everlong.graph.naming import names_of
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -170,6 +171,8 @@ def test_the_command_line_shows_and_writes_it(folder: Path, tmp_path: Path) -> N
         blocks = len(memory.blocks())
         topics = memory.graph.nodes("topic")
     assert f"{blocks:,} blocks" in shown.output
+    table = shown.output[shown.output.index("┏") : shown.output.index("written to")]
+    assert max(map(len, table.splitlines())) <= 80
     told = CliRunner().invoke(app, ["graph", str(folder), "--json", "--topics", "3"])
     report: dict[str, Any] = json.loads(told.output)
     assert (report["blocks"], sum(report["topics"])) == (blocks, len(topics))
@@ -194,3 +197,30 @@ def test_settings_of_it() -> None:
     for wrong in ("graph=1", "graph_share=0", "graph_share=1.5"):
         with pytest.raises(ValueError, match="graph"):
             everlong.MemoryConfig().with_settings([wrong])
+
+
+def test_topics_are_called_by_the_words_that_set_them_apart() -> None:
+    phrases = {
+        1: [["alice", "white rabbit"], ["alice", "rabbit", "queen"], ["white rabbit", "gloves"]],
+        2: [["alice", "hatter", "tea"], ["hatter", "dormouse"]],
+        3: [["alice"], []],
+        4: [[], []],
+    }
+    names = names_of(phrases)
+    # By the definition: tf-idf, in numpy.
+    words = sorted({word for blocks in phrases.values() for block in blocks for word in block})
+    counts = np.array([[sum(word in block for block in blocks) for word in words] for blocks in phrases.values()])
+    scores = counts * np.log(len(phrases) / (counts > 0).sum(0))
+    for row, topic in enumerate(phrases):
+        first = names[topic].partition(", ")[0]
+        assert (counts[row].max() == 0) == (first == "")
+        assert first == "" or scores[row][words.index(first)] == scores[row].max()
+    assert names[1] == "white rabbit, gloves, queen"  # "rabbit" is said, and "alice" is everywhere
+    assert names[2].startswith("hatter, ")
+    assert (names[3], names[4]) == ("alice", "")
+
+
+def test_a_memory_names_its_topics(memory: everlong.Memory) -> None:
+    names = memory.graph.names()
+    assert names.keys() == {node.id for node in memory.graph.nodes("topic")}
+    assert set(names.values()) <= set(TEXTS)  # without a tagger: what most of its blocks are from

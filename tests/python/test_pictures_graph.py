@@ -17,7 +17,7 @@ from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 
 def a_block(id: int, topic: int | None, **changes: Any) -> dict[str, Any]:
-    said = {"id": id, "topic": topic, "above": 90, "source": "book", "tokens": 100, "keyphrases": []}
+    said = {"id": id, "topic": topic, "above": 90, "source": "book", "tokens": 100, "about": "book"}
     return said | changes
 
 
@@ -30,7 +30,10 @@ def test_what_the_command_says_is_drawn(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
     assert len(report["graph"]) == report["blocks"]
-    assert any(block["keyphrases"] for block in report["graph"])
+    by_topic = {block["topic"]: block["about"] for block in report["graph"]}
+    assert by_topic.keys() >= {topic["id"] for topic in report["largest"]}
+    assert all(by_topic[topic["id"]] == topic["about"] for topic in report["largest"])
+    assert any("salt" in about or "corn" in about for about in by_topic.values())
     (tmp_path / "graph.json").write_text(told.stdout)
     drawn = CliRunner().invoke(app, ["plot", str(tmp_path / "graph.json"), "--out", str(tmp_path / "out")])
     assert drawn.exit_code == 0, drawn.output
@@ -39,7 +42,7 @@ def test_what_the_command_says_is_drawn(tmp_path: Path) -> None:
 
 
 def test_topics_are_called_by_what_their_blocks_are_about(tmp_path: Path) -> None:
-    blocks = [a_block(1, 7, keyphrases=["miller", "corn"]), a_block(2, 7, keyphrases=["corn"])]
+    blocks = [a_block(1, 7, about="corn, miller"), a_block(2, 7, about="corn, miller")]
     blocks += [a_block(3, 8), a_block(5, 8), a_block(6, 9)]
     svg = draw_graph([*blocks, a_block(4, None)], tmp_path / "a.svg").read_text()
     assert "corn, miller" in svg

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from everlong.cli.app import Json, app, print_json
 
-_SHOWN_SOURCES = 3
+_SHOWN_SOURCES = 2
 
 
 @app.command()
@@ -49,6 +49,7 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
         if edge.kind == "belongs_to":
             members[edge.target].append(edge.source)
             belongs[edge.source].append(edge.target)
+    names = memory.graph.names()
     largest = sorted((node for node in found if node.level == 0), key=lambda node: (-node.count, node.id))[:listed]
     return {
         "nodes": stats.graph_nodes,
@@ -58,6 +59,7 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
         "largest": [
             {
                 "id": node.id,
+                "about": names[node.id],
                 "blocks": node.count,
                 "belongs_to": memory.graph.neighbours(node.id, "belongs_to"),
                 "first": node.created_at.isoformat(),
@@ -70,8 +72,9 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
         "graph": [
             {
                 "id": block.id,
-                "topic": (above := _topic_of(belongs, block.id)),
-                "above": None if above is None else _topic_of(belongs, above),
+                "topic": (topic := _topic_of(belongs, block.id)),
+                "about": "" if topic is None else names[topic],
+                "above": None if topic is None else _topic_of(belongs, topic),
                 "source": block.source,
                 "tokens": block.span[1] - block.span[0],
                 "keyphrases": block.keyphrases,
@@ -99,14 +102,14 @@ def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
     if not report["largest"]:
         return
     table = Table()
-    table.add_column("topic")
-    for heading in ("blocks", "belongs to", "first read, UTC", "newest, UTC"):
-        table.add_column(heading, justify="right")
-    table.add_column("sources")
+    table.add_column("topic", no_wrap=True)
+    table.add_column("about", ratio=3)
+    table.add_column("blocks", justify="right", no_wrap=True)
+    table.add_column("first read", no_wrap=True)  # the day, UTC
+    table.add_column("sources", ratio=2)
     for topic in report["largest"]:
-        first, newest = (topic[key][:16].replace("T", " ") for key in ("first", "newest"))  # to the minute
         named = [f"{name or 'conversation'} {count:,}" for name, count in topic["sources"].most_common(_SHOWN_SOURCES)]
         more = ["..."] if len(topic["sources"]) > _SHOWN_SOURCES else []
-        above = ", ".join(map(str, topic["belongs_to"]))
-        table.add_row(str(topic["id"]), f"{topic['blocks']:,}", above, first, newest, Text(", ".join(named + more)))
+        about, sources = Text(topic["about"]), Text(", ".join(named + more))
+        table.add_row(str(topic["id"]), about, f"{topic['blocks']:,}", topic["first"][:10], sources)
     console.print(table)

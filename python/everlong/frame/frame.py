@@ -168,6 +168,7 @@ class Frame(abc.ABC):
         # And their hidden states, of the layers that somebody wants; of those that tombstones are made of, all of
         # rolling's.
         self._unarchived_hidden = HiddenRows()
+        self.branched_at: int | None = None  # inside of `branch`: where the stream stood before
         self._broken = False
         self._in_step = False
 
@@ -832,15 +833,17 @@ class Frame(abc.ABC):
         inside is whole again.
         """
         self.require_whole()
-        saved_os, branch_os = self.os, self.os.branch()
+        saved_os, branch_os, saved_at = self.os, self.os.branch(), self.branched_at
         ids, hidden, last_id = list(self._unarchived_ids), self._unarchived_hidden, self._last_id
         with _plain_tensors():
             put_back = self._remember()
         try:
             self.os = branch_os
+            self.branched_at = saved_os.stream_end if saved_at is None else saved_at
             yield
         finally:
             self._broken = False
+            self.branched_at = saved_at
             with self._step():
                 put_back()
                 self.os = saved_os

@@ -107,6 +107,8 @@ class Answering:
         try:
             self._answering = (pages,)
             self._frame.clear_recalled()
+            if recall is True:
+                self._searcher.predict(prompt.ids[prompt.question].tolist(), where)
             if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside(where):
                 tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
             if tapped is not None and not self._wants(prompt):
@@ -122,6 +124,8 @@ class Answering:
             logits = self._frame.extend(whole.ids, "prompt", recall=pages)
             for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
+                if recall is True and (len(self._said) - self._asked) % self._searcher.config.walk_every == 0:
+                    self._searcher.predict(self._said, where)
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
                 yield token
@@ -153,6 +157,14 @@ class Answering:
         tapped: Tapped | None = None,
     ) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
+        recalled = self._recalled_for(action, prompt, where, tapped)
+        if self._searcher.prefetcher is not None:
+            self._searcher.prefetcher.came_back(recalled.pages)
+        return recalled
+
+    def _recalled_for(
+        self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None
+    ) -> Recalled:
         if action.trigger == "recent":
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.cite_pages(pages, "recent"))

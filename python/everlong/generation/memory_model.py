@@ -37,6 +37,7 @@ from everlong.memory.origins import happened_tag, origin_of, origin_tag, require
 from everlong.memory.readings import Readings, pieces_of
 from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
 from everlong.models.weights import WeightsAtWork
+from everlong.retrieval.prefetch import with_prefetches
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
@@ -568,9 +569,13 @@ class MemoryModel:
         A "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
         waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
         stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
-        found and did not fit. Signals are there as heard, and as "signal passed over".
+        found and did not fit. Signals are there as heard, and as "signal passed over". With the policy "walk" there is
+        a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the pages
+        (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
         """
-        return self.frame.os.trace()
+        events = self.frame.os.trace()
+        ahead = [] if self.searcher.prefetcher is None else self.searcher.prefetcher.told
+        return with_prefetches(events, ahead)
 
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import os
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 import everlong._core as _core
 from everlong.errors import EverlongError
+from everlong.graph.naming import names_of
 
 if TYPE_CHECKING:
     import networkx
@@ -83,6 +85,29 @@ class MemoryGraph:
         named = (edge for edge in edges if getattr(edge, near) == id and kind in (None, edge.kind))
         return sorted({getattr(edge, far) for edge in named})
 
+    def names(self) -> dict[int, str]:
+        """What every topic is about, by id: phrases of its blocks that other topics of its level have not.
+
+        Phrases are what a tagger said (`MemoryConfig(tagger=...)`); where none did, the source of most of its blocks.
+        """
+        nodes, edges = self._core.graph()
+        blocks = {block.id: block for block in self._core.blocks()}
+        below: dict[int, list[int]] = {}
+        for edge in edges:
+            if edge.kind == "belongs_to":
+                below.setdefault(edge.target, []).append(edge.source)
+
+        def blocks_of(id: int) -> list[_core.BlockInfo]:
+            return [blocks[id]] if id in blocks else [block for one in below.get(id, ()) for block in blocks_of(one)]
+
+        names: dict[int, str] = {}
+        for level in sorted({node.level for node in nodes if node.kind == "topic"}):
+            of_topic = {node.id: blocks_of(node.id) for node in nodes if node.kind == "topic" and node.level == level}
+            names |= names_of({topic: [_phrases_of(block) for block in of] for topic, of in of_topic.items()})
+            for topic, of in of_topic.items():
+                names[topic] = names[topic] or _source_of(of)
+        return names
+
     def path(self, source: int, target: int) -> list[int]:
         """Ids from one node to another over the fewest edges, taken in either direction; empty where there is no way.
 
@@ -139,6 +164,16 @@ def _node_of(core: _core.GraphNode) -> Node:
 
 def _edge_of(core: _core.GraphEdge) -> Edge:
     return Edge(core.source, core.target, cast(EdgeKind, core.kind), core.weight, _time(core.time))
+
+
+def _phrases_of(block: _core.BlockInfo) -> list[str]:
+    return [tag.removeprefix(_core.KEY_TAG) for tag in block.tags if tag.startswith(_core.KEY_TAG)]
+
+
+def _source_of(blocks: list[_core.BlockInfo]) -> str:
+    """That of most of these; they are few, and a source's name is a book's or a file's."""
+    counts = collections.Counter(block.source or "conversation" for block in blocks)
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _time(seconds: float) -> datetime.datetime:

@@ -29,6 +29,7 @@ from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
+from everlong.retrieval.prefetch import Prefetch, Prefetcher
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
     IndexProfile,
@@ -39,6 +40,7 @@ from everlong.retrieval.profile import (
 )
 from everlong.retrieval.quotes import Sentence, Towers, nearest_sentences
 from everlong.retrieval.recall import (
+    MOST_QUERY_TOKENS,
     Found,
     FoundBlock,
     QuestionStates,
@@ -63,6 +65,8 @@ _ALL_BLOCKS = (1 << 31) - 1
 
 # Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
+
+_WALKED_AHEAD = 2  # times as many groups as come back for a question
 
 
 class Searcher:
@@ -109,6 +113,11 @@ class Searcher:
                 self.embedder.tell(growth.archived)
         self._walker = walker
         self._policy = None if walker is None else walker.policy()
+        self.prefetcher: Prefetcher | None = None
+        if "walk" in config.policies:
+            self._walk(config.groups)  # refused now, where there is no Walker
+            if frame.memory.path is not None:  # else all is in RAM
+                self.prefetcher = Prefetcher(self._core)
         self.meaning = meaning
         self._filling: list[Background] = []
         if meaning is not None:
@@ -143,12 +152,12 @@ class Searcher:
 
         Those, too, of memories that were archived without them.
         """
-        for background in (self.embedder, *self._filling, self._growth):
+        for background in (self.embedder, *self._filling, self._growth, self.prefetcher):
             if background is not None:
                 background.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, *self._filling, self._growth):
+        for background in (self.embedder, *self._filling, self._growth, self.prefetcher):
             if background is not None:
                 background.close()
 
@@ -181,7 +190,7 @@ class Searcher:
             page_query,
             self.meaning,
             rerank,
-            self._walk(),
+            self._walk(self.config.groups) if "graph" in self.config.index else None,
             self._narrow(tapped),
         )
 
@@ -191,14 +200,28 @@ class Searcher:
             return None
         return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.narrow)
 
-    def _walk(self) -> _core.Walk | None:
-        """What a search is to walk with, where it is: as many loads as groups come back."""
-        if "graph" not in self.config.index:
-            return None
+    def _walk(self, loads: int) -> _core.Walk:
+        """What a search is to walk with."""
         if self._walker is None or self._policy is None:
-            raise EverlongError('index has "graph", and there is no Walker: `everlong train walker` makes one')
+            raise EverlongError(
+                'index has "graph", or policy "walk", and there is no Walker: `everlong train walker` makes one'
+            )
         settings = self._walker.settings
-        return _core.Walk(self._policy, loads=self.config.groups, hops=settings.hops, nodes=settings.nodes)
+        return _core.Walk(self._policy, loads=loads, hops=settings.hops, nodes=settings.nodes)
+
+    def predict(self, token_ids: Sequence[int], where: Where = EVERYWHERE) -> None:
+        """With the policy "walk": read ahead what a walk by these words, the newest of them, comes to.
+
+        It loads twice as many groups as a question brings back: those, and what would be next.
+        """
+        if self.prefetcher is None or len(token_ids) == 0:
+            return
+        os = self._frame.os
+        told = Prefetch(os.stream_end, self._frame.branched_at, os.stream)
+        words = np.unique(np.asarray(token_ids[-MOST_QUERY_TOKENS:], dtype=np.int32))
+        resident = {"stream": os.stream, "resident_from": os.rolling[0], "neighbours": self.config.neighbours}
+        walk = self._walk(_WALKED_AHEAD * self.config.groups)
+        self.prefetcher.predict(words, walk, told, {**resident, **where.core()})
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
         """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""

@@ -44,16 +44,17 @@ class WalkTrace:
 
 def trace_of(core: _core.Memory, report: _core.WalkReport) -> WalkTrace:
     """Of what the core says."""
-    loads = tuple(map(_place, report.loads, report.came_from))
+    loads = tuple(map(place_of, report.loads, report.came_from))
     steps = []
     for step in report.steps:
         ways = tuple(
-            None if page.block == 0 else _place(page, int(came_from))
+            None if page.block == 0 else place_of(page, int(came_from))
             for page, came_from in zip(step.pages, step.came_from, strict=True)
         )
         steps.append(WalkStep(ways, tuple(np.asarray(step.logits, dtype=float).tolist()), step.taken))
     return WalkTrace(loads, tuple(steps), report.looked_at, report.stopped, core.stats().pages)
 
 
-def _place(page: _core.PageRef, came_from: int) -> WalkPlace:
+def place_of(page: _core.PageRef, came_from: int = -1) -> WalkPlace:
+    """A page as a walk tells of it."""
     return WalkPlace(page.block, page.page, (page.begin, page.end), page.stream, came_from)

@@ -1,0 +1,37 @@
+"""What a topic is about, in words that a person understands: phrases that its blocks have and others do not."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+Topic = TypeVar("Topic", bound=int)
+
+WORDS: Final = 3  # of a name
+
+
+def names_of(phrases: Mapping[Topic, Sequence[Sequence[str]]]) -> dict[Topic, str]:
+    """The name of every topic, by the phrases of each of its blocks; "" where no block has any.
+
+    score = blocks of the topic that have the phrase * log(topics / topics that have it): tf-idf with topics for
+    documents, so that what stands all over a book names none of its topics. Of equal ones the more frequent comes
+    first. A phrase that shares a word with one before it is left out.
+    """
+    counts = {topic: collections.Counter(p for of in blocks for p in set(of)) for topic, blocks in phrases.items()}
+    topics_with = collections.Counter(phrase for count in counts.values() for phrase in count)
+
+    def score(topic: Topic, phrase: str) -> float:
+        return counts[topic][phrase] * math.log(len(counts) / topics_with[phrase])
+
+    names = {}
+    for topic, count in counts.items():
+        chosen: list[str] = []
+        for phrase in sorted(count, key=lambda phrase: (-score(topic, phrase), -count[phrase], phrase)):
+            if len(chosen) == WORDS:
+                break
+            if not any(set(phrase.split()) & set(other.split()) for other in chosen):
+                chosen.append(phrase)
+        names[topic] = ", ".join(chosen)
+    return names
