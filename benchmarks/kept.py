@@ -1,12 +1,13 @@
 """What the zone "kept" costs: reading and decoding with it against the same frame without it, in one run.
 
-    python benchmarks/kept.py [--model smollm2] [--kept 512 1024] [--trimmer newest] [--rounds 8] [--json]
+    python benchmarks/kept.py [--model smollm2] [--kept 512 1024] [--trimmer newest] [--writer] [--rounds 8] [--json]
 
 All memories are in RAM and read the same text, until the largest zone is full. Then they take turns: a round is
 --round-tokens of reading in each, or --tokens of decoding. The ratio is the median speed with the zone over the median
-without it. A zone of N slots is N more that every token attends to: "more slots" is what a frame without the zone,
-but with as many slots more in rolling, reads at, so that both costs can be told apart. --clock cpu counts the time that
-this process computes, for a machine that others use meanwhile; with one thread that is what it would take alone.
+without it. --writer adds the same zones as the KV writer writes them (with --trimmer learned). A zone of N slots is N
+more that every token attends to: "more slots" is what a frame without the zone, but with as many slots more in rolling,
+reads at, so that both costs can be told apart. --clock cpu counts the time that this process computes, for a machine
+that others use meanwhile; with one thread that is what it would take alone.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ class Row:
     decoding_ratio: float
 
 
-def configs(model: Any, kept: list[int], trimmer: str) -> dict[str, everlong.MemoryConfig]:
+def configs(model: Any, kept: list[int], trimmer: str, *, writer: bool = False) -> dict[str, everlong.MemoryConfig]:
     base = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
     frames = {"without": base}
     for tokens in kept:
         zone = {"kept_tokens": tokens, "trimmer": trimmer}
         frames[f"{tokens} kept"] = dataclasses.replace(base, **zone)  # type: ignore[arg-type]  # as the fields have them
+        if writer:
+            frames[f"{tokens} written"] = dataclasses.replace(frames[f"{tokens} kept"], kept_writer=True)
         frames[f"{tokens} more slots"] = dataclasses.replace(base, rolling_tokens=base.rolling_tokens + tokens)
     return frames
 
@@ -112,6 +115,7 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--kept", type=int, nargs="+", default=[512, 1024])
     parser.add_argument("--trimmer", default="newest")
+    parser.add_argument("--writer", action="store_true")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--round-tokens", type=int, default=2048)
     parser.add_argument("--tokens", type=int, default=34, help="decoded a round, the first two untimed")
@@ -123,7 +127,7 @@ def main() -> None:
     with contextlib.ExitStack() as opened:
         memories = {
             name: opened.enter_context(everlong.MemoryModel(model, tokenizer, None, config))
-            for name, config in configs(model, options.kept, options.trimmer).items()
+            for name, config in configs(model, options.kept, options.trimmer, writer=options.writer).items()
         }
         config = next(iter(memories.values())).config
         full = max(options.kept) * config.kept_share + 2 * config.block_tokens  # none is trimmed again before

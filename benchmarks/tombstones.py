@@ -1,10 +1,10 @@
 """What heeding tombstones costs a token that is generated.
 
-    python benchmarks/tombstones.py [--model smollm2] [--tombstones 16] [--heads 16] [--layers 10] [--rounds 12]
+    python benchmarks/tombstones.py [--tombstones 16] [--heads 16] [--layers 10] [--rounds 12] [--writer]
 
 The same frame over a book generates with the policy "tombstone", whose threshold nothing reaches, and without, in
 turns; what it attends to is the same. Heads: spread over so many layers, which calibration chose of SmolLM2 too. The
-ratio is tokens a second with over without, medians over the rounds.
+ratio is tokens a second with over without, medians over the rounds. --writer: the KV writer makes the tombstones.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=10, help="that these heads lie in")
     parser.add_argument("--tokens", type=int, default=16, help="tokens a round")
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--writer", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     model, tokenizer = load(options.model)
     config = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
     config = dataclasses.replace(config, tombstones=options.tombstones, policy="off", index=("lexical",))
-    with everlong.MemoryModel(model, tokenizer, None, config, pack=None) as mm:
+    config = dataclasses.replace(config, tombstone_writer=options.writer)
+    with everlong.MemoryModel(model, tokenizer, None, config, pack="auto" if options.writer else None) as mm:
         frame = mm.frame
         assert isinstance(frame, KvFrame)
         ids = encode(tokenizer, shipped_books()[0].text)

@@ -225,16 +225,22 @@ def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -
     pack = packed(model, tmp_path)
     config = WritingConfig(slots=(32, 64), places=2)
     known: list[Any] = []
-    report = run_writing((model, tokenizer), pack, config, books=small_books(), known=known.append)
+    untrained = KvWriter.untrained(small_config(model))
+    beside = Pack(pack.model, "", {PART: untrained.part({})})
+    report = run_writing((model, tokenizer), pack, config, books=small_books(), beside=beside, known=known.append)
     assert report.places == 2
     assert known[-1] == report
-    first = run_writing((model, tokenizer), pack, dataclasses.replace(config, places=1), books=small_books())
+    one = dataclasses.replace(config, places=1)
+    first = run_writing((model, tokenizer), pack, one, books=small_books(), beside=beside)
     assert first.said == known[0].said
     assert report.said[writing.ALL]["0"]["kl"] == pytest.approx(0, abs=1e-5)
     assert set(report.said) == {
         writing.NOTHING, writing.ALL, writing.POOLED, writing.DETAILS, writing.STRANGE,
-        writing.KEPT, writing.KEPT_THERE, writing.KV, writing.KV_STRANGE, writing.NEWEST,
+        writing.KEPT, writing.KEPT_THERE, writing.KV, writing.KV_STRANGE, writing.KV_BESIDE, writing.NEWEST,
     }  # fmt: skip
+    assert report.said[writing.KV_BESIDE]["32"]["nats"] == pytest.approx(
+        report.said[writing.KEPT]["32"]["nats"], abs=1e-4
+    )
     step = next(s for s in report.differences if (s["method"], s["slots"]) == (writing.KV, 64))
     expected = report.said[writing.KV]["64"]["nats"] - report.said[step["less"]]["64"]["nats"]
     assert step["nats"] == pytest.approx(expected, abs=1e-9)

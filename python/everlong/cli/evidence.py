@@ -408,6 +408,7 @@ def eval_writer(
     places: Annotated[int, typer.Option(help="In books, eight blocks each.")] = 24,
     seed: Seed = 0,
     pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
+    beside: Annotated[Path | None, typer.Option(help="Another pack, whose KV writer is measured, too.")] = None,
     why: Annotated[int, typer.Option(help="Places in books whose blocks answer questions or do not; 0: none.")] = 0,
     again: Annotated[int, typer.Option(help="Pages that are said again; 0: none.")] = 0,
     fitted: Annotated[int, typer.Option(help="Of these, which vectors are fitted to in 200 steps, too.")] = 4,
@@ -443,7 +444,13 @@ def eval_writer(
         config = WritingConfig(parse_lengths(slots), places, seed)
         print_writing(
             run_writing(
-                loaded, found, config, books=books, known=lambda report: known("behind blocks", report), log=log
+                loaded,
+                found,
+                config,
+                books=books,
+                beside=None if beside is None else pack_of_model(loaded[0], beside),
+                known=lambda report: known("behind blocks", report),
+                log=log,
             ),
             console,
         )

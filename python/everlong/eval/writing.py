@@ -39,13 +39,14 @@ from everlong.training.evicted import BLOCKS, FOLLOWING
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
 KEPT, KEPT_THERE, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "newest tokens"
-KV, KV_STRANGE = "KV writer", "KV writer, another place"
+KV, KV_STRANGE, KV_BESIDE = "KV writer", "KV writer, another place", "KV writer beside"
 # What is compared with what, place by place.
 PAIRS = (
     (DETAILS, POOLED),
     (DETAILS, NOTHING),
     (DETAILS, STRANGE),
     (DETAILS, KEPT),
+    (KV, KV_BESIDE),
     (KV, KEPT),
     (KV, KV_STRANGE),
     (KV, NOTHING),
@@ -108,19 +109,23 @@ def run_writing(
     config: WritingConfig,
     *,
     books: Sequence[Book] = (),
+    beside: Pack | None = None,
     known: Callable[[WritingReport], None] = lambda report: None,
     log: Callable[[str], None] = lambda line: None,
 ) -> WritingReport:
     """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. `known`
-    is told what is known after every place: what fewer places of the same seed would give.
+    is told what is known after every place: what fewer places of the same seed would give. `beside`: another pack, of
+    which the KV writer is measured, too.
     """
     network, tokenizer = model
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     random = np.random.default_rng(config.seed)
     books = [books[at] for at in random.permutation(len(books))]
-    arms = _Arms.of(network, pack)
+    arms = _Arms.of(network, pack, beside)
     by = made_with(network)
     ids = {name: part.id for name, part in pack.parts.items() if name in (WRITER, KV_WRITER, TRIMMER)}
+    if beside is not None and KV_WRITER in beside.parts:
+        ids[KV_BESIDE] = beside.parts[KV_WRITER].id
     found: dict[tuple[str, int], list[Said]] = {}
     places = _places(network, tokenizer, books, config.places + 1, arms.layers, random)
     other = arms.written(next(places), config.slots)
@@ -145,7 +150,7 @@ class _Written:
 
     details: dict[str, torch.Tensor]  # D [slots, E] by method
     chosen: torch.Tensor | None  # int64 [BLOCKS, N]: what the Trimmer keeps of each block
-    kv: tuple[torch.Tensor, ...] | None  # un-rotated keys and values [L, Hkv, slots, D]
+    kv: Mapping[str, tuple[torch.Tensor, ...]]  # un-rotated keys and values [L, Hkv, slots, D] by method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,29 +161,31 @@ class _Arms:
     writer: Writer | None
     untrained: Writer | None
     trimmer: Trimmer | None
-    kv_writer: KvWriter | None
+    kv_writers: Mapping[str, KvWriter]  # by method
     reading: Callable[[], contextlib.AbstractContextManager[None]]  # of D
 
     @classmethod
-    def of(cls, model: Any, pack: Pack) -> _Arms:
-        def part(name: str, made: Any) -> Any:
-            return made.of_part(pack.parts[name]).to(model.device) if name in pack.parts else None
+    def of(cls, model: Any, pack: Pack, beside: Pack | None = None) -> _Arms:
+        def part(name: str, made: Any, of: Pack | None = pack) -> Any:
+            return made.of_part(of.parts[name]).to(model.device) if of is not None and name in of.parts else None
 
         writer = part(WRITER, Writer)
         untrained = None if writer is None else Writer.untrained(writer.config).to(model.device)
+        kv = {KV: part(KV_WRITER, KvWriter), KV_BESIDE: part(KV_WRITER, KvWriter, beside)}
+        there = {name: own for name, own in kv.items() if own is not None}
         reading = contextlib.nullcontext if writer is None else as_it_reads(pack.parts[WRITER], model)
-        return cls(model, writer, untrained, part(TRIMMER, Trimmer), part(KV_WRITER, KvWriter), reading)
+        return cls(model, writer, untrained, part(TRIMMER, Trimmer), there, reading)
 
     @property
     def layers(self) -> list[int]:
-        read = [arm.config.layers for arm in (self.writer, self.kv_writer) if arm is not None]
+        read = [arm.config.layers for arm in (self.writer, *self.kv_writers.values()) if arm is not None]
         read += [self.trimmer.settings.layers] if self.trimmer is not None else []
         return sorted({layer for layers in read for layer in layers})
 
     @torch.no_grad()
     def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _Written]:
         """By slots, what the writers make of a place."""
-        found = {own: _Written({}, None, None) for own in slots}
+        found = {own: _Written({}, None, {}) for own in slots}
         if self.writer is not None and self.untrained is not None:
             states = place.side_by_side(self.writer.config.layers)
             for own in slots:
@@ -191,11 +198,11 @@ class _Arms:
         k, v = self.plain(place)
         for own in slots:
             chosen = torch.stack([keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
-            kv = None
-            if self.kv_writer is not None:
-                read = place.side_by_side(self.kv_writer.config.layers)
-                kv_of_blocks = self.kv_writer(read, _by_block(k), _by_block(v), chosen)
-                kv = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
+            kv = {}
+            for name, kv_writer in self.kv_writers.items():
+                read = place.side_by_side(kv_writer.config.layers)
+                kv_of_blocks = kv_writer(read, _by_block(k), _by_block(v), chosen)
+                kv[name] = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
             found[own] = _Written(found[own].details, chosen, kv)
         return found
 
@@ -242,10 +249,10 @@ class _Arms:
             first = SINK_TOKENS + BLOCKS * BLOCK_TOKENS
             logits = go_on(self.model, place.read.cache, kept, ids[None, :-1], first, logits_to_keep=FOLLOWING)[0]
             found[KEPT_THERE, count] = _said(teacher, logits.float(), ids)
-            strange = others[count].kv
-            if own.kv is not None and strange is not None:
-                found[KV, count] = behind(own.kv)
-                found[KV_STRANGE, count] = behind(strange)
+            for name, written_kv in own.kv.items():
+                found[name, count] = behind(written_kv)
+            if KV in others[count].kv:
+                found[KV_STRANGE, count] = behind(others[count].kv[KV])
         return found
 
     def _behind_details(self, place: _Place, details: torch.Tensor) -> torch.Tensor:
