@@ -37,27 +37,34 @@ from everlong.models.machine import processor
 
 _STORY_TOKENS = 24
 _AT_ONCE = 12  # questions of a memory, one mode after the other
-_DIALOGUE_COUNT = 48
 _DIALOGUE_FACTS: tuple[Kind, ...] = ("pass-key", "name", "best-thing")
 KINDS = ("fact", "paraphrase", "association", "dialogue", "explicit", "implicit", "gist")
 
 
-def read_planted_books(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+def read_planted_books(mm: everlong.MemoryModel, tokens: int, count: int) -> list[ToAnswer]:
+    """With as many facts of a kind as are asked about."""
+    by_kind: dict[str, list[Fact]] = {}
+    for fact in planted_facts(development=False):
+        kind = fact.kind if fact.kind in KINDS else "fact"
+        by_kind.setdefault(kind, []).append(fact)
     found: list[Asked] = []
-    read_planted(mm, planted_facts(development=False), [tokens], None, found.extend)
+    facts = [
+        fact for row in itertools.zip_longest(*(some[:count] for some in by_kind.values())) for fact in row if fact
+    ]
+    read_planted(mm, facts, [tokens], None, found.extend)
     return to_answer(found, development=False)
 
 
-def read_test_stories(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+def read_test_stories(mm: everlong.MemoryModel, tokens: int, count: int) -> list[ToAnswer]:
     asked = to_answer(read_stories(mm, "test", tokens=tokens), development=False)
     return [dataclasses.replace(one, kind="gist") if len(one.spans) > 1 else one for one in asked]
 
 
-def read_dialogues(mm: everlong.MemoryModel, tokens: int) -> list[ToAnswer]:
+def read_dialogues(mm: everlong.MemoryModel, tokens: int, count: int) -> list[ToAnswer]:
     """As many dialogues as come to so many tokens, one after the other, a fact as a turn in the middle of each second
     one.
     """
-    facts = make_facts(_DIALOGUE_FACTS, _DIALOGUE_COUNT, seed=33)
+    facts = make_facts(_DIALOGUE_FACTS, count, seed=33)
     asked = []
     for number, (name, turns) in enumerate(qa_dialogues("tiage-dev")):
         if mm.stream_tokens > tokens:
@@ -82,7 +89,7 @@ def questions_of(
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with everlong.MemoryModel(model[0], model[1], folder / f"{name}.everlong", config, pack=options.pack) as mm:
-            asked = READINGS[name](mm, options.tokens)
+            asked = READINGS[name](mm, options.tokens, options.count)
         file.write_text(json.dumps([dataclasses.asdict(one) for one in asked]), "utf-8")
     rows = json.loads(file.read_text("utf-8"))
     asked = [

@@ -485,6 +485,7 @@ def eval_retrieve(
         list[Path] | None, typer.Option(help="Books by which what is not learned is given a threshold.")
     ] = None,
     frames: Annotated[int, typer.Option(help="Of stories and books, three questions each.")] = 64,
+    tokens: Annotated[str, typer.Option(help="Of a frame, by commas: one number is drawn each time.")] = "192,384,768",
     pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
     seed: Seed = 0,
     dtype: Dtype = "",
@@ -492,16 +493,21 @@ def eval_retrieve(
     as_json: Json = False,
 ) -> None:
     """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
+    from everlong.cli.settings import parse_lengths
     from everlong.eval.retrieving import print_retrieving, run_retrieving
     from everlong.learned.pack import pack_of_model
     from everlong.models import load
     from everlong.training.boundaries import books_of
-    from everlong.training.data import load_pairs
-    from everlong.training.retrieve import frame_texts
+    from everlong.training.data import Split, load_pairs
+    from everlong.training.retrieve import FrameText, frame_texts
 
     loaded, pairs = load(model, dtype or None, **on_device(device)), load_pairs(["fairytale"])
-    drawn = frame_texts(loaded[1], books_of(text or ()), pairs, count=frames, split="test", seed=seed)
-    others = frame_texts(loaded[1], books_of(fitted_on or text or ()), pairs, count=frames, split="fit", seed=seed + 1)
+
+    def some(books: list[Path] | None, split: Split, seed: int) -> list[FrameText]:
+        read, lengths = books_of(books or ()), parse_lengths(tokens)
+        return frame_texts(loaded[1], read, pairs, count=frames, split=split, tokens=lengths, seed=seed)
+
+    drawn, others = some(text, "test", seed), some(fitted_on or text, "fit", seed + 1)
     log = _line_by_line(Console(stderr=True))
     report = run_retrieving(loaded, pack_of_model(loaded[0], pack), drawn, others, seed=seed, log=log)
     if as_json:

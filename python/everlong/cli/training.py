@@ -384,6 +384,7 @@ def train_retrieve(
         list[Path] | None, typer.Option(help="Books that facts are planted in; by default those that are shipped.")
     ] = None,
     frames: Annotated[int, typer.Option(help="Of stories and books, with three questions each.")] = 400,
+    tokens: Annotated[str, typer.Option(help="Of a frame, by commas: one number is drawn each time.")] = "192,384,768",
     steps: Annotated[int, typer.Option(help="Of training, of four frames each.")] = 100,
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -394,18 +395,22 @@ def train_retrieve(
     as_json: Json = False,
 ) -> None:
     """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
+    from everlong.cli.settings import parse_lengths
     from everlong.models import load
     from everlong.training.boundaries import books_of
-    from everlong.training.data import load_pairs
-    from everlong.training.retrieve import RetrieveTraining, frame_texts
+    from everlong.training.data import Split, load_pairs
+    from everlong.training.retrieve import FrameText, RetrieveTraining, frame_texts
     from everlong.training.run import train_retrieve as train_it
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
     books, pairs = books_of(text or ()), load_pairs(["fairytale"])
-    drawn = frame_texts(tokenizer, books, pairs, count=frames, split="train", seed=seed)
-    drawn += frame_texts(tokenizer, books, pairs, count=max(2, frames // 12), split="fit", seed=seed)
-    training = RetrieveTraining(steps=steps, minutes=minutes, seed=seed)
+    training = RetrieveTraining(steps=steps, tokens=parse_lengths(tokens), minutes=minutes, seed=seed)
+
+    def some(split: Split, count: int) -> list[FrameText]:
+        return frame_texts(tokenizer, books, pairs, count=count, split=split, tokens=training.tokens, seed=seed)
+
+    drawn = [*some("train", frames), *some("fit", max(2, frames // 12))]
     pack = train_it(network, tokenizer, drawn, work=work, training=training, check=_checked(console))
     _keep(pack, "retrieve", out, console, as_json=as_json)
 

@@ -45,6 +45,7 @@ _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of i
 _LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
 _DECISION_RIDGE = 0.01
+_DECIDED_BLOCKS = 48  # that the decision is fitted to in the end
 _AGAIN = "The same again:\n\n"
 
 
@@ -161,7 +162,7 @@ class WriterTrainer:
         best.load_state_dict(learned.state)
         if self._told:
             with _at_work(lora, model):
-                fit_decision(best.writer.eval(), model, self._told)
+                fit_decision(best.writer.eval(), model, self._told[:_DECIDED_BLOCKS])
         return TrainedWriter(best.writer.eval(), best.lora, learned)
 
     # --- a step
