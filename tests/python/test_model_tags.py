@@ -36,7 +36,7 @@ def says(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     monkeypatch.setattr(ModelTags, "said", heard)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen3"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt_oss"])
 def test_several_texts_are_told_of_as_each_alone_by_plain_transformers(architecture: str) -> None:
     model, tokenizer = tiny_model(architecture), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, None, TINY_MEMORY) as mm:
