@@ -2,7 +2,7 @@
 
     python benchmarks/dnii.py [--memory FOLDER | --text BOOKS --work FOLDER] [--vectors 100000] [--questions 2000]
 
-With --text, a book or a folder of books (several times: more): what page vectors of a memory are, passages of 32 tokens
+With --text, a folder of books or a .tar.xz of them (several times: more): what page vectors of a memory are, passages of 32 tokens
 by the encoder `minilm` (benchmarks/passage_vectors.py), asked by the questions of everlong/data/qa. The texts that are
 asked of come first; --work keeps the vectors, and a run that was ended goes on. With --memory: the vectors of meaning
 that a memory's blocks have (128 numbers for every 4 tokens), and as queries the tokens of real questions by the same
@@ -85,14 +85,13 @@ def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: 
     from everlong.training.data import load_pairs
 
     pairs = load_pairs()
-    files = [file for book in books for file in (sorted(book.glob("*.txt")) if book.is_dir() else [book])]
-    made = Passages(work, pairs, files)
-    questions = made.questions()
-    made.encode(most, minutes)
+    made = Passages(work, pairs, books)
     rng = np.random.default_rng(0)
-    trained = rng.permutation(pairs.of_split("train"))[:train]
-    asked = rng.permutation(pairs.of_split("test"))[:MEASURED]
-    return made.vectors(most), questions[trained], questions[asked]
+    trained = rng.permutation(pairs.of_split("train"))[:train].tolist()
+    asked = rng.permutation(pairs.of_split("test"))[:MEASURED].tolist()
+    questions = made.questions([*trained, *asked])
+    made.encode(most, minutes)
+    return made.vectors(most), questions[: len(trained)], questions[len(trained) :]
 
 
 def measured(index: VectorIndex, queries: Floats, truth: npt.NDArray[np.int64], **how: Any) -> tuple[float, float]:
@@ -183,7 +182,9 @@ def print_report(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", type=pathlib.Path, help="a memory folder whose vectors of meaning are taken")
-    parser.add_argument("--text", type=pathlib.Path, action="append", default=[], help="a book, or a folder of them")
+    parser.add_argument(
+        "--text", type=pathlib.Path, action="append", default=[], help="a folder of books, or a .tar.xz"
+    )
     parser.add_argument("--work", type=pathlib.Path, help="with --text: where its vectors are kept")
     parser.add_argument("--minutes", type=float, default=1e9, help="with --text: encode for so long at most")
     parser.add_argument("--questions", type=int, default=2_000, help="that train the router")

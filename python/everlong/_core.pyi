@@ -402,6 +402,11 @@ class Memory:
         tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
         `device` and `device_bytes` as of set_retrieval_heads; scores are the same.
         """
+    def add_tags(self, block: int, tags: Sequence[str]) -> None:
+        """Tags of an archived block behind those it has; durable on return, and searched by from then on.
+
+        One that it has already is not added. MemoryNotFoundError for a block that is not here (any more).
+        """
     def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         """Tensors of an archived block, each in place of the one of its name; durable on return.
 

@@ -18,7 +18,7 @@ Policy = Literal["prompt", "recent", "periodic", "signal", "tombstone", "walk", 
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 SegmenterKind = Literal["rules", "learned"]
-TaggerKind = Literal["none", "keyphrases"]
+TaggerKind = Literal["none", "keyphrases", "model"]
 NarrowBy = Literal["times", "tags"]
 TrimmerKind = Literal["newest", "random", "key_norm", "learned"]
 
@@ -82,8 +82,9 @@ class MemoryConfig:
     graph: bool = False
     # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
     graph_share: float = _core.GRAPH_SHARE
-    # Who says what a block is about, as it is archived: "keyphrases", its own words that are rare in the memory
-    # (text/keyphrases.py). A user's own tags (`read(tags=)`) count beside them.
+    # Who says what a block is about: "keyphrases", as it is archived, its own words that are rare in the memory
+    # (text/keyphrases.py); "model", in the background, the model itself behind the block's first tokens
+    # (retrieval/model_tags.py). A user's own tags (`read(tags=)`) count beside them.
     tagger: TaggerKind = "none"
     # What of a question leaves few blocks to search, where some block has it (graph/tag_tree.h): "times", which need
     # the extra `dates`, and "tags". All are searched where none has anything of it.
@@ -320,6 +321,10 @@ class MemoryConfig:
             raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
         if self.kept_tokens > 0:
             raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
+        if self.tagger == "model":
+            raise ValueError(
+                "tagger='model' needs a KV cache, and a memory of text alone relies on none: 'keyphrases' works"
+            )
         if "walk" in self.policies:
             raise ValueError("policy='walk' reads keys and values ahead, and a memory of text alone has none")
         if self.details > 0:

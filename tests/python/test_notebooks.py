@@ -84,6 +84,7 @@ def test_notebook_is_kept_without_outputs(notebook: Path) -> None:
 
 def test_the_notebooks_are_these() -> None:
     assert {notebook.stem for notebook in NOTEBOOKS} == {
+        "a_memory_as_a_graph",
         "evaluate_your_model",
         "memory_across_sessions",
         "quick_start",

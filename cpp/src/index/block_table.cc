@@ -102,6 +102,24 @@ const BlockEntry* BlockTable::Find(int64_t id) const {
   return number < 0 ? nullptr : &blocks_[number];
 }
 
+void BlockTable::AddTags(int64_t id, std::span<const std::string> tags) {
+  const int32_t number = NumberOf(id);
+  if (number < 0) return;
+  BlockEntry& entry = blocks_[number];
+  std::vector<int32_t> names = this->tags(entry);
+  for (const std::string& tag : tags) {
+    const int32_t name = tags_.Number(tag);
+    if (std::ranges::find(names, name) != names.end()) continue;
+    names.push_back(name);
+    std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
+    postings.insert(std::ranges::lower_bound(postings, number), number);
+  }
+  // A block's tags stand in a row: all of them anew, behind everybody's.
+  entry.first_tag = tags_of_blocks_.size();
+  entry.tag_count = static_cast<int32_t>(names.size());
+  for (const int32_t name : names) tags_of_blocks_.push_back(name);
+}
+
 void BlockTable::Forget(int64_t id) {
   const int32_t number = NumberOf(id);
   if (number < 0) return;

@@ -342,6 +342,14 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   return OkStatus();
 }
 
+void IndexSet::AddTags(int64_t block, std::span<const std::string> tags) {
+  {
+    const auto changing = Change();
+    table_.AddTags(block, tags);
+  }
+  TellBytes();
+}
+
 Status IndexSet::MakeWhenAsked(IndexPart part) {
   {
     const Lock reading = Read();

@@ -83,6 +83,8 @@ class IndexSet {
   // Part::AddVectors of a part that is there.
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
                     std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
+  // BlockTable::AddTags, once they are stored.
+  void AddTags(int64_t block, std::span<const std::string> tags);
   // What a part's vectors are searched by, where that has lists; nullptr elsewhere. Beside searches.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
   Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);

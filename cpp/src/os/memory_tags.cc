@@ -54,6 +54,18 @@ void Memory::State::ForgetTags(const std::map<int64_t, std::vector<std::string>>
   for (const auto& [id, told] : gone) tags.Forget(id, told);
 }
 
+Status Memory::AddTags(int64_t block, std::span<const std::string> tags) {
+  State& s = *state_;
+  const auto turn = s.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(s.index.broken());
+  EVERLONG_RETURN_IF_ERROR(s.store->AddTags(block, tags));
+  s.index.AddTags(block, tags);
+  const std::scoped_lock changing(s.tags_guard);
+  // The tree takes blocks in order and nothing in between: it is made anew when it is asked next.
+  if (block <= s.tags.newest()) s.tags = {};
+  return OkStatus();
+}
+
 index::PageFilter Memory::NarrowTo(const NarrowRequest& request, const index::PageFilter& filter,
                                    graph::Narrowed& narrowed) const {
   {

@@ -107,6 +107,7 @@ class Catalog {
   Status Insert(std::span<const NewBlock> blocks);
   // In place of all tensors that the block has.
   Status PutTensors(int64_t id, const TensorRecord& record);
+  Status AddTags(int64_t id, std::span<const std::string> tags);
   Status ChangeGraph(const GraphChange& change);
 
   // With `damage`, what does not match its checksum is told there and left out; without, it is kCorrupt.

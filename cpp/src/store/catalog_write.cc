@@ -93,6 +93,21 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
   return transaction.Commit();
 }
 
+Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(id));
+  for (const std::string& tag : tags) {
+    if (std::ranges::find(row.info.tags, tag) != row.info.tags.end()) continue;
+    EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertTag));
+    EVERLONG_RETURN_IF_ERROR(insert.Bind(id).Bind(std::ssize(row.info.tags)).Bind(tag).Run());
+    row.info.tags.push_back(tag);
+  }
+  EVERLONG_ASSIGN_OR_RETURN(Query update, database_.Prepare(kUpdateState));
+  EVERLONG_RETURN_IF_ERROR(update.Bind(row.state).Bind(int64_t{row.Checksum()}).Bind(id).Run());
+  return transaction.Commit();
+}
+
 Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) {
   std::vector<int64_t> once(ids.begin(), ids.end());
   std::sort(once.begin(), once.end());

@@ -55,6 +55,7 @@ class Store final : public MemoryStore {
   Status Flush(std::vector<int64_t>* lost) override;
   Status PutTensors(int64_t block, std::span<const TensorView> tensors) override;
   Status ChangeGraph(const GraphChange& change) override;
+  Status AddTags(int64_t block, std::span<const std::string> tags) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
   void SetIndexBytes(int64_t bytes) override;

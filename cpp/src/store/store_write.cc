@@ -125,6 +125,14 @@ Status Store::Flush(std::vector<int64_t>* lost) {
   return queue_ ? OrOutOfMemory([&] { return queue_->Flush(lost); }) : OkStatus();
 }
 
+Status Store::AddTags(int64_t block, std::span<const std::string> tags) {
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    if (queue_) queue_->WaitFor(block);
+    return rooms_.catalog->AddTags(block, tags);
+  });
+}
+
 Status Store::SetAttribute(const std::string& key, const std::string& value) {
   return OrOutOfMemory([&] { return TrySetAttribute(key, value); });
 }

@@ -105,11 +105,10 @@ def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
     table.add_column("topic", no_wrap=True)
     table.add_column("about", ratio=3)
     table.add_column("blocks", justify="right", no_wrap=True)
-    table.add_column("first read", no_wrap=True)  # the day, UTC
     table.add_column("sources", ratio=2)
     for topic in report["largest"]:
         named = [f"{name or 'conversation'} {count:,}" for name, count in topic["sources"].most_common(_SHOWN_SOURCES)]
         more = ["..."] if len(topic["sources"]) > _SHOWN_SOURCES else []
         about, sources = Text(topic["about"]), Text(", ".join(named + more))
-        table.add_row(str(topic["id"]), about, f"{topic['blocks']:,}", topic["first"][:10], sources)
+        table.add_row(str(topic["id"]), about, f"{topic['blocks']:,}", sources)
     console.print(table)

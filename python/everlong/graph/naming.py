@@ -17,10 +17,16 @@ def names_of(phrases: Mapping[Topic, Sequence[Sequence[str]]]) -> dict[Topic, st
 
     score = blocks of the topic that have the phrase * log(topics / topics that have it): tf-idf with topics for
     documents, so that what stands all over a book names none of its topics. Of equal ones the more frequent comes
-    first. A phrase that shares a word with one before it is left out.
+    first, then the one that a block has nearest to its front, where taggers put the best. A phrase that shares a word
+    with one before it is left out.
     """
     counts = {topic: collections.Counter(p for of in blocks for p in set(of)) for topic, blocks in phrases.items()}
     topics_with = collections.Counter(phrase for count in counts.values() for phrase in count)
+
+    fronts = {
+        topic: {phrase: min(of.index(phrase) for of in blocks if phrase in of) for phrase in counts[topic]}
+        for topic, blocks in phrases.items()
+    }
 
     def score(topic: Topic, phrase: str) -> float:
         return counts[topic][phrase] * math.log(len(counts) / topics_with[phrase])
@@ -28,7 +34,8 @@ def names_of(phrases: Mapping[Topic, Sequence[Sequence[str]]]) -> dict[Topic, st
     names = {}
     for topic, count in counts.items():
         chosen: list[str] = []
-        for phrase in sorted(count, key=lambda phrase: (-score(topic, phrase), -count[phrase], phrase)):
+        front = fronts[topic]
+        for phrase in sorted(count, key=lambda p: (-score(topic, p), -count[p], front[p], p)):
             if len(chosen) == WORDS:
                 break
             if not any(set(phrase.split()) & set(other.split()) for other in chosen):

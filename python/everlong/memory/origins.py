@@ -17,6 +17,7 @@ import everlong._core as _core
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
 _TEXT = f"{_OWN}text="
+TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the model was asked about
 
 
 def origin_of(place: str | os.PathLike[str]) -> str:

@@ -21,6 +21,7 @@ from everlong.pictures.canvas import (
 
 _MOST_TOPICS = 24  # rows of their own; all smaller ones, and those of one block, share the last
 _WAY, _OTHERS, _BORDER = "#d9d9d9", "#969696", "#bdbdbd"
+_TITLE = "What a memory is about, as it was read\na dot is a block; topics of one colour belong to one wider topic"
 _WIDTH = 8.0  # inches, of the blocks
 
 
@@ -28,9 +29,9 @@ def draw_graph(blocks: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathl
     """Write a PNG or SVG, by the path's suffix. Across: blocks in the order of archiving; up: a row for every topic.
 
     `blocks` is the list of that name of `everlong graph --json`. A dot is a block, the larger the more tokens it has;
-    the grey line leads from each to the next. Rows stand in the order in which the topics began, called by what they
-    are about; topics of one wider topic have one colour. Above stands what was read, where there is room for its name.
-    ValueError where no block belongs to a topic.
+    the grey line leads from each to the next of the topics that have a row. Rows stand in the order in which the topics
+    began, called by what they are about; topics of one wider topic have one colour. Above stands what was read, where
+    there is room for its name. ValueError where no block belongs to a topic.
     """
     from matplotlib import colormaps
 
@@ -54,14 +55,17 @@ def draw_graph(blocks: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathl
     rest = f"{others:,} smaller topics" if others else ""
     height = max(3.0, 0.28 * (len(rows) + bool(others)) + 1.5)
     width = _WIDTH + widest([*names.values(), rest], SMALL_SIZE)
-    figure, axes = open_figure(width, height, "What a memory is about, as it was read")
+    figure, axes = open_figure(width, height, _TITLE)
     x_of = [at for at, _ in placed]
     y_of = [row_of.get(block["topic"], 0) for _, block in placed]
-    axes.plot(x_of, y_of, color=_WAY, linewidth=0.6, zorder=1)
+    way = [(x, y) for x, y in zip(x_of, y_of, strict=True) if y > 0]
+    axes.plot([x for x, _ in way], [y for _, y in way], color=_WAY, linewidth=0.8, zorder=1)
     most = max(block["tokens"] for _, block in placed)
     for x, y, (_, block) in zip(x_of, y_of, placed, strict=True):
         colour = colour_of.get(block["topic"], _OTHERS) if y else _OTHERS
-        axes.scatter(x, y, s=12 + 40 * block["tokens"] / most, color=[colour], zorder=2, linewidths=0)
+        axes.scatter(
+            x, y, alpha=1.0 if y else 0.5, s=12 + 40 * block["tokens"] / most, color=[colour], zorder=2, linewidths=0
+        )
     axes.set_yticks(
         [row_of[topic] for topic in rows] + ([0] if others else []),
         [literal(names[topic]) for topic in rows] + ([rest] if others else []),
@@ -104,7 +108,9 @@ def _name_sources(axes: Any, sources: Sequence[str]) -> None:
 def _fitting(name: str, room: float) -> str:
     """The name, on two lines where it must be, or its beginning; "" where there is room for nothing."""
     words = name.replace("-", " ").replace("_", " ").split()
-    for lines in ([words], *([words[:at], words[at:]] for at in range(1, len(words)))):
-        if all(inches_of(" ".join(line), SMALL_SIZE) <= room for line in lines):
-            return "\n".join(" ".join(line) for line in lines)
-    return ""
+    one = " ".join(words)
+    if inches_of(one, SMALL_SIZE) <= room:
+        return one
+    both = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    narrowest = min(both, key=lambda lines: widest(lines, SMALL_SIZE), default=(one,))
+    return "\n".join(narrowest) if widest(narrowest, SMALL_SIZE) <= room else ""

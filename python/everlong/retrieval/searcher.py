@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import time
@@ -28,6 +29,7 @@ from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
+from everlong.retrieval.model_tags import ModelTags
 from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
 from everlong.retrieval.prefetch import Prefetch, Prefetcher
 from everlong.retrieval.profile import (
@@ -105,6 +107,9 @@ class Searcher:
             frame.observe(lambda *archived: embedder.archived())
         if config.tagger == "keyphrases":
             frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
+        self._filling: list[Background] = []
+        if config.tagger == "model" and not self._core.read_only:
+            self._tag_by_model()
         self._growth: GraphGrowth | None = None
         if config.graph and not self._core.read_only:
             growth = self._growth = GraphGrowth(self._core, config.graph_share)
@@ -119,7 +124,6 @@ class Searcher:
             if frame.memory.path is not None:  # else all is in RAM
                 self.prefetcher = Prefetcher(self._core)
         self.meaning = meaning
-        self._filling: list[Background] = []
         if meaning is not None:
             most = config.meaning_device_bytes
             meaning.take_up(self._core, self._gpu(most), most)
@@ -130,6 +134,16 @@ class Searcher:
             self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
         if older_kept is not None:
             self._fill_older_blocks(older_kept, older_kept.missing, "kept", "chosen tokens")
+
+    def _tag_by_model(self) -> None:
+        """In the background, every block that the model was not asked about."""
+        tags = ModelTags(self._core, self._frame.served.model, copy.deepcopy(self._tokenizer))
+        tagging = Background(
+            tags.fill, name="everlong tags", doing="the model has tagged the newest blocks", failed="no tags were made"
+        )
+        self._frame.observe(lambda *archived: tagging.wake())
+        tagging.wake()
+        self._filling.append(tagging)
 
     def _fill_older_blocks(
         self, writer: StatesWriter | BlockStatesWriter, without: Callable[[], Sequence[int]], name: str, what: str

@@ -66,4 +66,4 @@ def phrases_of(text: str) -> list[str]:
 
 def _plain(word: str) -> str:
     lower = word.lower().replace("\u2019", "'")
-    return lower.removesuffix("'s")
+    return lower.removesuffix("'s").strip("_")  # which stand for italics in plain texts

@@ -81,6 +81,8 @@ class BlockTable {
   int32_t Append(const NewBlock& block);
   // Nothing happens for a block that is not here (any more).
   void Forget(int64_t id);
+  // Behind those that it has; one that it has already is not added. Likewise.
+  void AddTags(int64_t id, std::span<const std::string> tags);
 
   [[nodiscard]] int32_t page_tokens() const { return page_tokens_; }
   // How many there are, forgotten ones too.

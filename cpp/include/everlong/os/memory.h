@@ -200,6 +200,8 @@ class Memory {
   // that take such have them. kNotFound for a block that is not here (any more); kInvalidArgument when a part or the
   // store refuses one, and then none is stored.
   Status PutTensors(int64_t block, std::span<const store::TensorView> tensors);
+  // The store's: tags of a block behind those it has, durable on return. Searches go by them from then on.
+  Status AddTags(int64_t block, std::span<const std::string> tags);
   // The blocks of which a part has nothing, in order of archiving: for kMeaning those that have no vectors yet. Empty
   // where the part is not there.
   [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;

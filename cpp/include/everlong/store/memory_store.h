@@ -170,6 +170,9 @@ class MemoryStore {
   // Tensors of a block, each in place of the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
   virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
+  // Tags of a block behind those it has; one that it has already is not added. One commit, durable on return.
+  // kNotFound.
+  virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
   // One commit, durable on return.
   virtual Status ChangeGraph(const GraphChange& change) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
