@@ -2,11 +2,12 @@
 
     python benchmarks/dnii.py [--memory FOLDER | --text BOOKS --work FOLDER] [--vectors 100000] [--questions 2000]
 
-With --text, a folder of books or a .tar.xz of them (several times: more): what page vectors of a memory are, passages of 32 tokens
-by the encoder `minilm` (benchmarks/passage_vectors.py), asked by the questions of everlong/data/qa. The texts that are
-asked of come first; --work keeps the vectors, and a run that was ended goes on. With --memory: the vectors of meaning
-that a memory's blocks have (128 numbers for every 4 tokens), and as queries the tokens of real questions by the same
-towers. In both what is asked of the test stories of FairytaleQA is measured, and other questions train the router.
+With --text, a folder of books or a .tar.xz of them (several times: more): what page vectors of a memory are, passages
+of 32 tokens by the encoder `minilm` (benchmarks/passage_vectors.py), asked by the questions of everlong/data/qa. The
+texts that are asked of come first; --work keeps the vectors, and a run that was ended goes on. With --memory: the
+vectors of meaning that a memory's blocks have (128 numbers for every 4 tokens), and as queries the tokens of real
+questions by the same towers. In both what is asked of the test stories of FairytaleQA is measured, and other questions
+train the router.
 With neither: clustered random vectors of 384 numbers, with queries of the same kind. One thread asks, one query at a
 time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on other questions
 (training/router.py).

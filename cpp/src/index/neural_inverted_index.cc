@@ -695,10 +695,9 @@ class Dnii final : public NeuralInvertedIndex {
     const ScannedRows rows = Scanned();
     VectorHits hits;
     std::vector<Row> scored;
-    for (const Candidate& candidate : best.all()) {
-      hits.push_back({candidate.id, ExactScore(rows, candidate.row, query)});
-      scored.push_back(candidate.row);
-    }
+    for (const Candidate& candidate : best.all()) scored.push_back(candidate.row);
+    const std::vector<float> exact = ExactScores(rows, scored, query);
+    for (size_t at = 0; at < exact.size(); ++at) hits.push_back({best.all()[at].id, exact[at]});
     if (!terms.empty()) {
       std::ranges::sort(scored);
       for (const Row row : Named(terms)) {

@@ -1,6 +1,7 @@
 #include "vector_scan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -108,6 +109,28 @@ float ExactScore(const ScannedRows& rows, int64_t row, const float* query) {
     }
   }
   return static_cast<float>(score);
+}
+
+std::vector<float> ExactScores(const ScannedRows& rows, std::span<const int32_t> which, const float* query) {
+  constexpr size_t kTogether = 8;  // a sum waits for its last addend: meanwhile the others go on
+  std::vector<float> scores(which.size());
+  size_t at = 0;
+  if (rows.storage == VectorStorage::kFp32 && rows.metric != Metric::kL2 && rows.stored.scales == nullptr) {
+    for (; at + kTogether <= which.size(); at += kTogether) {
+      std::array<const float*, kTogether> of{};
+      for (size_t i = 0; i < kTogether; ++i) {
+        of[i] = reinterpret_cast<const float*>(rows.stored.bytes + which[at + i] * rows.stored.stride);
+      }
+      std::array<double, kTogether> sums{};
+      for (int64_t element = 0; element < rows.stored.width; ++element) {
+        const double asked = query[element];
+        for (size_t i = 0; i < kTogether; ++i) sums[i] += asked * double{of[i][element]};
+      }
+      for (size_t i = 0; i < kTogether; ++i) scores[at + i] = static_cast<float>(sums[i]);
+    }
+  }
+  for (; at < which.size(); ++at) scores[at] = ExactScore(rows, which[at], query);
+  return scores;
 }
 
 std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, std::span<const float> queries,

@@ -49,5 +49,7 @@ std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, s
 
 // The score in fp64 of row `row` for one padded query.
 float ExactScore(const ScannedRows& rows, int64_t row, const float* query);
+// The same of several rows, of fp32 rows several at once: each is summed in its own order, to the same bits.
+std::vector<float> ExactScores(const ScannedRows& rows, std::span<const int32_t> which, const float* query);
 
 }  // namespace everlong::index

@@ -69,10 +69,10 @@ class ModelTags:
         for block in blocks:
             try:
                 info = self._core.block(block)
-                tokens = self._core.token_ids(info.stream, info.begin, min(info.end, info.begin + FIRST_TOKENS))
+                first = self._core.token_ids(info.stream, info.begin, min(info.end, info.begin + FIRST_TOKENS))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
-            ids[block] = torch.from_numpy(tokens.astype(np.int64))
+            ids[block] = torch.from_numpy(first.astype(np.int64))
         # Equally long texts are asked together: whatever the model is made of, none is disturbed by padding.
         alike = collections.defaultdict(list)
         for block, tokens in ids.items():

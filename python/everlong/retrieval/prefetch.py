@@ -18,6 +18,7 @@ from everlong.errors import CorruptMemoryError, MemoryNotFoundError
 from everlong.retrieval.background import Background
 from everlong.retrieval.walk import WalkPlace, place_of
 
+_NO_BUDGET = 1 << 40  # tokens
 _MOST_EVENTS = 4096  # the newest are kept
 
 Page = tuple[int, int]  # block, and which of its pages
@@ -155,15 +156,16 @@ class _Reading:
                     self._unused.setdefault((page.block, page.page), wanted.told)  # whoever was first
 
     def _walked(self, wanted: _Wanted) -> list[_core.PageRef]:
-        """Each load of a walk with its neighbours, in its order."""
-        report = self._core.search(**wanted.request).walk
-        loads = [] if report is None else report.loads
+        """Each load of a walk with its neighbours, in its order; then what the search beside it found."""
+        found = self._core.search(**wanted.request, token_budget=_NO_BUDGET)
+        loads = [] if found.walk is None else found.walk.loads
         beside = int(wanted.request.get("neighbours", 1))
         pages: list[_core.PageRef] = []
         for load in loads:
             block = self._core.block(load.block)
             of_block = self._core.pages_of(block.stream, block.begin, block.end)
             pages += of_block[max(0, load.page - beside) : load.page + beside + 1]
+        pages += [page for group in found.groups for page in group.pages]
         return list({(page.block, page.page): page for page in pages}.values())
 
     def _in_ram(self, page: _core.PageRef) -> bool:

@@ -226,7 +226,8 @@ class Searcher:
     def predict(self, token_ids: Sequence[int], where: Where = EVERYWHERE) -> None:
         """With the policy "walk": read ahead what a walk by these words, the newest of them, comes to.
 
-        It loads twice as many groups as a question brings back: those, and what would be next.
+        It goes on through twice as many groups as a question brings back, those and what would be next; where it ends
+        before, the search that it began with fills them up.
         """
         if self.prefetcher is None or len(token_ids) == 0:
             return
@@ -234,8 +235,8 @@ class Searcher:
         told = Prefetch(os.stream_end, self._frame.branched_at, os.stream)
         words = np.unique(np.asarray(token_ids[-MOST_QUERY_TOKENS:], dtype=np.int32))
         resident = {"stream": os.stream, "resident_from": os.rolling[0], "neighbours": self.config.neighbours}
-        walk = self._walk(_WALKED_AHEAD * self.config.groups)
-        self.prefetcher.predict(words, walk, told, {**resident, **where.core()})
+        groups = _WALKED_AHEAD * self.config.groups
+        self.prefetcher.predict(words, self._walk(groups), told, {**resident, **where.core(), "max_groups": groups})
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
         """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
