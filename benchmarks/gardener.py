@@ -2,6 +2,7 @@
 
     python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
     python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
+    python benchmarks/gardener.py books --books FOLDER [--blocks 200000] [--share 0.4 0.5] [--json]
     python benchmarks/gardener.py memory --memory FOLDER [--json]
 
 The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
@@ -12,6 +13,9 @@ quality: Gaussians whose means drift by: they come one after the other, and over
 Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the
 radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
 whether all sums are those of the blocks that are left.
+books: blocks of 128 tokens of a folder's texts; a block's vector is the mean of the model's embeddings of its tokens,
+of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled. scikit-learn's two
+are told how many texts there are, the Gardener is told its share; Birch has the radius that it has in the end.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
@@ -20,6 +24,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import pathlib
 import time
 import warnings
 from typing import Any
@@ -32,9 +37,11 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import everlong
 import everlong._core as _core
+from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
-PARTS = ("speed", "quality", "memory")
+PARTS = ("speed", "quality", "books", "memory")
+TOKENS = 128  # of a block of a book
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
 MOST_K_MEANS = 10_000
@@ -53,6 +60,7 @@ class Speed:
     mini_batch_k_means: float | None
     gardener_new: float
     birch_new: float
+    gardener_found: float  # share of the blocks that came to the centre which they were made near to
     gardener_bytes: int  # of host memory, a centre; without the vectors of the blocks
 
 
@@ -78,7 +86,8 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
     random = np.random.default_rng(centres)
     means = unit(random.normal(size=(centres, dimension)))
     near = random.normal(0, NEAR / np.sqrt(dimension), (timed, dimension))
-    blocks = (means[random.integers(0, centres, timed)] + near).astype(np.float32)
+    near_to = random.integers(0, centres, timed)
+    blocks = (means[near_to] + near).astype(np.float32)
 
     gardener = _core.Gardener(dimension, radius=RADIUS)
     started = time.process_time()
@@ -88,6 +97,10 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
     started = time.process_time()
     gardener.add(np.arange(centres + 1, centres + timed + 1), blocks)
     gardener_old = time.process_time() - started
+    found = [
+        gardener.centre_of(centres + 1 + block) == gardener.centre_of(int(centre) + 1)
+        for block, centre in enumerate(near_to)
+    ]
 
     birch = Birch(threshold=RADIUS, n_clusters=None)
     started = time.process_time()
@@ -113,6 +126,7 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
         mini_batch_k_means=None if k_means_old is None else 1e6 * k_means_old,
         gardener_new=1e6 * gardener_new / centres,
         birch_new=1e6 * birch_new / centres,
+        gardener_found=sum(found) / timed,
         gardener_bytes=gardener.nbytes // gardener.size(),
     )
 
@@ -126,14 +140,30 @@ def drifting(blocks: int, topics: int, dimension: int) -> tuple[Vectors, Labels]
     return (points / np.sqrt((points**2).sum(1).mean())).astype(np.float32), truth
 
 
-def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
+def of_books(folder: str, most: int, model: str) -> tuple[Vectors, Labels]:
+    """As many blocks of each text, in their order."""
+    loaded, tokenizer = load(model, torch.float32)
+    embeddings = loaded.get_input_embeddings().weight.detach().numpy()
+    files = sorted(pathlib.Path(folder).glob("*.txt"))
+    vectors, truth = [], []
+    for label, file in enumerate(files):
+        text = file.read_text()[: 8 * TOKENS * most // len(files)]
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        count = min(len(ids) // TOKENS, most // len(files))
+        for first in range(0, count * TOKENS, TOKENS):
+            vectors.append(embeddings[ids[first : first + TOKENS]].mean(0))
+            truth.append(label)
+    return unit(np.array(vectors, dtype=np.float64)), np.array(truth)
+
+
+def quality(order: str, points: Vectors, truth: Labels, topics: int, share: float = 0.4) -> Quality:
     dimension, count = points.shape[1], len(points)
     seconds = {}
 
     def clocked(name: str, started: float) -> None:
         seconds[name] = time.process_time() - started
 
-    gardener = _core.Gardener(dimension, share=0.4)
+    gardener = _core.Gardener(dimension, share=share)
     started = time.process_time()
     gardener.add(np.arange(1, count + 1), points)
     clocked("gardener", started)
@@ -184,6 +214,23 @@ def topics_of(folder: str) -> tuple[int, list[Topics]]:
     return len(vectors), rows
 
 
+def both_orders(points: Vectors, truth: Labels, share: float, quietly: bool) -> list[dict[str, Any]]:
+    shuffled = np.random.default_rng(1).permutation(len(points))
+    topics, rows = len(np.unique(truth)), []
+    for order, in_order in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
+        found = quality(order, points[in_order], truth[in_order], topics, share)
+        rows.append(dataclasses.asdict(found))
+        if not quietly:
+            print(
+                f"{len(points):,} blocks of {topics} topics, share {share}, {order}: NMI Gardener "
+                f"{found.gardener:.3f}, Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; {found.topics} topics "
+                f"found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; seconds "
+                + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
+                flush=True,
+            )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
@@ -192,6 +239,9 @@ def main() -> None:
     parser.add_argument("--blocks-timed", type=int, default=20_000)
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--books", help="folder of texts, each about something of its own")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose embeddings blocks of books have")
+    parser.add_argument("--share", type=float, nargs="+", default=[0.4], help="the Gardener's, for books")
     parser.add_argument("--memory", help="folder of a memory with a graph")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -221,24 +271,19 @@ def main() -> None:
                 k_means = "-" if row.mini_batch_k_means is None else f"{row.mini_batch_k_means:.1f} us"
                 print(
                     f"{row.centres:>9,} {row.gardener:>7.1f} us {row.birch:>7.1f} us {k_means:>10} "
-                    f"{row.gardener_new:>11.1f} us {row.birch_new:>7.1f} us; {row.gardener_bytes:,} bytes a centre",
+                    f"{row.gardener_new:>11.1f} us {row.birch_new:>7.1f} us; {row.gardener_bytes:,} bytes a centre; "
+                    f"{100 * row.gardener_found:.1f} % found their centre",
                     flush=True,
                 )
     if "quality" in parts:
-        report["quality"] = []
         points, truth = drifting(arguments.blocks, arguments.topics, 64)
-        shuffled = np.random.default_rng(1).permutation(len(points))
-        for order, in_order in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
-            found = quality(order, points[in_order], truth[in_order], arguments.topics)
-            report["quality"].append(dataclasses.asdict(found))
-            if not arguments.json:
-                print(
-                    f"{len(points):,} blocks of {arguments.topics} topics, {order}: NMI Gardener {found.gardener:.3f}, "
-                    f"Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; {found.topics} topics "
-                    f"found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; seconds "
-                    + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
-                    flush=True,
-                )
+        report["quality"] = both_orders(points, truth, 0.4, arguments.json)
+    if "books" in parts:
+        if not arguments.books:
+            parser.error("books: expected --books FOLDER")
+        points, truth = of_books(arguments.books, arguments.blocks, arguments.model)
+        for share in arguments.share:
+            report[f"books {share}"] = both_orders(points, truth, share, arguments.json)
     if arguments.json:
         print(json.dumps(report, indent=2))
 
