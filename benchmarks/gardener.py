@@ -3,6 +3,7 @@
     python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
     python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
     python benchmarks/gardener.py books --books FOLDER [--blocks 200000] [--share 0.4 0.5] [--json]
+    python benchmarks/gardener.py reading [--rounds 3] [--json]
     python benchmarks/gardener.py memory --memory FOLDER [--json]
 
 The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
@@ -14,17 +15,20 @@ Normalised mutual information with the truth. scikit-learn's two are told how ma
 radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
 whether all sums are those of the blocks that are left.
 books: blocks of 128 tokens of a folder's texts; a block's vector is the mean of the model's embeddings of its tokens,
-of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled. scikit-learn's two
-are told how many texts there are, the Gardener is told its share; Birch has the radius that it has in the end.
+of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled. scikit-learn's
+two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the end.
+reading: a book read into two memories in turns, one with graph=True, whose graph has all of it at the end of each turn.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
+import tempfile
 import time
 import warnings
 from typing import Any
@@ -37,10 +41,12 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import everlong
 import everlong._core as _core
+from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
-PARTS = ("speed", "quality", "books", "memory")
+PARTS = ("speed", "quality", "books", "reading", "memory")
+TURN = 1024  # tokens of a book read at once
 TOKENS = 128  # of a block of a book
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
@@ -147,7 +153,7 @@ def of_books(folder: str, most: int, model: str) -> tuple[Vectors, Labels]:
     files = sorted(pathlib.Path(folder).glob("*.txt"))
     vectors, truth = [], []
     for label, file in enumerate(files):
-        text = file.read_text()[: 8 * TOKENS * most // len(files)]
+        text = file.read_text()[: 6 * TOKENS * most // len(files)]
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         count = min(len(ids) // TOKENS, most // len(files))
         for first in range(0, count * TOKENS, TOKENS):
@@ -191,6 +197,43 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int, share: floa
 
 
 @dataclasses.dataclass(frozen=True)
+class Reading:
+    """Milliseconds of the processor a token, medians of the turns."""
+
+    without: float
+    with_graph: float
+    blocks: int
+    topics: int
+
+
+def reading(rounds: int, model: str) -> Reading:
+    loaded, tokenizer = load(model)
+    plain = everlong.MemoryConfig.fitting(loaded.config.get_text_config().max_position_embeddings)
+    ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        memories = {
+            graph: stack.enter_context(
+                everlong.MemoryModel(
+                    loaded, tokenizer, pathlib.Path(folder) / str(graph), dataclasses.replace(plain, graph=graph)
+                )
+            )
+            for graph in (False, True)
+        }
+        for turn in range(rounds + 1):
+            for graph, mm in memories.items():
+                started = time.process_time()
+                mm.frame.extend(ids[turn * TURN : (turn + 1) * TURN], "read")
+                mm.searcher.settle()
+                if turn > 0:  # the first one warms up
+                    seconds[graph].append(time.process_time() - started)
+        found = memories[True].memory.graph
+        blocks, topics = len(found.nodes("block")), len(found.nodes("topic"))
+    without, with_graph = (1e3 * float(np.median(of)) / TURN for of in seconds.values())
+    return Reading(without, with_graph, blocks, topics)
+
+
+@dataclasses.dataclass(frozen=True)
 class Topics:
     """Of a memory: topics on either level, blocks of the largest of level 0, topics of one block alone."""
 
@@ -223,9 +266,9 @@ def both_orders(points: Vectors, truth: Labels, share: float, quietly: bool) -> 
         if not quietly:
             print(
                 f"{len(points):,} blocks of {topics} topics, share {share}, {order}: NMI Gardener "
-                f"{found.gardener:.3f}, Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; {found.topics} topics "
-                f"found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; seconds "
-                + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
+                f"{found.gardener:.3f}, Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; "
+                f"{found.topics} topics found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; "
+                "seconds " + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
                 flush=True,
             )
     return rows
@@ -240,7 +283,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--books", help="folder of texts, each about something of its own")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose embeddings blocks of books have")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="that reads, or whose embeddings blocks of books have")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of reading that are timed")
     parser.add_argument("--share", type=float, nargs="+", default=[0.4], help="the Gardener's, for books")
     parser.add_argument("--memory", help="folder of a memory with a graph")
     parser.add_argument("--json", action="store_true")
@@ -258,6 +302,14 @@ def main() -> None:
             print(
                 f"{blocks:,} blocks, share {of.share}: {of.topics[0]:,} topics, {of.single:,} of one block, the "
                 f"largest of {of.largest:,}; {of.topics[1]:,} above"
+            )
+    if "reading" in parts:
+        cost = reading(arguments.rounds, arguments.model)
+        report["reading"] = dataclasses.asdict(cost)
+        if not arguments.json:
+            print(
+                f"reading: {cost.without:.2f} ms a token, with a graph {cost.with_graph:.2f} ms: "
+                f"{100 * (cost.with_graph / cost.without - 1):+.1f} %; {cost.blocks} blocks, {cost.topics} topics"
             )
     if "speed" in parts:
         report["speed"] = []

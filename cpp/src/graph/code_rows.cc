@@ -65,13 +65,15 @@ bool CodeRows::Is(int64_t row, const Codes& codes) const {
 
 void CodeRows::AddTo(int64_t row, std::span<int64_t> sums) const {
   const int8_t* const at = At(row);
-  for (int64_t i = 0; i < width_; ++i) sums[static_cast<size_t>(i)] += at[i / 2 * kStep + i % 2];
+  for (int64_t i = 0; i < width_; ++i) sums[static_cast<size_t>(i)] += int64_t{at[i / 2 * kStep + i % 2]};
 }
 
 void CodeRows::Read(int64_t row, Codes& codes) const {
   const int8_t* const at = At(row);
   codes.values.resize(static_cast<size_t>(width_));
-  for (int64_t i = 0; i < width_; ++i) codes.values[static_cast<size_t>(i)] = at[i / 2 * kStep + i % 2];
+  for (int64_t i = 0; i < width_; ++i) {
+    codes.values[static_cast<size_t>(i)] = static_cast<int16_t>(int32_t{at[i / 2 * kStep + i % 2]});
+  }
   codes.square = squares_[static_cast<size_t>(row)];
 }
 
