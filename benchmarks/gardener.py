@@ -2,6 +2,8 @@
 
     python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
     python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
+    python benchmarks/gardener.py books --books FOLDER [--blocks 200000] [--share 0.4 0.5] [--json]
+    python benchmarks/gardener.py reading [--rounds 3] [--json]
     python benchmarks/gardener.py memory --memory FOLDER [--json]
 
 The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
@@ -12,14 +14,21 @@ quality: Gaussians whose means drift by: they come one after the other, and over
 Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the
 radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
 whether all sums are those of the blocks that are left.
+books: blocks of 128 tokens of a folder's texts; a block's vector is the mean of the model's embeddings of its tokens,
+of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled. scikit-learn's
+two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the end.
+reading: a book read into two memories in turns, one with graph=True, whose graph has all of it at the end of each turn.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import pathlib
+import tempfile
 import time
 import warnings
 from typing import Any
@@ -32,9 +41,13 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import everlong
 import everlong._core as _core
+from everlong.data import shipped_books
+from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
-PARTS = ("speed", "quality", "memory")
+PARTS = ("speed", "quality", "books", "reading", "memory")
+TURN = 1024  # tokens of a book read at once
+TOKENS = 128  # of a block of a book
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
 MOST_K_MEANS = 10_000
@@ -53,6 +66,7 @@ class Speed:
     mini_batch_k_means: float | None
     gardener_new: float
     birch_new: float
+    gardener_found: float  # share of the blocks that came to the centre which they were made near to
     gardener_bytes: int  # of host memory, a centre; without the vectors of the blocks
 
 
@@ -78,7 +92,8 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
     random = np.random.default_rng(centres)
     means = unit(random.normal(size=(centres, dimension)))
     near = random.normal(0, NEAR / np.sqrt(dimension), (timed, dimension))
-    blocks = (means[random.integers(0, centres, timed)] + near).astype(np.float32)
+    near_to = random.integers(0, centres, timed)
+    blocks = (means[near_to] + near).astype(np.float32)
 
     gardener = _core.Gardener(dimension, radius=RADIUS)
     started = time.process_time()
@@ -88,6 +103,10 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
     started = time.process_time()
     gardener.add(np.arange(centres + 1, centres + timed + 1), blocks)
     gardener_old = time.process_time() - started
+    found = [
+        gardener.centre_of(centres + 1 + block) == gardener.centre_of(int(centre) + 1)
+        for block, centre in enumerate(near_to)
+    ]
 
     birch = Birch(threshold=RADIUS, n_clusters=None)
     started = time.process_time()
@@ -113,6 +132,7 @@ def speed(centres: int, dimension: int, timed: int) -> Speed:
         mini_batch_k_means=None if k_means_old is None else 1e6 * k_means_old,
         gardener_new=1e6 * gardener_new / centres,
         birch_new=1e6 * birch_new / centres,
+        gardener_found=sum(found) / timed,
         gardener_bytes=gardener.nbytes // gardener.size(),
     )
 
@@ -126,14 +146,30 @@ def drifting(blocks: int, topics: int, dimension: int) -> tuple[Vectors, Labels]
     return (points / np.sqrt((points**2).sum(1).mean())).astype(np.float32), truth
 
 
-def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
+def of_books(folder: str, most: int, model: str) -> tuple[Vectors, Labels]:
+    """As many blocks of each text, in their order."""
+    loaded, tokenizer = load(model, torch.float32)
+    embeddings = loaded.get_input_embeddings().weight.detach().numpy()
+    files = sorted(pathlib.Path(folder).glob("*.txt"))
+    vectors, truth = [], []
+    for label, file in enumerate(files):
+        text = file.read_text()[: 6 * TOKENS * most // len(files)]
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        count = min(len(ids) // TOKENS, most // len(files))
+        for first in range(0, count * TOKENS, TOKENS):
+            vectors.append(embeddings[ids[first : first + TOKENS]].mean(0))
+            truth.append(label)
+    return unit(np.array(vectors, dtype=np.float64)), np.array(truth)
+
+
+def quality(order: str, points: Vectors, truth: Labels, topics: int, share: float = 0.4) -> Quality:
     dimension, count = points.shape[1], len(points)
     seconds = {}
 
     def clocked(name: str, started: float) -> None:
         seconds[name] = time.process_time() - started
 
-    gardener = _core.Gardener(dimension, share=0.4)
+    gardener = _core.Gardener(dimension, share=share)
     started = time.process_time()
     gardener.add(np.arange(1, count + 1), points)
     clocked("gardener", started)
@@ -161,6 +197,43 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int) -> Quality:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reading:
+    """Milliseconds of the processor a token, medians of the turns."""
+
+    without: float
+    with_graph: float
+    blocks: int
+    topics: int
+
+
+def reading(rounds: int, model: str) -> Reading:
+    loaded, tokenizer = load(model)
+    plain = everlong.MemoryConfig.fitting(loaded.config.get_text_config().max_position_embeddings)
+    ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        memories = {
+            graph: stack.enter_context(
+                everlong.MemoryModel(
+                    loaded, tokenizer, pathlib.Path(folder) / str(graph), dataclasses.replace(plain, graph=graph)
+                )
+            )
+            for graph in (False, True)
+        }
+        for turn in range(rounds + 1):
+            for graph, mm in memories.items():
+                started = time.process_time()
+                mm.frame.extend(ids[turn * TURN : (turn + 1) * TURN], "read")
+                mm.searcher.settle()
+                if turn > 0:  # the first one warms up
+                    seconds[graph].append(time.process_time() - started)
+        found = memories[True].memory.graph
+        blocks, topics = len(found.nodes("block")), len(found.nodes("topic"))
+    without, with_graph = (1e3 * float(np.median(of)) / TURN for of in seconds.values())
+    return Reading(without, with_graph, blocks, topics)
+
+
+@dataclasses.dataclass(frozen=True)
 class Topics:
     """Of a memory: topics on either level, blocks of the largest of level 0, topics of one block alone."""
 
@@ -184,6 +257,23 @@ def topics_of(folder: str) -> tuple[int, list[Topics]]:
     return len(vectors), rows
 
 
+def both_orders(points: Vectors, truth: Labels, share: float, quietly: bool) -> list[dict[str, Any]]:
+    shuffled = np.random.default_rng(1).permutation(len(points))
+    topics, rows = len(np.unique(truth)), []
+    for order, in_order in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
+        found = quality(order, points[in_order], truth[in_order], topics, share)
+        rows.append(dataclasses.asdict(found))
+        if not quietly:
+            print(
+                f"{len(points):,} blocks of {topics} topics, share {share}, {order}: NMI Gardener "
+                f"{found.gardener:.3f}, Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; "
+                f"{found.topics} topics found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; "
+                "seconds " + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
+                flush=True,
+            )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
@@ -192,6 +282,10 @@ def main() -> None:
     parser.add_argument("--blocks-timed", type=int, default=20_000)
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--books", help="folder of texts, each about something of its own")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="that reads, or whose embeddings blocks of books have")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of reading that are timed")
+    parser.add_argument("--share", type=float, nargs="+", default=[0.4], help="the Gardener's, for books")
     parser.add_argument("--memory", help="folder of a memory with a graph")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -209,6 +303,14 @@ def main() -> None:
                 f"{blocks:,} blocks, share {of.share}: {of.topics[0]:,} topics, {of.single:,} of one block, the "
                 f"largest of {of.largest:,}; {of.topics[1]:,} above"
             )
+    if "reading" in parts:
+        cost = reading(arguments.rounds, arguments.model)
+        report["reading"] = dataclasses.asdict(cost)
+        if not arguments.json:
+            print(
+                f"reading: {cost.without:.2f} ms a token, with a graph {cost.with_graph:.2f} ms: "
+                f"{100 * (cost.with_graph / cost.without - 1):+.1f} %; {cost.blocks} blocks, {cost.topics} topics"
+            )
     if "speed" in parts:
         report["speed"] = []
         if not arguments.json:
@@ -221,24 +323,19 @@ def main() -> None:
                 k_means = "-" if row.mini_batch_k_means is None else f"{row.mini_batch_k_means:.1f} us"
                 print(
                     f"{row.centres:>9,} {row.gardener:>7.1f} us {row.birch:>7.1f} us {k_means:>10} "
-                    f"{row.gardener_new:>11.1f} us {row.birch_new:>7.1f} us; {row.gardener_bytes:,} bytes a centre",
+                    f"{row.gardener_new:>11.1f} us {row.birch_new:>7.1f} us; {row.gardener_bytes:,} bytes a centre; "
+                    f"{100 * row.gardener_found:.1f} % found their centre",
                     flush=True,
                 )
     if "quality" in parts:
-        report["quality"] = []
         points, truth = drifting(arguments.blocks, arguments.topics, 64)
-        shuffled = np.random.default_rng(1).permutation(len(points))
-        for order, in_order in (("drifting", np.arange(len(points))), ("shuffled", shuffled)):
-            found = quality(order, points[in_order], truth[in_order], arguments.topics)
-            report["quality"].append(dataclasses.asdict(found))
-            if not arguments.json:
-                print(
-                    f"{len(points):,} blocks of {arguments.topics} topics, {order}: NMI Gardener {found.gardener:.3f}, "
-                    f"Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; {found.topics} topics "
-                    f"found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; seconds "
-                    + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
-                    flush=True,
-                )
+        report["quality"] = both_orders(points, truth, 0.4, arguments.json)
+    if "books" in parts:
+        if not arguments.books:
+            parser.error("books: expected --books FOLDER")
+        points, truth = of_books(arguments.books, arguments.blocks, arguments.model)
+        for share in arguments.share:
+            report[f"books {share}"] = both_orders(points, truth, share, arguments.json)
     if arguments.json:
         print(json.dumps(report, indent=2))
 

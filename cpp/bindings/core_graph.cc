@@ -68,7 +68,7 @@ class GardenerHandle {
 }  // namespace
 
 GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radius, double share, double growth,
-                                  int64_t most_members, int64_t flat_below, uint64_t seed) {
+                                  int64_t most_members, int64_t looked_at, uint64_t seed) {
   GardenerOptions options;
   options.dimension = dimension;
   options.levels = levels;
@@ -76,7 +76,7 @@ GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radi
   options.share = share;
   options.growth = growth;
   options.most_members = most_members;
-  options.flat_below = flat_below;
+  options.looked_at = looked_at;
   options.seed = seed;
   RaiseIfError(Validate(options));
   return options;
@@ -87,13 +87,13 @@ void BindGraph(py::module_& module) {
   module.attr("GRAPH_SHARE") = defaults.share;
   py::class_<GardenerHandle>(module, "Gardener")
       .def(py::init([](int32_t dimension, int32_t levels, double radius, double share, double growth,
-                       int64_t most_members, int64_t flat_below, uint64_t seed) {
+                       int64_t most_members, int64_t looked_at, uint64_t seed) {
              return std::make_unique<GardenerHandle>(
-                 GardenerOptionsOf(dimension, levels, radius, share, growth, most_members, flat_below, seed));
+                 GardenerOptionsOf(dimension, levels, radius, share, growth, most_members, looked_at, seed));
            }),
            py::arg("dimension"), py::kw_only(), py::arg("levels") = defaults.levels, py::arg("radius") = 0.0,
            py::arg("share") = defaults.share, py::arg("growth") = defaults.growth,
-           py::arg("most_members") = defaults.most_members, py::arg("flat_below") = defaults.flat_below,
+           py::arg("most_members") = defaults.most_members, py::arg("looked_at") = defaults.looked_at,
            py::arg("seed") = 0)
       .def(
           "add",

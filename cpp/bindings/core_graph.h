@@ -16,7 +16,7 @@ namespace everlong::bindings {
 
 // ValueError for what there cannot be.
 graph::GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radius, double share, double growth,
-                                         int64_t most_members, int64_t flat_below, uint64_t seed);
+                                         int64_t most_members, int64_t looked_at, uint64_t seed);
 
 // A walk that a search is to make; keeps its policy.
 struct WalkHandle {

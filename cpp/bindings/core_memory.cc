@@ -502,15 +502,15 @@ void BindMemory(py::module_& module) {
       .def(
           "set_graph",
           [](const MemoryHandle& self, int32_t levels, double radius, double share, double growth, int64_t most_members,
-             int64_t flat_below, uint64_t seed) {
+             int64_t looked_at, uint64_t seed) {
             const graph::GardenerOptions options =
-                GardenerOptionsOf(1, levels, radius, share, growth, most_members, flat_below, seed);
+                GardenerOptionsOf(1, levels, radius, share, growth, most_members, looked_at, seed);
             RaiseIfError(self.Call([&](Memory& memory) { return memory.SetGraph(options); }));
           },
           py::kw_only(), py::arg("levels") = graph::GardenerOptions{}.levels, py::arg("radius") = 0.0,
           py::arg("share") = graph::GardenerOptions{}.share, py::arg("growth") = graph::GardenerOptions{}.growth,
           py::arg("most_members") = graph::GardenerOptions{}.most_members,
-          py::arg("flat_below") = graph::GardenerOptions{}.flat_below, py::arg("seed") = 0)
+          py::arg("looked_at") = graph::GardenerOptions{}.looked_at, py::arg("seed") = 0)
       .def(
           "tend_graph",
           [](const MemoryHandle& self, int32_t most_blocks) {

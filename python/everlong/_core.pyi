@@ -423,7 +423,7 @@ class Memory:
         share: float = ...,
         growth: float = ...,
         most_members: int = ...,
-        flat_below: int = ...,
+        looked_at: int = ...,
         seed: int = 0,
     ) -> None:
         """A graph over the blocks from now on; its vectors are the encoder's after set_page_vectors, else the keys'."""
@@ -615,7 +615,7 @@ class Gardener:
         share: float = ...,
         growth: float = ...,
         most_members: int = ...,
-        flat_below: int = ...,
+        looked_at: int = ...,
         seed: int = 0,
     ) -> None: ...
     def add(self, blocks: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32]) -> None:

@@ -200,8 +200,8 @@ TEST(GraphGardener, FindsTwelveTopics) {
 }
 
 TEST(GraphGardener, SumsAreExactThroughALongLife) {
-  for (const int64_t flat_below : {int64_t{1024}, int64_t{8}}) {
-    Garden garden({.radius = 1.2, .most_members = 12, .flat_below = flat_below, .seed = 7});
+  for (const int64_t looked_at : {int64_t{1024}, int64_t{8}}) {
+    Garden garden({.radius = 1.2, .most_members = 12, .looked_at = looked_at, .seed = 7});
     std::mt19937 random(6);
     int64_t next = 1;
     for (int step = 0; step < 1500; ++step) {
@@ -231,7 +231,7 @@ TEST(GraphGardener, SumsAreExactThroughALongLife) {
 
 TEST(GraphGardener, IsTheSameForTheSameSeed) {
   const auto grow = [](uint64_t seed) {
-    Garden garden({.most_members = 16, .flat_below = 16, .seed = seed});
+    Garden garden({.most_members = 16, .looked_at = 16, .seed = seed});
     std::mt19937 random(8);
     for (int64_t block = 1; block <= 400; ++block) garden.Add(block, Around(random, Corner(random() % 12), 1.5F));
     return garden.gardener().Centres();

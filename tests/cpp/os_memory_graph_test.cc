@@ -19,6 +19,7 @@
 #include "everlong/base/sqlite.h"
 #include "everlong/graph/memory_graph.h"
 #include "everlong/graph/sums.h"
+#include "os_killed_at_call.h"
 #include "os_memory_blocks.h"
 
 namespace everlong::os {
@@ -326,56 +327,117 @@ TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
 
 constexpr GardenerOptions kSmallTopics{.most_members = 8};
 
-// Appends, tends and forgets for ever.
-[[noreturn]] void GrowUntilKilled(const std::filesystem::path& folder, uint64_t seed) {
-  auto opened = Memory::Open(folder, false);
-  if (!opened.ok()) ::_exit(1);
-  Memory& memory = **opened;
-  if (!memory.SetGraph(kSmallTopics).ok()) ::_exit(2);
-  std::mt19937_64 random(seed);
-  for (;;) {
-    for (int i = 0; i < 3; ++i) {
-      const auto stream = static_cast<int64_t>(random() % 2);
-      if (!Append(memory, RandomBlock(random, stream, memory.StreamEnd(stream), 3)).ok()) ::_exit(3);
-    }
-    if (!memory.TendGraph(4).ok()) ::_exit(4);
-    const auto blocks = memory.Blocks();
-    if (!blocks.ok()) ::_exit(5);
-    if (blocks->size() > 60) {
+// What the writer has behind it, through the pipe.
+struct Done {
+  enum Kind : int64_t { kTended, kForgotten, kAll };
+  int64_t kind = kTended;
+  int64_t of = 0;  // the newest block with a node; the one that was forgotten; how many calls changed a file in all
+};
+
+// Appends, tends and forgets, the same every time; blocks go to disk beside it.
+[[noreturn]] void GrowAndForget(const std::filesystem::path& folder, long killed_after, int pipe) {
+  KillAfterCalls(killed_after);
+  const auto tell = [pipe](const Done& done) {
+    if (::write(pipe, &done, sizeof done) != sizeof done) ::_exit(8);
+  };
+  {
+    auto opened = Memory::Open(folder, false);
+    if (!opened.ok()) ::_exit(1);
+    Memory& memory = **opened;
+    if (!memory.SetGraph(kSmallTopics).ok()) ::_exit(2);
+    std::mt19937_64 random(11);
+    for (int round = 0; round < 12; ++round) {
+      for (int i = 0; i < 3; ++i) {
+        const auto stream = static_cast<int64_t>(random() % 2);
+        if (!Append(memory, RandomBlock(random, stream, memory.StreamEnd(stream), 3)).ok()) ::_exit(3);
+      }
+      if (!memory.TendGraph(4).ok()) ::_exit(4);
+      const auto nodes = memory.Nodes(NodeKind::kBlock);
+      if (!nodes.ok()) ::_exit(9);
+      tell({Done::kTended, nodes->back().id});
+      const auto blocks = memory.Blocks();
+      if (!blocks.ok()) ::_exit(5);
       std::vector<int64_t> gone;
-      for (int i = 0; i < 3; ++i) gone.push_back((*blocks)[random() % blocks->size()].id);
+      for (int i = 0; i < 2; ++i) gone.push_back((*blocks)[random() % blocks->size()].id);
       std::ranges::sort(gone);
       gone.erase(std::ranges::unique(gone).begin(), gone.end());
       if (!memory.Forget(gone).ok()) ::_exit(6);
+      for (const int64_t id : gone) tell({Done::kForgotten, id});
+      if (round % 5 == 4 && !memory.Compact().ok()) ::_exit(7);
     }
-    if (random() % 16 == 0 && !memory.Compact().ok()) ::_exit(7);
   }
+  tell({Done::kAll, CallsMade()});
+  ::_exit(0);
+}
+
+int64_t NumberOf(const char* variable, int64_t otherwise) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? otherwise : std::stoll(value);
 }
 
 TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
   const TemporaryFolder root;
+  const std::filesystem::path before = root.path() / "before";
   const std::filesystem::path folder = root.path() / "memory";
-  ASSERT_TRUE(Memory::Create(folder, TestManifest()).ok());
-  const char* const asked = std::getenv("EVERLONG_GRAPH_KILLS");
-  const int rounds = asked == nullptr ? 40 : std::stoi(asked);
-  std::mt19937_64 random(std::random_device{}());
-  for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
+  {
+    const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 12, 30);
+    ASSERT_TRUE(filled.memory->SetGraph(kSmallTopics).ok());
+    Tend(*filled.memory);
+  }
+  const auto places = static_cast<long>(NumberOf("EVERLONG_GRAPH_KILLS", 40));
+  std::mt19937_64 random(static_cast<uint64_t>(NumberOf("EVERLONG_GRAPH_KILLS_SEED", 1)));
+  long calls = 0;  // of a writer that nobody kills
+  long killed = 0;
+  for (long place = -1; place < places && !testing::Test::HasFailure(); ++place) {
+    // One in each of as many equal parts of its life.
+    const long at =
+        place < 0 ? -1 : (place * calls + static_cast<long>(random() % static_cast<uint64_t>(calls))) / places;
+    SCOPED_TRACE("killed before call " + std::to_string(at) + " of " + std::to_string(calls));
+    std::filesystem::remove_all(folder);
+    std::filesystem::copy(before, folder, std::filesystem::copy_options::recursive);
+    int news[2];
+    ASSERT_EQ(::pipe(news), 0);
     const pid_t child = ::fork();
-    if (child == 0) GrowUntilKilled(folder, static_cast<uint64_t>(round));
-    std::this_thread::sleep_for(std::chrono::microseconds(20'000 + random() % 150'000));
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    if (child == 0) GrowAndForget(folder, at, news[1]);
+    ::close(news[1]);
+    std::set<int64_t> forgotten;
+    int64_t tended = 0;
+    for (Done done; ::read(news[0], &done, sizeof done) == sizeof done;) {
+      if (done.kind == Done::kTended) tended = done.of;
+      if (done.kind == Done::kForgotten) forgotten.insert(done.of);
+      if (done.kind == Done::kAll) calls = std::max(calls, static_cast<long>(done.of));
+    }
+    ::close(news[0]);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer gave up with " << WEXITSTATUS(status);
+    if (place < 0) {
+      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+      ASSERT_GT(calls, 100);
+    } else if (WIFSIGNALED(status)) {
+      ASSERT_EQ(WTERMSIG(status), SIGKILL);
+      ++killed;
+    } else {  // what goes to disk together differs a little
+      ASSERT_EQ(WEXITSTATUS(status), 0) << "the writer gave up";
+    }
     const auto memory = Memory::Open(folder, false);
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
     ExpectWhole(**memory, false, true);
     EXPECT_TRUE((*memory)->Verify(false)->damage.empty());
+    std::set<int64_t> nodes;
+    const std::vector<GraphNode> there = (*memory)->Nodes(NodeKind::kBlock).value();
+    for (const GraphNode& node : there) nodes.insert(node.id);
+    const std::vector<store::BlockInfo> blocks = (*memory)->Blocks().value();
+    for (const store::BlockInfo& block : blocks) {
+      EXPECT_TRUE(block.id > tended || nodes.contains(block.id)) << "block " << block.id << " lost its node";
+    }
+    for (const int64_t id : forgotten) EXPECT_FALSE(nodes.contains(id)) << "block " << id << " came back";
     ASSERT_TRUE((*memory)->SetGraph(kSmallTopics).ok());
     Tend(**memory);
     ExpectWhole(**memory, true, true);
   }
+  EXPECT_GE(killed, places * 9 / 10);
+  RecordProperty("calls", std::to_string(calls));
+  RecordProperty("killed", std::to_string(killed));
 }
 
 }  // namespace

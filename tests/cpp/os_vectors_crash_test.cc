@@ -1,55 +1,18 @@
 // Vectors that a caller computed are nowhere else: a writer that dies at any of its writes loses none that was saved.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <set>
 #include <vector>
 
 #include "everlong/index/vector_index.h"
+#include "os_killed_at_call.h"
 #include "os_memory_blocks.h"
-
-namespace {
-
-// Calls that change a file and may yet be made by this process; it is gone before the next one. -1: any number.
-long g_calls_left = -1;
-
-void CountCall() {
-  if (g_calls_left == 0) ::_exit(9);
-  if (g_calls_left > 0) --g_calls_left;
-}
-
-template <class Function>
-Function* Real(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
-
-// These take the place of the C library's in this program.
-extern "C" {
-ssize_t pwritev(int fd, const iovec* pieces, int count, off_t offset) {
-  CountCall();
-  return Real<ssize_t(int, const iovec*, int, off_t)>("pwritev")(fd, pieces, count, offset);
-}
-int fsync(int fd) {
-  CountCall();
-  return Real<int(int)>("fsync")(fd);
-}
-int rename(const char* from, const char* to) noexcept {
-  CountCall();
-  return Real<int(const char*, const char*)>("rename")(from, to);
-}
-int unlink(const char* path) noexcept {
-  CountCall();
-  return Real<int(const char*)>("unlink")(path);
-}
-}
 
 namespace everlong::os {
 namespace {
@@ -107,7 +70,7 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
       ASSERT_EQ(::pipe(news), 0);
       const pid_t child = ::fork();
       if (child == 0) {
-        g_calls_left = at;
+        KillAfterCalls(at);
         Work(folder, has_encoder, news[1]);
       }
       ::close(news[1]);
@@ -116,8 +79,8 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
       ::close(news[0]);
       int status = 0;
       ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 9)) << status;
-      died = WEXITSTATUS(status) == 9;
+      died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+      ASSERT_TRUE(died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
 
       const auto memory = Memory::Open(folder, false).value();
       ASSERT_TRUE(memory->SetPageVectors(kEncoder).ok());

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import networkx
 import numpy as np
@@ -17,11 +18,14 @@ from typer.testing import CliRunner
 
 import everlong
 from everlong.cli.app import app
+from everlong.graph.derived import derived_from
+from everlong.graph.graph import EdgeKind
 from everlong.graph.naming import names_of
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 GROWING = dataclasses.replace(SMALL, graph=True)
+ALL_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
 TEXTS = {"a": random_text(1500, seed=1), "b": random_text(700, seed=2), "c": random_text(700, seed=3)}
 
 
@@ -148,12 +152,15 @@ def test_ways_and_networkx_agree(memory: everlong.Memory) -> None:
         if node.kind == "block":
             assert attributes["source"] == blocks[id].source
             assert (attributes["begin"], attributes["end"]) == blocks[id].span
-    either = graph.to_undirected()
-    ids = sorted(graph.nodes)
-    for source, target in ((ids[0], ids[-1]), (ids[3], ids[20]), (ids[5], ids[5])):
-        way = memory.graph.path(source, target)
-        assert len(way) == len(networkx.shortest_path(either, source, target))
-        assert networkx.is_path(either, way)
+    blocks_and_topics = sorted(id for id, kind in graph.nodes(data="kind") if kind in ("block", "topic"))
+    for kinds in (("next", "previous", "belongs_to"), ("happened", "next_session"), ALL_KINDS):
+        either = graph.edge_subgraph(edge for edge in graph.edges(keys=True) if edge[2] in kinds).to_undirected()
+        ids = [id for id in blocks_and_topics if id in either]
+        for source, target in ((ids[0], ids[-1]), (ids[3], ids[20]), (ids[5], ids[5])):
+            way = memory.graph.path(source, target, kinds=kinds)
+            assert len(way) == len(networkx.shortest_path(either, source, target))
+            assert networkx.is_path(either, way)
+    assert memory.graph.path(blocks_and_topics[0], blocks_and_topics[1], kinds=("mentions",)) == []
     with pytest.raises(everlong.errors.MemoryNotFoundError):
         memory.graph.node(999)
     with pytest.raises(everlong.errors.MemoryNotFoundError):
@@ -224,3 +231,97 @@ def test_a_memory_names_its_topics(memory: everlong.Memory) -> None:
     names = memory.graph.names()
     assert names.keys() == {node.id for node in memory.graph.nodes("topic")}
     assert set(names.values()) <= set(TEXTS)  # without a tagger: what most of its blocks are from
+
+
+BRANDY = "The old Captain Brandy walked down to the harbour, and Captain Brandy sang. "
+MAY, JUNE = datetime.datetime(2024, 5, 30), datetime.datetime(2024, 6, 2, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A memory of three texts that happened on two days; two of them name somebody, one has a tag."""
+    with open_model(tmp_path / "told", dataclasses.replace(GROWING, tagger="keyphrases")) as mm:
+        mm.read(BRANDY * 6, source="one", happened=MAY.replace(tzinfo=datetime.UTC))
+        mm.read("Nobody was at home when it rained. " * 6, source="two", happened=JUNE, tags=["weather"])
+        mm.read(BRANDY * 6, source="three", happened=JUNE)
+    return tmp_path / "told"
+
+
+def expect_derived(memory: everlong.Memory) -> None:
+    """Times and entities against the blocks, one by one."""
+    graph, blocks = memory.graph, memory.blocks()
+    days, names = {}, {}
+    for block in blocks:
+        when = block.happened or block.created_at
+        for level, name in enumerate((f"{when:%Y-%m-%d}", f"{when:%Y-%m}", f"{when:%Y}")):
+            days.setdefault((level, name), []).append(block.id)
+        for name in {*block.tags, *(phrase for phrase in block.keyphrases if " " in phrase)}:
+            names.setdefault(name, []).append(block.id)
+    given = {tag for block in blocks for tag in block.tags}
+    names = {name: of for name, of in names.items() if name in given or len(of) > 1}
+    timeline = {(node.level, node.name): node for node in graph.nodes("timeline")}
+    assert {key: node.count for key, node in timeline.items()} == {key: len(of) for key, of in days.items()}
+    for (level, name), of in days.items():
+        below = graph.neighbours(timeline[level, name].id, "happened", incoming=True)
+        while below and below[0] > 1 << 40:
+            below = sorted(block for id in below for block in graph.neighbours(id, "happened", incoming=True))
+        assert below == of
+    entities = {node.name: node for node in graph.nodes("entity")}
+    assert entities.keys() == names.keys()
+    for name, of in names.items():
+        assert graph.neighbours(entities[name].id, "mentions", incoming=True) == sorted(of)
+        times = [block.happened or block.created_at for block in blocks if block.id in of]
+        assert (entities[name].created_at, entities[name].updated_at) == (min(times), max(times))
+        assert graph.node(entities[name].id) == entities[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What `derived_from` reads of a block."""
+
+    id: int
+    stream: int
+    begin: int
+    created_at: float = 1000.0
+    tags: tuple[str, ...] = ()
+
+
+def test_the_last_block_of_a_session_leads_to_the_first_of_the_next() -> None:
+    # Streams that go on beside each other; of the third one block alone is left.
+    blocks = [Said(2, 7, 0), Said(3, 7, 10), Said(5, 1, 40), Said(6, 7, 20), Said(8, 1, 50), Said(9, 4, 30)]
+    edges = derived_from(blocks).edges  # type: ignore[arg-type]
+    ways = {(edge.source, edge.target): edge.kind for edge in edges if "session" in edge.kind}
+    following = {(6, 5): "next_session", (8, 9): "next_session"}
+    assert ways == following | {(target, source): "previous_session" for source, target in following}
+    assert derived_from([]) == ([], [])
+
+
+def test_times_and_names_are_nodes(told: Path, tmp_path: Path) -> None:
+    with everlong.Memory.open(told) as memory:
+        expect_derived(memory)
+        names = {node.name: node for node in memory.graph.nodes("entity")}
+        assert {"captain brandy", "weather"} <= names.keys()
+        assert [node.name for node in memory.graph.nodes("timeline")] == [
+            "2024-05-30", "2024-06-02", "2024-05", "2024-06", "2024",
+        ]  # fmt: skip
+        ids = {node.name: node.id for node in memory.graph.nodes("timeline")}
+        assert memory.graph.neighbours(ids["2024-06-02"], "happened") == [ids["2024-06"]]
+        of_may = memory.graph.neighbours(ids["2024-05-30"], "happened", incoming=True)
+        of_june = memory.graph.neighbours(ids["2024-06-02"], "happened", incoming=True)
+        way = memory.graph.path(of_may[0], of_june[-1], kinds=("mentions",))
+        assert way == [of_may[0], names["captain brandy"].id, of_june[-1]]
+        # The same in a copy, and right after whatever goes.
+        before = memory.graph.nodes("entity"), memory.graph.edges()
+        memory.export(tmp_path / "file")
+        with everlong.Memory.import_file(tmp_path / "file", None) as copy:
+            assert (copy.graph.nodes("entity"), copy.graph.edges()) == before
+        memory.forget(source="three")
+        memory.compact()
+        assert memory.verify().damage == ()
+        expect_derived(memory)
+        memory.forget(source="one")
+        expect_derived(memory)
+        assert "captain brandy" not in {node.name for node in memory.graph.nodes("entity")}
+        assert all(edge.target in {node.id for node in memory.graph.nodes()} for edge in memory.graph.edges())
+    shown = CliRunner().invoke(app, ["graph", str(told)])
+    assert "named most: weather" in shown.output

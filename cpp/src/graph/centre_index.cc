@@ -1,116 +1,337 @@
 #include "centre_index.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
+
+#include "code_kernel.h"
+#include "everlong/base/check.h"
 
 namespace everlong::graph {
 namespace {
 
-// A search looks at a few candidates only, and its caller knows where they really are.
-constexpr index::HnswOptions kGraph{
-    .metric = index::Metric::kL2, .links = 12, .ef_construction = 64, .ef = 24, .exact_below = 0};
+constexpr int64_t kList = 128;          // centres that a list has when lists are made; half of what it may have
+constexpr int64_t kSampled = 64;        // centres a list that its middle is chosen by
+constexpr int32_t kRounds = 4;          // of k-means
+constexpr ptrdiff_t kSortedLists = 32;  // that a search puts in order at once: seldom does it look at more
+// Beyond the farthest number of a vector that is there when step and offset are chosen.
+constexpr double kRoom = 1.25;
+// Candidates that a search gathers before it keeps but the nearest of them: many only where nothing tells them apart.
+constexpr size_t kMostFound = 512;
+constexpr size_t kKept = 128;
+// Of what was lost, for the rounding of the sums that say how much it was; in steps.
+constexpr double kRounding = 1e-3;
 
-std::unique_ptr<index::VectorIndex> Make(int32_t dimension, bool graph) {
-  if (!graph) return index::MakeFlatIndex({.dimension = dimension, .metric = index::Metric::kL2});
-  index::HnswOptions options = kGraph;
-  options.dimension = dimension;
-  return index::MakeHnswIndex(options);
+// To the nearest whole number, of numbers that are no larger than 2^50.
+double Whole(double value) {
+  constexpr double kAll = 0x1.8p52;
+  return (value + kAll) - kAll;
+}
+
+int32_t MostCode(int64_t width) {  // twice its square, times the width, fits int32 (code_rows.h)
+  return std::min(127, static_cast<int32_t>(std::sqrt(0x1p29 / static_cast<double>(width))));
+}
+
+// Of whole numbers, rounded to the nearest, halves away from zero.
+int64_t Quotient(int64_t sum, int64_t count) {
+  return sum >= 0 ? (sum + count / 2) / count : -((-sum + count / 2) / count);
+}
+
+void SetMean(std::span<const int64_t> sums, int64_t count, Codes& codes) {
+  codes.values.resize(sums.size());
+  codes.square = 0;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const auto value = static_cast<int16_t>(Quotient(sums[i], count));
+    codes.values[i] = value;
+    codes.square += value * value;
+  }
 }
 
 }  // namespace
 
-CentreIndex::CentreIndex(int32_t dimension, int64_t flat_below)
-    : dimension_(dimension), flat_below_(flat_below), index_(Make(dimension, false)) {}
-
-Status CentreIndex::AddLabel(int64_t id, Place& place) {
-  const int64_t label = next_label_++;
-  EVERLONG_RETURN_IF_ERROR(index_->Add({&label, 1}, place.mean));
-  place.labels.push_back(label);
-  names_[label] = id;
-  return OkStatus();
+CentreIndex::CentreIndex(int32_t dimension, int64_t looked_at, SumsOf sums_of)
+    : dimension_(dimension),
+      width_((int64_t{dimension} + 1) / 2 * 2),
+      looked_at_(looked_at),
+      most_code_(MostCode(width_)),
+      sums_of_(std::move(sums_of)),
+      offset_(static_cast<size_t>(dimension), 0.0),
+      middles_(width_) {
+  codes_.values.resize(static_cast<size_t>(width_));
+  moved_.values.resize(static_cast<size_t>(width_));
 }
 
-Status CentreIndex::Put(int64_t id, std::vector<float> mean, double slack) {
-  Place& place = places_[id];
-  if (!place.mean.empty()) {
-    double moved = 0;
-    for (size_t i = 0; i < mean.size(); ++i) {
-      const double apart = double{mean[i]} - double{place.mean[i]};
-      moved += apart * apart;
-    }
-    if (moved == 0 || (is_graph_ && moved <= slack)) return OkStatus();
-    if (!is_graph_) {
-      index_->Remove(place.labels);
-      for (const int64_t label : place.labels) names_.erase(label);
-      place.labels.clear();
-    }
+bool CentreIndex::Encode(const Sums& sums, Codes& codes) {
+  const double share = 1 / static_cast<double>(sums.count());
+  const double steps = step_ > 0 ? 1 / step_ : 0;
+  const double most = most_code_;
+  const std::span<const double> linear = sums.linear();
+  double largest = 0;
+  double lost = 0;
+  int32_t square = 0;
+  for (size_t i = 0; i < linear.size(); ++i) {
+    const double exact = (linear[i] * share - offset_[i]) * steps;
+    largest = std::max(largest, std::abs(exact));
+    const double code = std::clamp(Whole(std::clamp(exact, -1e6, 1e6)), -most, most);
+    lost += (exact - code) * (exact - code);
+    codes.values[i] = static_cast<int16_t>(code);
+    square += codes.values[i] * codes.values[i];
   }
-  place.mean = std::move(mean);
-  EVERLONG_RETURN_IF_ERROR(AddLabel(id, place));
-  if (!is_graph_) return size() >= flat_below_ ? Rebuild(true) : OkStatus();
-  return index_->size() > 2 * size() + flat_below_ ? Rebuild(true) : OkStatus();
+  codes.square = square;
+  codes.lost = std::sqrt(lost) + kRounding;
+  return largest <= most + 0.5;
+}
+
+size_t CentreIndex::NearestList(const Codes& codes) {
+  middles_.Distances(codes, of_lists_);
+  const auto first = of_lists_.distances.begin();
+  return static_cast<size_t>(std::min_element(first, first + middles_.size()) - first);
+}
+
+void CentreIndex::AddRow(size_t list, int64_t id, const Codes& codes) {
+  places_[id] = {list, lists_[list].size()};
+  lists_[list].Add(id, codes);
+}
+
+void CentreIndex::RemoveRow(const Place& place) {
+  CodeRows& list = lists_[place.list];
+  const int64_t last = list.ids().back();
+  list.Remove(place.row);
+  if (place.row < list.size()) places_[last].row = place.row;
+}
+
+void CentreIndex::Put(int64_t id) {
+  const Sums& sums = sums_of_(id);
+  const auto found = places_.find(id);
+  const bool is_new = found == places_.end();
+  const bool fits = Encode(sums, codes_) && step_ > 0;
+  if (!fits || (is_new && size() >= 2 * rebuilt_with_)) {
+    places_[id];
+    return Rebuild();
+  }
+  most_lost_ = std::max(most_lost_, codes_.lost);
+  if (!is_new && lists_[found->second.list].Is(found->second.row, codes_)) return;
+  const size_t list = NearestList(codes_);
+  if (!is_new) {
+    if (found->second.list == list) return lists_[list].Set(found->second.row, codes_);
+    const size_t left = found->second.list;
+    RemoveRow(found->second);
+    AddRow(list, id, codes_);
+    if (lists_[left].size() == 0) DropList(left);
+    return SplitIfTooLong(places_[id].list);
+  }
+  AddRow(list, id, codes_);
+  SplitIfTooLong(list);
 }
 
 void CentreIndex::Remove(int64_t id) {
   const auto found = places_.find(id);
   if (found == places_.end()) return;
-  for (const int64_t label : found->second.labels) names_.erase(label);
-  if (!is_graph_) index_->Remove(found->second.labels);
-  places_.erase(found);
-  // What fails leaves the graph, which works for few as well.
-  if (is_graph_ && size() < flat_below_ / 2) static_cast<void>(Rebuild(false));
+  const Place place = found->second;
+  RemoveRow(place);
+  places_.erase(id);
+  if (size() > 0 && size() < rebuilt_with_ / 4) return Rebuild();
+  if (lists_[place.list].size() == 0) DropList(place.list);
 }
 
-Status CentreIndex::Rebuild(bool graph) {
+void CentreIndex::DropList(size_t list) {
+  if (lists_.size() == 1) return;
+  if (list + 1 < lists_.size()) {
+    lists_[list] = std::move(lists_.back());
+    for (const int64_t id : lists_[list].ids()) places_[id].list = list;
+  }
+  lists_.pop_back();
+  middles_.Remove(static_cast<int64_t>(list));
+}
+
+void CentreIndex::SetMiddle(size_t list) {
+  const CodeRows& rows = lists_[list];
+  std::vector<int64_t> sums(static_cast<size_t>(width_), 0);
+  for (int64_t row = 0; row < rows.size(); ++row) rows.AddTo(row, sums);
+  Codes middle;
+  SetMean(sums, rows.size(), middle);
+  middles_.Set(static_cast<int64_t>(list), middle);
+}
+
+void CentreIndex::SplitIfTooLong(size_t list) {
+  if (lists_[list].size() <= 2 * kList) return;
+  const CodeRows rows = std::move(lists_[list]);
+  // From the row that is farthest from the middle, and the one that is farthest from that.
+  Codes side[2];
+  middles_.Read(static_cast<int64_t>(list), side[1]);
+  for (Codes& farthest : side) {
+    rows.Distances(side[1], of_rows_);
+    int64_t at = 0;
+    for (int64_t row = 1; row < rows.size(); ++row) {
+      const auto of = [&](int64_t which) {
+        return std::pair(of_rows_.distances[static_cast<size_t>(which)], -rows.ids()[static_cast<size_t>(which)]);
+      };
+      if (of(row) > of(at)) at = row;
+    }
+    rows.Read(at, farthest);
+    side[1] = farthest;
+  }
+  CodeRows::Apart of_first;
+  std::vector<int64_t> sums[2];
+  std::vector<bool> is_second(static_cast<size_t>(rows.size()));
+  for (int32_t round = 0; round < kRounds; ++round) {
+    rows.Distances(side[0], of_first);
+    rows.Distances(side[1], of_rows_);
+    int64_t counts[2] = {};
+    for (std::vector<int64_t>& of : sums) of.assign(static_cast<size_t>(width_), 0);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      const auto i = static_cast<size_t>(row);
+      is_second[i] = of_rows_.distances[i] < of_first.distances[i];
+      const size_t which = is_second[i] ? 1 : 0;
+      rows.AddTo(row, sums[which]);
+      ++counts[which];
+    }
+    if (counts[0] == 0 || counts[1] == 0) {  // nothing tells them apart: any half
+      for (size_t i = 0; i < is_second.size(); ++i) is_second[i] = i % 2 == 1;
+      break;
+    }
+    for (size_t which = 0; which < 2; ++which) SetMean(sums[which], counts[which], side[which]);
+  }
+  const size_t other = lists_.size();
+  lists_[list] = CodeRows(width_);
+  lists_.emplace_back(width_);
+  middles_.Add(static_cast<int64_t>(other), side[1]);
+  Codes codes;
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    rows.Read(row, codes);
+    AddRow(is_second[static_cast<size_t>(row)] ? other : list, rows.ids()[static_cast<size_t>(row)], codes);
+  }
+  SetMiddle(list);
+  SetMiddle(other);
+}
+
+void CentreIndex::Rebuild() {
   std::vector<int64_t> ids;
+  ids.reserve(places_.size());
   for (const auto& [id, place] : places_) ids.push_back(id);
   std::ranges::sort(ids);
-  std::vector<int64_t> labels;
-  std::vector<float> means;
-  means.reserve(ids.size() * static_cast<size_t>(dimension_));
+  std::ranges::fill(offset_, 0.0);
+  const auto count = static_cast<double>(ids.size());
   for (const int64_t id : ids) {
-    labels.push_back(std::ssize(labels));
-    const std::vector<float>& mean = places_[id].mean;
-    means.insert(means.end(), mean.begin(), mean.end());
+    const Sums& sums = sums_of_(id);
+    const double share = 1 / static_cast<double>(sums.count());
+    for (size_t i = 0; i < offset_.size(); ++i) offset_[i] += sums.linear()[i] * share / count;
   }
-  std::unique_ptr<index::VectorIndex> rebuilt = Make(dimension_, graph);
-  // One after the other: what a graph is like depends on the order, and of several at once that is up to the threads.
-  const auto width = static_cast<size_t>(dimension_);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    EVERLONG_RETURN_IF_ERROR(rebuilt->Add({&labels[i], 1}, std::span(means).subspan(i * width, width)));
+  double largest = 0;
+  for (const int64_t id : ids) {
+    const Sums& sums = sums_of_(id);
+    const double share = 1 / static_cast<double>(sums.count());
+    for (size_t i = 0; i < offset_.size(); ++i) {
+      largest = std::max(largest, std::abs(sums.linear()[i] * share - offset_[i]));
+    }
   }
-  index_ = std::move(rebuilt);
-  is_graph_ = graph;
-  names_.clear();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    places_[ids[i]].labels.assign(1, labels[i]);
-    names_[labels[i]] = ids[i];
+  // Where all are in one place, which the grid of sums then says how far from is far.
+  step_ = std::max(largest * kRoom, kGrid) / most_code_;
+  most_lost_ = 0;
+  rebuilt_with_ = std::ssize(ids);
+  ChooseMiddles(ids);
+  for (const int64_t id : ids) {
+    EVERLONG_CHECK(Encode(sums_of_(id), codes_));
+    most_lost_ = std::max(most_lost_, codes_.lost);
+    AddRow(NearestList(codes_), id, codes_);
   }
-  next_label_ = std::ssize(labels);
-  return OkStatus();
+  for (size_t list = lists_.size(); list-- > 0;) {
+    if (lists_[list].size() == 0) DropList(list);
+  }
+  for (size_t list = 0; list < lists_.size(); ++list) SplitIfTooLong(list);
 }
 
-Result<std::vector<int64_t>> CentreIndex::Nearest(std::span<const float> to, int32_t k) const {
-  std::vector<int64_t> ids;
-  if (places_.empty()) return ids;
-  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, size()));
-  for (int64_t asked = is_graph_ ? int64_t{2} * k : k;; asked *= 4) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::VectorHits> hits,
-                              index_->Search(to, static_cast<int32_t>(std::min(asked, index_->size())), {}));
-    ids.clear();
-    for (const index::VectorHit& hit : hits[0]) {
-      const auto name = names_.find(hit.id);
-      if (name == names_.end() || std::ranges::find(ids, name->second) != ids.end()) continue;
-      ids.push_back(name->second);
-      if (ids.size() == wanted) return ids;
-    }
-    if (asked >= index_->size() || (!ids.empty() && asked > int64_t{2} * k)) return ids;
+void CentreIndex::ChooseMiddles(std::span<const int64_t> ids) {
+  const size_t lists = ids.size() <= static_cast<size_t>(2 * kList) ? 1 : ids.size() / static_cast<size_t>(kList);
+  middles_ = CodeRows(width_);
+  lists_.assign(lists, CodeRows(width_));
+  for (size_t list = 0; list < lists; ++list) {
+    Encode(sums_of_(ids[list * ids.size() / lists]), codes_);
+    middles_.Add(static_cast<int64_t>(list), codes_);
   }
+  if (lists == 1) return;
+  const size_t sampled = std::min(ids.size(), lists * static_cast<size_t>(kSampled));
+  std::vector<Codes> sample(sampled);
+  for (size_t i = 0; i < sampled; ++i) {
+    sample[i].values.resize(static_cast<size_t>(width_));
+    Encode(sums_of_(ids[i * ids.size() / sampled]), sample[i]);
+  }
+  const auto width = static_cast<size_t>(width_);
+  std::vector<int64_t> sums(lists * width);
+  std::vector<int64_t> counts(lists);
+  for (int32_t round = 0; round < kRounds; ++round) {
+    std::ranges::fill(sums, 0);
+    std::ranges::fill(counts, 0);
+    for (const Codes& codes : sample) {
+      const size_t list = NearestList(codes);
+      ++counts[list];
+      for (size_t i = 0; i < width; ++i) sums[list * width + i] += codes.values[i];
+    }
+    for (size_t list = 0; list < lists; ++list) {
+      if (counts[list] == 0) continue;
+      SetMean(std::span(sums).subspan(list * width, width), counts[list], codes_);
+      middles_.Set(static_cast<int64_t>(list), codes_);
+    }
+  }
+}
+
+std::span<const CentreIndex::Candidate> CentreIndex::Nearest(const Sums& to, int64_t k, double farthest) {
+  candidates_.clear();
+  if (size() == 0) return candidates_;
+  Encode(to, codes_);
+  const double lost = codes_.lost + most_lost_;
+  order_.clear();
+  middles_.Distances(codes_, of_lists_);
+  for (size_t list = 0; list < lists_.size(); ++list) {
+    order_.push_back({of_lists_.distances[list], static_cast<int64_t>(list)});
+  }
+  found_.clear();
+  best_.clear();  // the k best so far
+  int32_t limit = 0;
+  // Vectors that are no farther apart have codes that are within it.
+  const auto set_limit = [&](double steps) {
+    limit = static_cast<int32_t>(std::min((steps + lost) * (steps + lost), 0x1p31 - 1));
+  };
+  set_limit(farthest / step_);
+  int64_t left = looked_at_;
+  for (size_t list = 0; list < order_.size() && left > 0; ++list) {
+    const auto from = order_.begin() + static_cast<ptrdiff_t>(list);
+    if (list % kSortedLists == 0)
+      std::partial_sort(from, from + std::min(kSortedLists, order_.end() - from), order_.end());
+    const CodeRows& rows = lists_[static_cast<size_t>(from->id)];
+    left -= rows.size();
+    rows.Distances(codes_, of_rows_, limit);
+    const std::span<const int64_t> ids = rows.ids();
+    for (size_t group = 0; group * kGroupRows < ids.size(); ++group) {
+      for (uint32_t near = of_rows_.near[group]; near != 0; near &= near - 1) {
+        const size_t row = group * kGroupRows + static_cast<size_t>(std::countr_zero(near));
+        const Found one{of_rows_.distances[row], ids[row]};
+        if (one.distance > limit) continue;
+        found_.push_back(one);
+        if (std::ssize(best_) == k && best_.back() < one) continue;
+        best_.insert(std::ranges::upper_bound(best_, one), one);
+        if (std::ssize(best_) > k) best_.pop_back();
+        if (std::ssize(best_) == k) set_limit(std::sqrt(static_cast<double>(best_.back().distance)) + lost);
+      }
+    }
+    std::erase_if(found_, [limit](const Found& one) { return one.distance > limit; });
+    if (found_.size() > kMostFound) {
+      std::ranges::nth_element(found_, found_.begin() + kKept);
+      found_.resize(kKept);
+    }
+  }
+  std::ranges::sort(found_);
+  for (const Found& one : found_) {
+    candidates_.push_back({one.id, step_ * std::max(0.0, std::sqrt(static_cast<double>(one.distance)) - lost)});
+  }
+  return candidates_;
 }
 
 int64_t CentreIndex::bytes() const {
-  const auto of_centre = static_cast<int64_t>(sizeof(Place) + static_cast<size_t>(dimension_) * sizeof(float) + 48);
-  return index_->bytes() + size() * of_centre + std::ssize(names_) * 48;
+  int64_t bytes = middles_.bytes() + size() * 48;
+  for (const CodeRows& list : lists_) bytes += list.bytes();
+  return bytes;
 }
 
 }  // namespace everlong::graph

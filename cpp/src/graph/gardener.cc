@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -18,12 +19,11 @@ namespace {
 // Hysteresis. What is split is wider than what is let in or merged: neither undoes the other.
 constexpr double kSplitFrom = 1.25;  // of the radius
 constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it joins; two of one topic are 1.41 apart
+constexpr double kMergeBelow = 2;    // radii; two of equal size that are farther apart are too wide together
 constexpr double kMoveBelow = 0.8;   // of the distance to its parent, that to another which a centre moves to
-constexpr int32_t kCandidates = 4;
-// A centre is looked after once in so many blocks, beside those that blocks come to.
+// A centre of level 0 is looked after once in so many blocks, beside those that blocks come to, and once in so many
+// times one of the level above.
 constexpr uint64_t kWalkEvery = 8;
-// How far from where it is a centre may be found, in shares of the squared radius.
-constexpr double kSlack = 1.0 / 4;
 
 struct Growing {
   Sums sums;
@@ -35,14 +35,35 @@ struct Growing {
 };
 
 struct Level {
-  Level(int32_t dimension, int64_t flat_below) : index(dimension, flat_below) {}
+  Level(int32_t dimension, int64_t looked_at)
+      : index(dimension, looked_at, [this](int64_t id) -> const Sums& { return Of(id).sums; }) {}
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+  Growing& Of(int64_t id) { return *places.find(id)->second; }
+  void Emplace(int64_t id, Growing&& centre) { places[id] = &centres.emplace(id, std::move(centre)).first->second; }
+  void Erase(int64_t id) {
+    index.Remove(id);
+    places.erase(id);
+    centres.erase(id);
+  }
+
   std::map<int64_t, Growing> centres;
+  std::unordered_map<int64_t, Growing*> places;  // the same: to look one up by its id takes many steps in the map
   CentreIndex index;
 };
 
 struct Near {
   int64_t id = 0;
   double squared_distance = 0;
+};
+bool operator<(const Near& a, const Near& b) {
+  return std::pair(a.squared_distance, a.id) < std::pair(b.squared_distance, b.id);
+}
+// The nearest first.
+struct Nearest {
+  Near centres[2];
+  int32_t count = 0;
 };
 
 }  // namespace
@@ -68,8 +89,8 @@ Status Validate(const GardenerOptions& options) {
   if (options.most_members < 4) {
     return bad("most_members is " + std::to_string(options.most_members) + ", expected at least 4");
   }
-  if (options.flat_below < 2) {
-    return bad("flat_below is " + std::to_string(options.flat_below) + ", expected at least 2");
+  if (options.looked_at < 2) {
+    return bad("looked_at is " + std::to_string(options.looked_at) + ", expected at least 2");
   }
   return OkStatus();
 }
@@ -77,9 +98,10 @@ Status Validate(const GardenerOptions& options) {
 struct Gardener::State {
   GardenerOptions options;
   VectorOf vector_of;
-  std::vector<Level> levels;
+  std::deque<Level> levels;
   std::unordered_map<int64_t, int64_t> centre_of;  // block -> centre of level 0
   Sums all;
+  double spread = 0;  // the squared radius of all
   int64_t next_id = kFirstTopic;
   // Since the last TakeChange.
   std::map<int64_t, int32_t> changed;        // centres, and their levels
@@ -87,20 +109,18 @@ struct Gardener::State {
   std::map<int64_t, int64_t> parent_before;  // of what has another one now; 0: none
 
   State(const GardenerOptions& with, VectorOf by) : options(with), vector_of(std::move(by)), all(with.dimension) {
-    for (int32_t level = 0; level < options.levels; ++level) levels.emplace_back(options.dimension, options.flat_below);
+    for (int32_t level = 0; level < options.levels; ++level) levels.emplace_back(options.dimension, options.looked_at);
   }
 
   [[nodiscard]] bool IsHighest(int32_t level) const { return level + 1 == options.levels; }
-  Growing& Of(int32_t level, int64_t id) { return levels[static_cast<size_t>(level)].centres.at(id); }
-  [[nodiscard]] bool Is(int32_t level, int64_t id) const {
-    return levels[static_cast<size_t>(level)].centres.contains(id);
-  }
+  Growing& Of(int32_t level, int64_t id) { return levels[static_cast<size_t>(level)].Of(id); }
 
   [[nodiscard]] double SquaredRadius(int32_t level) const {
-    const double first =
-        options.radius > 0 ? options.radius * options.radius : options.share * options.share * all.SquaredRadius();
+    const double first = options.radius > 0 ? options.radius * options.radius : options.share * options.share * spread;
     return first * std::pow(options.growth, 2 * level);
   }
+
+  [[nodiscard]] double Radius(int32_t level) const { return std::sqrt(SquaredRadius(level)); }
 
   // The centre `parent` of level + 1, or of level 0 for a block.
   void SetParent(int64_t member, int64_t before, int64_t parent) {
@@ -110,23 +130,29 @@ struct Gardener::State {
     }
   }
 
-  Status Moved(int32_t level, int64_t id) {
+  void Moved(int32_t level, int64_t id) {
     changed[id] = level;
-    return levels[static_cast<size_t>(level)].index.Put(id, Of(level, id).sums.Mean(), kSlack * SquaredRadius(level));
+    levels[static_cast<size_t>(level)].index.Put(id);
   }
 
-  // The centres of a level that are nearest to a mean, but for `without`; nearest first, ties by the older one.
-  Result<std::vector<Near>> Nearest(int32_t level, const Sums& to, int64_t without = 0) {
-    const std::vector<float> mean = to.Mean();
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                              levels[static_cast<size_t>(level)].index.Nearest(mean, kCandidates));
-    std::vector<Near> near;
-    for (const int64_t id : ids) {
-      if (id != without) near.push_back({id, SquaredDistance(Of(level, id).sums, to)});
+  // The two centres of a level that are nearest to a mean and no farther than `farthest`, but for `without`; ties by
+  // the older one.
+  Nearest NearestTo(int32_t level, const Sums& to, double farthest, int64_t without = 0) {
+    Level& of = levels[static_cast<size_t>(level)];
+    Nearest near;
+    for (const CentreIndex::Candidate& candidate : of.index.Nearest(to, without == 0 ? 2 : 3, farthest)) {
+      if (candidate.id == without) continue;
+      if (near.count == 2 && candidate.least * candidate.least > near.centres[1].squared_distance) break;
+      const Near one{candidate.id, SquaredDistance(of.Of(candidate.id).sums, to)};
+      if (one.squared_distance > farthest * farthest) continue;
+      if (near.count < 2) ++near.count;
+      if (near.count == 1 || one < near.centres[0]) {
+        near.centres[1] = near.centres[0];
+        near.centres[0] = one;
+      } else if (near.centres[1].id == 0 || one < near.centres[1]) {
+        near.centres[1] = one;
+      }
     }
-    std::ranges::sort(near, [](const Near& a, const Near& b) {
-      return std::pair(a.squared_distance, a.id) < std::pair(b.squared_distance, b.id);
-    });
     return near;
   }
 
@@ -138,7 +164,7 @@ struct Gardener::State {
 
   // Adds to, or takes from, a centre and all above it.
   enum class Sign { kAdd, kSubtract };
-  Status Change(int32_t level, int64_t id, const Sums& sums, Sign sign, double time) {
+  void Change(int32_t level, int64_t id, const Sums& sums, Sign sign, double time) {
     for (; id != 0; id = Of(level++, id).parent) {
       Growing& centre = Of(level, id);
       if (sign == Sign::kAdd) {
@@ -147,9 +173,8 @@ struct Gardener::State {
       } else {
         centre.sums.Subtract(sums);
       }
-      if (centre.sums.count() > 0) EVERLONG_RETURN_IF_ERROR(Moved(level, id));
+      if (centre.sums.count() > 0) Moved(level, id);
     }
-    return OkStatus();
   }
 
   void AddMember(int32_t level, int64_t id, int64_t member) {
@@ -164,27 +189,26 @@ struct Gardener::State {
 
   // Puts a member, a block or a centre of the level below, where it belongs.
   Status Attach(int32_t level, int64_t member, const Sums& sums, double time) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<Near> near, Nearest(level, sums));
-    if (!near.empty() && Takes(level, near[0], sums)) {
-      const int64_t id = near[0].id;
+    const Nearest near = NearestTo(level, sums, kFarthest * Radius(level));
+    if (near.count > 0 && Takes(level, near.centres[0], sums)) {
+      const int64_t id = near.centres[0].id;
       SetParent(member, 0, id);
       AddMember(level, id, member);
-      EVERLONG_RETURN_IF_ERROR(Change(level, id, sums, Sign::kAdd, time));
+      Change(level, id, sums, Sign::kAdd, time);
       // Two that are both near to what came may have become one.
       bool merged = false;
-      if (near.size() > 1) {
-        EVERLONG_ASSIGN_OR_RETURN(merged, MergeIfOne(level, std::min(id, near[1].id), std::max(id, near[1].id)));
-      }
-      return SplitUpwards(level, merged ? std::min(id, near[1].id) : id);
+      const int64_t second = near.centres[1].id;
+      if (near.count > 1) merged = MergeIfOne(level, std::min(id, second), std::max(id, second));
+      return SplitUpwards(level, merged ? std::min(id, second) : id);
     }
     const int64_t id = next_id++;
     Growing centre;
     centre.sums = sums;
     centre.created_at = centre.updated_at = time;
-    levels[static_cast<size_t>(level)].centres.emplace(id, std::move(centre));
+    levels[static_cast<size_t>(level)].Emplace(id, std::move(centre));
     SetParent(member, 0, id);
     AddMember(level, id, member);
-    EVERLONG_RETURN_IF_ERROR(Moved(level, id));
+    Moved(level, id);
     return IsHighest(level) ? OkStatus() : Attach(level + 1, id, sums, time);
   }
 
@@ -270,9 +294,9 @@ struct Gardener::State {
     centre.members = std::move(stay);
     centre.sums.Subtract(other.sums);
     const int64_t above = centre.parent;
-    levels[static_cast<size_t>(level)].centres.emplace(other_id, std::move(other));
-    EVERLONG_RETURN_IF_ERROR(Moved(level, id));
-    EVERLONG_RETURN_IF_ERROR(Moved(level, other_id));
+    levels[static_cast<size_t>(level)].Emplace(other_id, std::move(other));
+    Moved(level, id);
+    Moved(level, other_id);
     if (above != 0) {
       AddMember(level + 1, above, other_id);
       SetParent(other_id, 0, above);
@@ -283,7 +307,7 @@ struct Gardener::State {
   }
 
   // Whether two centres of a level, the older one first, were one, and are now: the older.
-  Result<bool> MergeIfOne(int32_t level, int64_t id, int64_t other_id) {
+  bool MergeIfOne(int32_t level, int64_t id, int64_t other_id) {
     Growing& centre = Of(level, id);
     Growing& other = Of(level, other_id);
     if (std::ssize(centre.members) + std::ssize(other.members) > options.most_members / 2 ||
@@ -302,23 +326,22 @@ struct Gardener::State {
     centre.created_at = std::min(centre.created_at, created_at);
     centre.could_not_split = 0;
     Erase(level, other_id);
-    if (above != 0) EVERLONG_RETURN_IF_ERROR(TakeFrom(level + 1, above, other_id, sums));
-    EVERLONG_RETURN_IF_ERROR(Change(level, id, sums, Sign::kAdd, time));
+    if (above != 0) TakeFrom(level + 1, above, other_id, sums);
+    Change(level, id, sums, Sign::kAdd, time);
     return true;
   }
 
   void Erase(int32_t level, int64_t id) {
-    levels[static_cast<size_t>(level)].centres.erase(id);
-    levels[static_cast<size_t>(level)].index.Remove(id);
+    levels[static_cast<size_t>(level)].Erase(id);
     changed.erase(id);
     parent_before.erase(id);
     dropped.insert(id);
   }
 
   // A member leaves a centre, which goes where it was the last.
-  Status TakeFrom(int32_t level, int64_t id, int64_t member, const Sums& sums) {
+  void TakeFrom(int32_t level, int64_t id, int64_t member, const Sums& sums) {
     RemoveMember(level, id, member);
-    EVERLONG_RETURN_IF_ERROR(Change(level, id, sums, Sign::kSubtract, 0));
+    Change(level, id, sums, Sign::kSubtract, 0);
     while (id != 0 && Of(level, id).members.empty()) {
       const int64_t above = Of(level, id).parent;
       if (above != 0) RemoveMember(level + 1, above, id);
@@ -326,25 +349,23 @@ struct Gardener::State {
       id = above;
       ++level;
     }
-    return OkStatus();
   }
 
-  // Looks after some centre of every level: blocks may never come to it again, and the radius changes with all of them.
+  // Looks now and then after some centre: blocks may never come to it again, and the radius changes with all of them.
   Status Walk(uint64_t draw) {
-    for (int32_t level = 0; level < options.levels; ++level) {
+    for (int32_t level = 0; level < options.levels && draw % kWalkEvery == 0; ++level, draw /= kWalkEvery) {
       const std::map<int64_t, Growing>& centres = levels[static_cast<size_t>(level)].centres;
       const auto ids = static_cast<uint64_t>(centres.rbegin()->first - centres.begin()->first + 1);
       const int64_t drawn = centres.begin()->first + static_cast<int64_t>(MixedBits(draw, level) % ids);
       int64_t id = centres.lower_bound(drawn)->first;
-      EVERLONG_RETURN_IF_ERROR(SplitIfTooMuch(level, id));
+      EVERLONG_RETURN_IF_ERROR(SplitUpwards(level, id));
       // Each merge is of a centre that somebody made: all of them together cost no more than that.
       while (true) {
-        EVERLONG_ASSIGN_OR_RETURN(const std::vector<Near> near, Nearest(level, Of(level, id).sums, id));
-        if (near.empty()) break;
-        const int64_t older = std::min(id, near[0].id);
-        EVERLONG_ASSIGN_OR_RETURN(const bool merged, MergeIfOne(level, older, std::max(id, near[0].id)));
-        if (!merged) break;
-        id = older;
+        const Nearest near = NearestTo(level, Of(level, id).sums, kMergeBelow * Radius(level), id);
+        if (near.count == 0) break;
+        const int64_t other = near.centres[0].id;
+        if (!MergeIfOne(level, std::min(id, other), std::max(id, other))) break;
+        id = std::min(id, other);
       }
       if (!IsHighest(level)) EVERLONG_RETURN_IF_ERROR(MoveIfNearer(level, id));
     }
@@ -353,18 +374,19 @@ struct Gardener::State {
 
   // To another centre above, where that is much nearer than its own.
   Status MoveIfNearer(int32_t level, int64_t id) {
-    const Sums sums = Of(level, id).sums;
     const int64_t parent = Of(level, id).parent;
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<Near> near, Nearest(level + 1, sums));
-    if (near.empty() || near[0].id == parent || !Takes(level + 1, near[0], sums)) return OkStatus();
-    const double now = SquaredDistance(Of(level + 1, parent).sums, sums);
-    if (near[0].squared_distance >= kMoveBelow * kMoveBelow * now) return OkStatus();
-    const int64_t to = near[0].id;
+    const double now = SquaredDistance(Of(level + 1, parent).sums, Of(level, id).sums);
+    const Nearest near = NearestTo(level + 1, Of(level, id).sums, kMoveBelow * std::sqrt(now));
+    if (near.count == 0 || near.centres[0].id == parent) return OkStatus();
+    const Sums sums = Of(level, id).sums;
+    if (!Takes(level + 1, near.centres[0], sums)) return OkStatus();
+    const int64_t to = near.centres[0].id;
     SetParent(id, parent, to);
     const double time = Of(level, id).updated_at;
     AddMember(level + 1, to, id);
-    EVERLONG_RETURN_IF_ERROR(Change(level + 1, to, sums, Sign::kAdd, time));
-    return TakeFrom(level + 1, parent, id, sums);
+    Change(level + 1, to, sums, Sign::kAdd, time);
+    TakeFrom(level + 1, parent, id, sums);
+    return SplitUpwards(level + 1, to);
   }
 };
 
@@ -392,7 +414,7 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
     centre.sums = Sums(topic.count, topic.linear_sum, topic.square_sum);
     centre.created_at = topic.created_at;
     centre.updated_at = topic.updated_at;
-    s.levels[static_cast<size_t>(topic.level)].centres.emplace(topic.id, std::move(centre));
+    s.levels[static_cast<size_t>(topic.level)].Emplace(topic.id, std::move(centre));
   }
   for (const store::GraphEdge& edge : belongs) {
     const auto to = level_of.find(edge.to);
@@ -417,9 +439,10 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
       if (level == 0) s.all.Add(centre.sums);
     }
   }
+  s.spread = s.all.SquaredRadius();
   for (int32_t level = 0; level < s.options.levels; ++level) {
     for (const auto& [id, centre] : s.levels[static_cast<size_t>(level)].centres) {
-      EVERLONG_RETURN_IF_ERROR(s.Moved(level, id));
+      s.Moved(level, id);
     }
   }
   s.changed.clear();
@@ -440,9 +463,10 @@ Status Gardener::Add(int64_t block, std::span<const float> vector, double time) 
   if (Has(block)) return AlreadyExistsError("block " + std::to_string(block) + " has its place");
   EVERLONG_ASSIGN_OR_RETURN(const Sums sums, Sums::Of(vector));
   s.all.Add(sums);
+  s.spread = s.all.SquaredRadius();
   EVERLONG_RETURN_IF_ERROR(s.Attach(0, block, sums, time));
   const uint64_t draw = MixedBits(s.options.seed, static_cast<uint64_t>(block));
-  return draw % kWalkEvery == 0 ? s.Walk(draw) : OkStatus();
+  return s.Walk(draw);
 }
 
 Status Gardener::Forget(int64_t block) {
@@ -458,7 +482,9 @@ Status Gardener::Forget(int64_t block) {
   s.centre_of.erase(found);
   s.parent_before.erase(block);
   s.all.Subtract(sums);
-  return s.TakeFrom(0, centre, block, sums);
+  s.spread = s.all.SquaredRadius();
+  s.TakeFrom(0, centre, block, sums);
+  return OkStatus();
 }
 
 bool Gardener::Has(int64_t block) const { return state_->centre_of.contains(block); }
@@ -520,7 +546,7 @@ int64_t Gardener::centres(int32_t level) const {
   return std::ssize(state_->levels[static_cast<size_t>(level)].centres);
 }
 const Sums& Gardener::all() const { return state_->all; }
-double Gardener::Radius(int32_t level) const { return std::sqrt(state_->SquaredRadius(level)); }
+double Gardener::Radius(int32_t level) const { return state_->Radius(level); }
 
 int64_t Gardener::bytes() const {
   int64_t bytes = std::ssize(state_->centre_of) * 48;  // about, in the usual libraries

@@ -66,8 +66,8 @@ struct MemoryGraph::Known {
   std::map<int64_t, std::vector<float>> coming;
 };
 
-MemoryGraph::MemoryGraph(store::MemoryStore& store, const GraphOptions& options)
-    : store_(store), options_(options), known_(std::make_unique<Known>()) {}
+MemoryGraph::MemoryGraph(store::MemoryStore& store, GraphOptions options)
+    : store_(store), options_(std::move(options)), known_(std::make_unique<Known>()) {}
 
 MemoryGraph::~MemoryGraph() = default;
 
@@ -122,7 +122,7 @@ Status MemoryGraph::RestoreGardener() {
       return edge.to == topic.id && edge.kind == EdgeKind::kBelongsTo;
     });
   }
-  const Status restored = gardener_->Restore(topics, belongs);
+  Status restored = gardener_->Restore(topics, belongs);
   if (restored.ok()) return PlaceTheRest();
   if (restored.code() != StatusCode::kCorrupt) return restored;
   GraphChange change;

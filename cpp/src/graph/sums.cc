@@ -9,7 +9,12 @@
 namespace everlong::graph {
 namespace {
 
-double OnGrid(double value) { return std::nearbyint(value / kGrid) * kGrid; }
+// Rounded to the nearest, halves to even, as every sum in double is: this one has no bits below the grid. Numbers for
+// which that is not so are longer than a vector may be.
+double OnGrid(double value) {
+  constexpr double kAll = 0x1.8p52 * kGrid;
+  return (value + kAll) - kAll;
+}
 
 }  // namespace
 

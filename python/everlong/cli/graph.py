@@ -42,19 +42,21 @@ def graph(
 
 
 def _report(memory: Any, listed: int) -> dict[str, Any]:
-    stats, blocks = memory.core.stats(), {block.id: block for block in memory.blocks()}
-    found = memory.graph.nodes("topic")
+    blocks = {block.id: block for block in memory.blocks()}
+    nodes, edges = memory.graph.nodes(), memory.graph.edges()
+    found = [node for node in nodes if node.kind == "topic"]
+    entities = sorted((node for node in nodes if node.kind == "entity"), key=lambda node: (-node.count, node.name))
     members, belongs = collections.defaultdict(list), collections.defaultdict(list)
-    for edge in memory.graph.edges():
+    for edge in edges:
         if edge.kind == "belongs_to":
             members[edge.target].append(edge.source)
             belongs[edge.source].append(edge.target)
     names = memory.graph.names()
     largest = sorted((node for node in found if node.level == 0), key=lambda node: (-node.count, node.id))[:listed]
     return {
-        "nodes": stats.graph_nodes,
-        "edges": stats.graph_edges,
-        "blocks": stats.graph_nodes - len(found),
+        "nodes": len(nodes),
+        "edges": len(edges),
+        "blocks": sum(node.kind == "block" for node in nodes),
         "topics": [count for _, count in sorted(collections.Counter(node.level for node in found).items())],
         "largest": [
             {
@@ -68,6 +70,8 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
             }
             for node in largest
         ],
+        "days": {node.name: node.count for node in nodes if node.kind == "timeline" and node.level == 0},
+        "entities": {node.name: node.count for node in entities[:listed]},
         # What `everlong plot` draws: all blocks, in the order of archiving.
         "graph": [
             {
@@ -94,11 +98,15 @@ def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
         return
     levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
     console.print(
-        f"{folder}: {report['blocks']:,} blocks, topics: {levels}; {report['edges']:,} edges",
+        f"{folder}: {report['blocks']:,} blocks of {len(report['days']):,} days, topics: {levels}; "
+        f"{report['edges']:,} edges",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+    if report["entities"]:
+        names = ", ".join(f"{name} {count:,}" for name, count in report["entities"].items())
+        console.print(f"named most: {names}", highlight=False, markup=False, soft_wrap=True)
     if not report["largest"]:
         return
     table = Table()

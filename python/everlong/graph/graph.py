@@ -6,51 +6,69 @@ import collections
 import dataclasses
 import datetime
 import os
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 import everlong._core as _core
 from everlong.errors import EverlongError
+from everlong.graph.derived import FIRST_DERIVED, Derived, DerivedEdge, DerivedNode, derived_from
 from everlong.graph.naming import names_of
+from everlong.graph.own_tags import keyphrases_in
 
 if TYPE_CHECKING:
     import networkx
 
 NodeKind = Literal["block", "topic", "timeline", "entity"]
-EdgeKind = Literal["next", "previous", "belongs_to"]
+EdgeKind = Literal["next", "previous", "belongs_to", "next_session", "previous_session", "happened", "mentions"]
+_STORED: Final = ("next", "previous", "belongs_to")
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A block, whose node has its id, or what stands over several: a topic, whose vector is the mean of its blocks'."""
+    """A block, whose node has its id, or what stands over several.
+
+    That is a topic, whose vector is the mean of its blocks'; a stretch of the timeline, a day, month or year (UTC); or
+    an entity, which blocks name.
+    """
 
     id: int
     kind: NodeKind
-    level: int  # of a topic: 0 right over blocks, 1 over topics of level 0 ...
-    count: int  # of a topic: blocks below it; 0 for a block
-    created_at: datetime.datetime  # UTC; of a topic that of its first block
-    updated_at: datetime.datetime  # UTC; of a topic that of its newest block
+    level: int  # 0 right over blocks, 1 over topics, or days, of level 0 ...
+    count: int  # blocks below it; 0 for a block
+    created_at: datetime.datetime  # UTC; of its first block; of times and entities when that happened
+    updated_at: datetime.datetime  # UTC; of its newest block, the same
     vector: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # [dimension]; empty without
+    name: str = ""  # of times and entities: "2024-05-03", "2024-05", "2024"; what blocks call it
 
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
-    """From one node to another. `next` and `previous` lead through a stream's time, `belongs_to` up to a topic."""
+    """From one node to another.
+
+    `next` and `previous` lead through a stream's time, `next_session` and `previous_session` from the last block of a
+    stream to the first of the one that was begun next, and back; `belongs_to` leads up to a topic, `happened` to a day,
+    from there to its month and year, `mentions` from a block to an entity.
+    """
 
     source: int
     target: int
     kind: EdgeKind
     weight: float
-    time: datetime.datetime  # UTC; of a way through time when the later block was archived, else 1970
+    time: (
+        datetime.datetime
+    )  # UTC; of a way through time when the later block was archived; when a block happened; or 1970
 
 
 class MemoryGraph:
     """The graph of an open memory, as it is committed when it is asked: `memory.graph`.
 
-    It grows where a MemoryModel reads with `MemoryConfig(graph=True)`, and is empty elsewhere. Thread-safe. Every call
-    raises CorruptMemoryError for a damaged row, ClosedError once the memory is closed.
+    It grows where a MemoryModel reads with `MemoryConfig(graph=True)`, and is empty elsewhere. Blocks and topics are
+    stored, with the edges between them; times, entities and ways between sessions are made of what the blocks say each
+    time that they are asked for, which takes as long as `memory.blocks()`. Thread-safe. Every call raises
+    CorruptMemoryError for a damaged row, ClosedError once the memory is closed.
     """
 
     def __init__(self, core: _core.Memory) -> None:
@@ -58,20 +76,29 @@ class MemoryGraph:
 
     def __len__(self) -> int:
         """How many nodes there are."""
-        return self._core.stats().graph_nodes
+        stored = self._core.stats().graph_nodes
+        return stored and stored + len(self._derived().nodes)
 
     def nodes(self, kind: NodeKind | None = None) -> list[Node]:
         """All nodes, or those of a kind, by id."""
         found = self._core.graph()[0] if kind is None else self._core.graph_nodes(kind)
-        return list(map(_node_of, found))
+        nodes = list(map(_node_of, found))
+        if kind in (None, "timeline", "entity"):
+            nodes += [_derived_node(node) for node in self._derived().nodes if kind in (None, node.kind)]
+        return nodes
 
     def node(self, id: int) -> Node:
         """MemoryNotFoundError where there is none of that id."""
+        if id >= FIRST_DERIVED:
+            for node in self._derived().nodes:
+                if node.id == id:
+                    return _derived_node(node)
         return _node_of(self._core.graph_node(id))
 
     def edges(self) -> list[Edge]:
         """All edges, by source, target and kind."""
-        return list(map(_edge_of, self._core.graph()[1]))
+        edges = [*map(_edge_of, self._core.graph()[1]), *map(_derived_edge, self._derived().edges)]
+        return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
     def neighbours(self, id: int, kind: EdgeKind | None = None, *, incoming: bool = False) -> list[int]:
         """Ids of the nodes that edges of a kind, or of any, lead to from a node; `incoming`: those that lead to it.
@@ -79,9 +106,11 @@ class MemoryGraph:
         `neighbours(block, "belongs_to")` are its topics, `neighbours(topic, "belongs_to", incoming=True)` what belongs
         to a topic. MemoryNotFoundError where there is no such node.
         """
-        self._core.graph_node(id)
+        self.node(id)
         near, far = ("target", "source") if incoming else ("source", "target")
-        edges = self._core.graph_edges(id)
+        edges: list[_core.GraphEdge | DerivedEdge] = [*self._core.graph_edges(id)]
+        if kind not in _STORED:
+            edges += self._derived().edges
         named = (edge for edge in edges if getattr(edge, near) == id and kind in (None, edge.kind))
         return sorted({getattr(edge, far) for edge in named})
 
@@ -103,40 +132,64 @@ class MemoryGraph:
         names: dict[int, str] = {}
         for level in sorted({node.level for node in nodes if node.kind == "topic"}):
             of_topic = {node.id: blocks_of(node.id) for node in nodes if node.kind == "topic" and node.level == level}
-            names |= names_of({topic: [_phrases_of(block) for block in of] for topic, of in of_topic.items()})
+            names |= names_of({topic: [keyphrases_in(block.tags) for block in of] for topic, of in of_topic.items()})
             for topic, of in of_topic.items():
                 names[topic] = names[topic] or _source_of(of)
         return names
 
-    def path(self, source: int, target: int) -> list[int]:
+    def path(self, source: int, target: int, *, kinds: Collection[EdgeKind] = _STORED) -> list[int]:
         """Ids from one node to another over the fewest edges, taken in either direction; empty where there is no way.
 
-        MemoryNotFoundError where there is no such node.
+        Of several such ways that with the smallest ids. `kinds` are the edges that it may take: by default those that
+        are stored, for over a day any two of its blocks are near. MemoryNotFoundError where there is no such node.
         """
-        return self._core.graph_path(source, target)
+        if set(kinds) == set(_STORED):
+            return self._core.graph_path(source, target)
+        self.node(source), self.node(target)
+        beside: dict[int, set[int]] = collections.defaultdict(set)
+        for edge in self.edges():
+            if edge.kind in kinds:
+                beside[edge.source].add(edge.target)
+                beside[edge.target].add(edge.source)
+        onward, reached = {target: target}, [target]
+        while reached and source not in onward:
+            farther = []
+            for id in reached:  # ascending: the smallest comes first
+                for other in beside[id]:
+                    if other not in onward:
+                        onward[other] = id
+                        farther.append(other)
+            reached = sorted(farther)
+        if source not in onward:
+            return []
+        way = [source]
+        while way[-1] != target:
+            way.append(onward[way[-1]])
+        return way
 
     def to_networkx(self) -> networkx.MultiDiGraph:
         """All of it as a networkx graph: an edge's key is its kind, vectors stay behind. Extra `graph`.
 
-        Attributes of nodes are kind, level, count, created_at and updated_at, of blocks stream, begin, end, source and
-        role, too; of edges kind, weight and time. Times are texts in ISO 8601, so that every format takes them.
+        Attributes of nodes are kind, level, count, name, created_at and updated_at, of blocks stream, begin, end,
+        source and role, too; of edges kind, weight and time. Times are texts in ISO 8601, so that every format takes
+        them.
         """
         try:
             import networkx
         except ImportError:
             raise EverlongError('networkx is not installed: pip install "everlong[graph]"') from None
         graph = networkx.MultiDiGraph()
-        nodes, edges = self._core.graph()
         blocks = {block.id: block for block in self._core.blocks()}
-        for node in map(_node_of, nodes):
+        for node in self.nodes():
             attributes: dict[str, str | int] = {"kind": node.kind, "level": node.level, "count": node.count}
+            attributes["name"] = node.name
             attributes |= {"created_at": node.created_at.isoformat(), "updated_at": node.updated_at.isoformat()}
             if node.kind == "block" and node.id in blocks:
                 block = blocks[node.id]
                 attributes |= {"stream": block.stream, "begin": block.begin, "end": block.end}
                 attributes |= {"source": block.source, "role": block.role}
             graph.add_node(node.id, **attributes)
-        for edge in map(_edge_of, edges):
+        for edge in self.edges():
             graph.add_edge(
                 edge.source, edge.target, key=edge.kind, kind=edge.kind, weight=edge.weight, time=edge.time.isoformat()
             )
@@ -148,6 +201,11 @@ class MemoryGraph:
         import networkx
 
         networkx.write_graphml(graph, os.fspath(file))
+
+    def _derived(self) -> Derived:
+        """Of the blocks that have a node."""
+        nodes = {node.id for node in self._core.graph_nodes("block")}
+        return derived_from([block for block in self._core.blocks() if block.id in nodes])
 
 
 def _node_of(core: _core.GraphNode) -> Node:
@@ -166,14 +224,27 @@ def _edge_of(core: _core.GraphEdge) -> Edge:
     return Edge(core.source, core.target, cast(EdgeKind, core.kind), core.weight, _time(core.time))
 
 
-def _phrases_of(block: _core.BlockInfo) -> list[str]:
-    return [tag.removeprefix(_core.KEY_TAG) for tag in block.tags if tag.startswith(_core.KEY_TAG)]
-
-
 def _source_of(blocks: list[_core.BlockInfo]) -> str:
     """That of most of these; they are few, and a source's name is a book's or a file's."""
     counts = collections.Counter(block.source or "conversation" for block in blocks)
     return counts.most_common(1)[0][0] if counts else ""
+
+
+def _derived_node(node: DerivedNode) -> Node:
+    return Node(
+        id=node.id,
+        kind=node.kind,
+        level=node.level,
+        count=node.count,
+        created_at=_time(node.created_at),
+        updated_at=_time(node.updated_at),
+        vector=np.empty(0, dtype=np.float32),
+        name=node.name,
+    )
+
+
+def _derived_edge(edge: DerivedEdge) -> Edge:
+    return Edge(edge.source, edge.target, edge.kind, 1.0, _time(edge.time))
 
 
 def _time(seconds: float) -> datetime.datetime:

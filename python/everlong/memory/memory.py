@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, cast
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
 from everlong.graph import MemoryGraph
+from everlong.graph.own_tags import happened_in, keyphrases_in
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
-from everlong.memory.origins import happened_in, keyphrases_in, told_apart
+from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
+from everlong.graph.own_tags import given_in
 
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
@@ -37,17 +38,6 @@ def happened_tag(seconds: float) -> str:
 def key_tag(phrase: str) -> str:
     """What a tagger says of a block."""
     return _core.KEY_TAG + phrase
-
-
-def happened_in(tags: Iterable[str]) -> float | None:
-    """What `happened_tag` said; None where nobody did."""
-    told = [tag.removeprefix(_core.HAPPENED_TAG) for tag in tags if tag.startswith(_core.HAPPENED_TAG)]
-    return float(told[0]) if told else None
-
-
-def keyphrases_in(tags: Iterable[str]) -> tuple[str, ...]:
-    """What taggers said, in their order."""
-    return tuple(tag.removeprefix(_core.KEY_TAG) for tag in tags if tag.startswith(_core.KEY_TAG))
 
 
 def text_tag(
@@ -80,4 +70,4 @@ def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
     """The tags of a block that are a user's, and its origin: "" where none was kept."""
     listed = list(tags)
     origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
-    return tuple(tag for tag in listed if not tag.startswith(_OWN)), origin
+    return given_in(listed), origin

@@ -30,7 +30,7 @@ struct GardenerOptions {
   double share = 0.7;
   double growth = 1.25;         // of the radius, a level
   int64_t most_members = 4096;  // of a centre: blocks on level 0, centres above; >= 4
-  int64_t flat_below = 1024;    // from so many centres of a level on the nearest is found by a graph
+  int64_t looked_at = 2048;     // centres of a level that a search for the nearest looks at; of fewer at all
   uint64_t seed = 0;            // of the axis a split begins with, and of which centre is looked after next
   bool operator==(const GardenerOptions&) const = default;
 };

@@ -61,7 +61,7 @@ class MemoryGraph {
   [[nodiscard]] int64_t bytes() const;                                        // of host memory, about
 
  private:
-  MemoryGraph(store::MemoryStore& store, const GraphOptions& options);
+  MemoryGraph(store::MemoryStore& store, GraphOptions options);
   Status Load(bool fits);
   Status RestoreGardener();
   void NewGardener();

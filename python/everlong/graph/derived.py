@@ -1,0 +1,143 @@
+"""Nodes and edges that follow from what blocks say of themselves: times, names, sessions.
+
+None of them is stored: they are made when they are asked for, of the blocks' times and tags, and so are as durable as
+these, right after whatever was forgotten, and there in memories of any age.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+import everlong._core as _core
+from everlong.graph.own_tags import given_in, happened_in, keyphrases_in
+
+# Ids of topics lie below. All are integers of a double, as GraphML's readers and JavaScript take them.
+FIRST_DERIVED: Final = 1 << 40
+_FIRST_ENTITY: Final = 1 << 48
+_LEVELS: Final = ("%Y-%m-%d", "%Y-%m", "%Y")  # of the timeline: day, month, year
+_LEAST_BLOCKS: Final = 2  # that a keyphrase is in to be an entity
+
+DerivedKind = Literal["next_session", "previous_session", "happened", "mentions"]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class DerivedNode:
+    """A stretch of time (level 0 a day, 1 its month, 2 its year), or a name. Times are seconds since 1970."""
+
+    id: int
+    kind: Literal["timeline", "entity"]
+    level: int
+    count: int  # blocks below it
+    name: str
+    created_at: float  # of its first block, when it happened
+    updated_at: float  # of its last one
+
+
+class DerivedEdge(NamedTuple):
+    source: int
+    target: int
+    kind: DerivedKind
+    time: float  # of the block, where there is one: when it happened; between sessions when the later one was archived
+
+
+class Derived(NamedTuple):
+    """By id; by source, target and kind."""
+
+    nodes: list[DerivedNode]
+    edges: list[DerivedEdge]
+
+
+def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
+    """Of blocks in the order of archiving: days, months and years, names, and the way from each stream to the next.
+
+    A block is of the day (UTC) on which what it tells of happened, or on which it was archived. An entity is a tag that
+    the caller gave, or a name that the tagger found in several blocks: of its keyphrases those are names that have two
+    words. Sessions are streams, in the order of their first blocks.
+    """
+    times = {block.id: _time_of(block) for block in blocks}
+    edges = _between_sessions(blocks)
+    nodes: list[DerivedNode] = []
+    below: dict[int, list[float]] = collections.defaultdict(list)
+    days: dict[int, tuple[int, str]] = {}  # id -> level, name
+    up: set[tuple[int, int]] = set()
+    for id, time in times.items():
+        day = datetime.datetime.fromtimestamp(time, datetime.UTC).date()
+        above = _timeline_of(day)
+        edges.append(DerivedEdge(id, above[0][0], "happened", time))
+        for level, (of, name) in enumerate(above):
+            days[of] = level, name
+            below[of].append(time)
+        up.update((above[level][0], above[level + 1][0]) for level in range(len(above) - 1))
+    edges += [DerivedEdge(source, target, "happened", 0) for source, target in up]
+    for id, (level, name) in days.items():
+        nodes.append(DerivedNode(id, "timeline", level, len(below[id]), name, min(below[id]), max(below[id])))
+    mentions = _mentions(blocks)
+    for id, (name, of_name) in _with_ids(mentions):
+        of_time = [times[block] for block in of_name]
+        nodes.append(DerivedNode(id, "entity", 0, len(of_name), name, min(of_time), max(of_time)))
+        edges += [DerivedEdge(block, id, "mentions", times[block]) for block in of_name]
+    return Derived(sorted(nodes), sorted(edges))
+
+
+def _time_of(block: _core.BlockInfo) -> float:
+    happened = happened_in(block.tags)
+    return block.created_at if happened is None else happened
+
+
+def _timeline_of(day: datetime.date) -> list[tuple[int, str]]:
+    """Ids and names of a day, its month and its year."""
+    firsts = (day, day.replace(day=1), day.replace(month=1, day=1))
+    return [
+        (FIRST_DERIVED + (level << 32) + first.toordinal(), first.strftime(name))
+        for level, (first, name) in enumerate(zip(firsts, _LEVELS, strict=True))
+    ]
+
+
+def _mentions(blocks: Iterable[_core.BlockInfo]) -> dict[str, list[int]]:
+    given, found = collections.defaultdict(list), collections.defaultdict(list)
+    for block in blocks:
+        of_caller = dict.fromkeys(given_in(block.tags))
+        for name in of_caller:
+            given[name].append(block.id)
+        for name in dict.fromkeys(keyphrases_in(block.tags)):
+            if " " in name and name not in of_caller:
+                found[name].append(block.id)
+    for name, of_name in found.items():
+        if name in given or len(of_name) >= _LEAST_BLOCKS:
+            given[name] = sorted({*given[name], *of_name})
+    return given
+
+
+def _with_ids(mentions: dict[str, list[int]]) -> Iterable[tuple[int, tuple[str, list[int]]]]:
+    """A name has the same id in every memory, but where two of one memory would have the same."""
+    taken: set[int] = set()
+    for name in sorted(mentions):
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        id = _FIRST_ENTITY + int.from_bytes(digest, "little") % _FIRST_ENTITY
+        while id in taken:
+            id += 1
+        taken.add(id)
+        yield id, (name, mentions[name])
+
+
+def _between_sessions(blocks: Sequence[_core.BlockInfo]) -> list[DerivedEdge]:
+    ends: dict[int, tuple[_core.BlockInfo, _core.BlockInfo]] = {}  # stream -> its first and last block
+    for block in blocks:
+        first, last = ends.get(block.stream, (block, block))
+        ends[block.stream] = min(first, block, key=_begin), max(last, block, key=_begin)
+    sessions = sorted(ends.values(), key=lambda session: session[0].id)
+    edges = []
+    for (_, last), (first, _) in itertools.pairwise(sessions):
+        edges.append(DerivedEdge(last.id, first.id, "next_session", first.created_at))
+        edges.append(DerivedEdge(first.id, last.id, "previous_session", first.created_at))
+    return edges
+
+
+def _begin(block: _core.BlockInfo) -> int:
+    return block.begin
