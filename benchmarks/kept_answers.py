@@ -35,9 +35,11 @@ from everlong.memory.kept import TOKENS
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
-KEPT, WRITTEN, NEWEST, PAGES, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "pages", "no zone"
+KEPT, WRITTEN, NEWEST, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "no zone"
+PAGES, ONE_GROUP = "pages", "pages, one group"
 RECALLED: dict[str, dict[str, Any]] = {
     PAGES: {"recall_mode": "kv"},
+    ONE_GROUP: {"recall_mode": "kv", "groups": 1},  # in fewer slots than the chosen tokens of four groups
     KEPT: {"recall_mode": "kept", "trimmer": "learned"},
     WRITTEN: {"recall_mode": "kept", "trimmer": "learned", "kept_writer": True},
     NEWEST: {"recall_mode": "kept", "trimmer": "newest"},

@@ -1,0 +1,77 @@
+"""What the KV writer costs a reading: CPU time of what it makes of a block and of a span, beside the model's own.
+
+    python benchmarks/kv_writer.py [--model smollm2] [--block 512] [--share 8] [--span 256] [--rounds 5]
+
+Of tensors of the right shapes, on one thread: a payload as it is stored with a block (with the writer, and of the
+tokens' own keys and values), the slot of a tombstone, and a forward of a block, without anything before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+
+from everlong.frame.kept_writing import TombstoneWriter, written_payload
+from everlong.frame.trimming import ByStates
+from everlong.learned.kv_writer import PART, KvWriter, WrittenAnchors
+from everlong.learned.pack import pack_of_model
+from everlong.learned.trimmer import trimmer_of
+from everlong.models import DEFAULT_MODEL, load
+from everlong.models.machine import processor
+
+
+def cpu_seconds(work: Callable[[], object], rounds: int) -> float:
+    """Of one call, after another that warms up."""
+    work()
+    begun = time.process_time()
+    for _ in range(rounds):
+        work()
+    return (time.process_time() - begun) / rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--block", type=int, default=512, help="tokens")
+    parser.add_argument("--share", type=int, default=8, help="of so many tokens of a block one is chosen")
+    parser.add_argument("--span", type=int, default=256, help="tokens that a tombstone stands for")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    model, _ = load(options.model)
+    pack = pack_of_model(model, "auto")
+    trimmer = trimmer_of(pack)
+    if PART not in pack.parts or trimmer is None:
+        raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
+    config = KvWriter.of_part(pack.parts[PART]).config
+    writer = WrittenAnchors(pack.parts[PART], torch.device("cpu"))
+    stones = TombstoneWriter(writer, ByStates(trimmer.settings.layers, trimmer.scores))
+    tokens = options.block
+    layers = {*writer.hidden_layers, *trimmer.settings.layers}
+    hidden = {layer: torch.randn(tokens, config.reader.hidden_size, dtype=torch.bfloat16) for layer in layers}
+    k, v = torch.randn(2, config.kv_layers, config.kv_heads, tokens, config.head_dim)
+    anchors = torch.randperm(tokens)[: tokens // options.share].sort().values
+    of_span = {layer: rows[: options.span] for layer, rows in hidden.items()}
+    span = slice(0, options.span)
+    ids = torch.randint(model.config.vocab_size, (1, tokens))
+
+    def payload(by: WrittenAnchors | None) -> Callable[[], object]:
+        return lambda: written_payload(by, hidden, k, v, anchors, page_tokens=64, codec="e4m3")
+
+    rows: dict[str, Callable[[], object]] = {
+        f"payload of {len(anchors)} of {tokens} tokens by the KV writer": payload(writer),
+        "the same of the tokens' own": payload(None),
+        f"tombstone of {options.span} tokens": lambda: stones.slot(of_span, k[:, :, span], v[:, :, span]),
+        f"forward of {tokens} tokens": lambda: model(ids, logits_to_keep=1),
+    }
+    print(f"{processor()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}, CPU time, one thread")
+    for name, work in rows.items():
+        print(f"{name}: {1000 * cpu_seconds(work, options.rounds):.1f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
