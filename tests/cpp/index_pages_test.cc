@@ -193,6 +193,15 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
         block.forgotten = true;
         table.Forget(block.id);
       }
+      if (random() % 3 == 0) {
+        PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
+        std::vector<std::string> more;
+        for (size_t count = random() % 3; count > 0; --count) more.push_back(kNames[random() % 5]);
+        table.AddTags(block.id, more);
+        for (const std::string& tag : more) {
+          if (!block.forgotten && std::ranges::count(block.tags, tag) == 0) block.tags.push_back(tag);
+        }
+      }
       const SearchFilter filter = RandomFilter(random);
       const auto stream = static_cast<int64_t>(random() % 4);
       const int64_t resident_from = random() % 3 == 0 ? INT64_MAX : static_cast<int64_t>(random() % 200);
