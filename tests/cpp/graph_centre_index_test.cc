@@ -32,8 +32,9 @@ TEST(GraphCodeKernel, EveryInstructionSetGivesTheDistances) {
       int64_t of_row = 0;
       int64_t apart = 0;
       for (int64_t i = 0; i < width; ++i) {
-        const int64_t number = rows[static_cast<size_t>(row / kGroupRows * kGroupRows * width + i / 2 * 2 * kGroupRows +
-                                                        row % kGroupRows * 2 + i % 2)];
+        const int64_t at =
+            row / kGroupRows * kGroupRows * width + i / 2 * 2 * kGroupRows + row % kGroupRows * 2 + i % 2;
+        const int64_t number{rows[static_cast<size_t>(at)]};
         of_row += number * number;
         apart += (number - query[static_cast<size_t>(i)]) * (number - query[static_cast<size_t>(i)]);
       }

@@ -35,8 +35,9 @@ struct NeuralInvertedOptions {
 
 // What of a query goes beyond its vector.
 struct InvertedQuery {
-  int32_t probes = 0;                         // 0: as the options say
-  std::vector<std::vector<int32_t>> terms{};  // token ids, for each query; empty: of none
+  int32_t probes = 0;  // 0: as the options say
+  // Token ids, for each query; empty: of none. NOLINTNEXTLINE(readability-redundant-member-init): may be left out
+  std::vector<std::vector<int32_t>> terms{};
 };
 
 // Thread-safe as every VectorIndex; the calls below count as writers, but for the const ones.
