@@ -1,7 +1,7 @@
 """Print requirements of pyproject.toml, one a line: build, run, extras but `bench`, and those given as arguments.
 
 One list, so that one pip run resolves it: everlong itself is then installed with --no-deps --no-build-isolation. With
-`--group NAME` alone those of a dependency group.
+`--group NAME` alone those of a dependency group, with `--extra NAME` those of an extra.
 """
 
 import sys
@@ -13,6 +13,9 @@ if sys.argv[1:2] == ["--group"]:
     print(*settings["dependency-groups"][sys.argv[2]], sep="\n")
     sys.exit()
 project = settings["project"]
+if sys.argv[1:2] == ["--extra"]:
+    print(*project["optional-dependencies"][sys.argv[2]], sep="\n")
+    sys.exit()
 extras = [
     requirement for name, extra in project["optional-dependencies"].items() if name != "bench" for requirement in extra
 ]

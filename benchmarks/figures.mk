@@ -25,6 +25,14 @@ NEEDLE_LONGEST = "$$($(NEEDLE_MEMORIES) | tail -n 1)"
 
 .DELETE_ON_ERROR:
 
+# What some of them compare with.
+$(FIGURES)/extra.stamp: pyproject.toml | setup
+	mkdir -p $(@D)
+	python -m pip install -q --no-deps $$(python .ci/requirements.py --extra bench)
+	touch $@
+
+$(FIGURES)/hnsw.txt $(FIGURES)/dnii.txt $(FIGURES)/dnii_passages.txt: | $(FIGURES)/extra.stamp
+
 $(FIGURES)/%.txt: benchmarks/%.py | setup
 	mkdir -p $(@D)
 	python $< > $@
@@ -52,14 +60,12 @@ $(FIGURES)/ram_read.txt: benchmarks/ram.py | setup
 
 $(FIGURES)/hnsw.txt: benchmarks/hnsw.py $(FIGURES)/needle.json | setup
 	mkdir -p $(@D)
-	python -m pip install -q --no-deps $$(sed -n 's/^bench = \["\(.*\)"\]/\1/p' pyproject.toml)
 	python $< > $@
 	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --links 32 >> $@
 	OMP_NUM_THREADS=1 python $< --vectors $(HNSW_VECTORS) --memory $(NEEDLE_131K) >> $@
 
 $(FIGURES)/dnii_passages.txt: benchmarks/dnii.py benchmarks/passage_vectors.py | setup
 	mkdir -p $(@D)
-	python -m pip install -q --no-deps hnswlib==0.8.0
 	OMP_NUM_THREADS=1 python $< --text "$(CORPUS)" --work $(FIGURES)/passages --vectors 1000000 > $@
 
 $(FIGURES)/prefetch.txt: benchmarks/prefetch.py | setup
