@@ -19,8 +19,12 @@ namespace {
 // Hysteresis. What is split is wider than what is let in or merged: neither undoes the other.
 constexpr double kSplitFrom = 1.25;  // of the radius
 constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it joins; two of one topic are 1.41 apart
-constexpr double kMergeBelow = 2;    // radii; two of equal size that are farther apart are too wide together
-constexpr double kMoveBelow = 0.8;   // of the distance to its parent, that to another which a centre moves to
+// A member joins, of so many centres that are nearest to it, the one whose members' squared distances from their mean
+// grow least with it in: n / (n + 1) of the squared distance (Ward, 1963; D4 of BIRCH). By the distance alone centres
+// of many members would draw it: their means are nearer to all vectors, for in them what is members' own has gone.
+constexpr int64_t kJoinedAmong = 64;
+constexpr double kMergeBelow = 2;   // radii; two of equal size that are farther apart are too wide together
+constexpr double kMoveBelow = 0.8;  // of the distance to its parent, that to another which a centre moves to
 // A centre of level 0 is looked after once in so many blocks, beside those that blocks come to, and once in so many
 // times one of the level above.
 constexpr uint64_t kWalkEvery = 8;
@@ -56,10 +60,9 @@ struct Level {
 struct Near {
   int64_t id = 0;
   double squared_distance = 0;
+  double cost = 0;  // what decides who is nearest
 };
-bool operator<(const Near& a, const Near& b) {
-  return std::pair(a.squared_distance, a.id) < std::pair(b.squared_distance, b.id);
-}
+bool operator<(const Near& a, const Near& b) { return std::pair(a.cost, a.id) < std::pair(b.cost, b.id); }
 // The nearest first.
 struct Nearest {
   Near centres[2];
@@ -142,18 +145,39 @@ struct Gardener::State {
     Nearest near;
     for (const CentreIndex::Candidate& candidate : of.index.Nearest(to, without == 0 ? 2 : 3, farthest)) {
       if (candidate.id == without) continue;
-      if (near.count == 2 && candidate.least * candidate.least > near.centres[1].squared_distance) break;
-      const Near one{candidate.id, SquaredDistance(of.Of(candidate.id).sums, to)};
-      if (one.squared_distance > farthest * farthest) continue;
-      if (near.count < 2) ++near.count;
-      if (near.count == 1 || one < near.centres[0]) {
-        near.centres[1] = near.centres[0];
-        near.centres[0] = one;
-      } else if (near.centres[1].id == 0 || one < near.centres[1]) {
-        near.centres[1] = one;
-      }
+      if (near.count == 2 && candidate.least * candidate.least > near.centres[1].cost) break;
+      const double squared_distance = SquaredDistance(of.Of(candidate.id).sums, to);
+      if (squared_distance <= farthest * farthest) Keep({candidate.id, squared_distance, squared_distance}, near);
     }
     return near;
+  }
+
+  // The two centres, of those near to a member that comes, to which it adds the least (kJoinedAmong).
+  Nearest CheapestFor(int32_t level, const Sums& member) {
+    Level& of = levels[static_cast<size_t>(level)];
+    const double farthest = kFarthest * Radius(level);
+    const auto share = [&member](int64_t count) {
+      return static_cast<double>(count) / static_cast<double>(count + member.count());
+    };
+    Nearest near;
+    for (const CentreIndex::Candidate& candidate : of.index.Nearest(member, kJoinedAmong, farthest)) {
+      if (near.count == 2 && share(1) * candidate.least * candidate.least > near.centres[1].cost) break;
+      const Sums& centre = of.Of(candidate.id).sums;
+      const double squared_distance = SquaredDistance(centre, member);
+      if (squared_distance > farthest * farthest) continue;
+      Keep({candidate.id, squared_distance, share(centre.count()) * squared_distance}, near);
+    }
+    return near;
+  }
+
+  static void Keep(const Near& one, Nearest& near) {
+    if (near.count == 0 || one < near.centres[0]) {
+      near.centres[1] = near.centres[0];
+      near.centres[0] = one;
+    } else if (near.count == 1 || one < near.centres[1]) {
+      near.centres[1] = one;
+    }
+    near.count = std::min(near.count + 1, 2);
   }
 
   [[nodiscard]] bool Takes(int32_t level, const Near& centre, const Sums& member) {
@@ -189,7 +213,7 @@ struct Gardener::State {
 
   // Puts a member, a block or a centre of the level below, where it belongs.
   Status Attach(int32_t level, int64_t member, const Sums& sums, double time) {
-    const Nearest near = NearestTo(level, sums, kFarthest * Radius(level));
+    const Nearest near = CheapestFor(level, sums);
     if (near.count > 0 && Takes(level, near.centres[0], sums)) {
       const int64_t id = near.centres[0].id;
       SetParent(member, 0, id);

@@ -1,5 +1,5 @@
 // The Gardener: streaming clustering of blocks into topics, topics into wider topics (both designs, 2.4). A block goes
-// to the nearest centre that takes it or becomes a new one; the centre drifts with it; centres that are too wide or too
+// to a near centre that takes it or becomes a new one; the centre drifts with it; centres that are too wide or too
 // full are split, two that have become one are merged; and centres are gathered by the same rule, a level up. BIRCH's
 // sums (sums.h), one pass, nothing read twice but the members of a centre that is split.
 #pragma once
