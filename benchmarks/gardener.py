@@ -2,7 +2,7 @@
 
     python benchmarks/gardener.py [speed] [--centres 1000 10000 100000] [--dimension 128] [--json]
     python benchmarks/gardener.py quality [--blocks 200000] [--topics 200] [--json]
-    python benchmarks/gardener.py books --books FOLDER [--blocks 200000] [--share 0.4 0.5] [--json]
+    python benchmarks/gardener.py books --books FOLDER [--blocks 200000] [--block-tokens 128] [--share 0.4 0.5] [--json]
     python benchmarks/gardener.py reading [--rounds 3] [--json]
     python benchmarks/gardener.py memory --memory FOLDER [--json]
 
@@ -11,12 +11,13 @@ speed: so many centres are there, each of one block; --blocks-timed more come, e
 told the centres, and takes blocks 1,024 at a time; it is left out above 10,000 centres, all of which its first call
 compares with one another. The others take blocks one after the other. Birch has the same radius.
 quality: Gaussians whose means drift by: they come one after the other, and overlap in time; and the same shuffled.
-Normalised mutual information with the truth. scikit-learn's two are told how many topics there are; Birch has the
-radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the blocks are forgotten:
-whether all sums are those of the blocks that are left.
-books: blocks of 128 tokens of a folder's texts; a block's vector is the mean of the model's embeddings of its tokens,
-of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled. scikit-learn's
-two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the end.
+Normalised mutual information with the truth (NMI), and the adjusted one (AMI). scikit-learn's two are told how many
+topics there are; Birch has the radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the
+blocks are forgotten: whether all sums are those of the blocks that are left.
+books: blocks of a folder's texts, as many of each; a block's vector is the mean of the model's embeddings of its
+tokens, of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled.
+scikit-learn's two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the
+end.
 reading: a book read into two memories in turns, one with graph=True, whose graph has all of it at the end of each turn.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
@@ -37,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.cluster import Birch, MiniBatchKMeans
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 import everlong
 import everlong._core as _core
@@ -47,7 +48,6 @@ from everlong.models.machine import processor
 
 PARTS = ("speed", "quality", "books", "reading", "memory")
 TURN = 1024  # tokens of a book read at once
-TOKENS = 128  # of a block of a book
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
 MOST_K_MEANS = 10_000
@@ -72,15 +72,14 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Normalised mutual information with the truth; topics that the Gardener found; seconds of one pass."""
+    """Mutual information with the truth, normalised and adjusted, topics found and seconds of one pass, by method."""
 
     order: str
-    gardener: float
-    birch: float
-    mini_batch_k_means: float
-    topics: int
+    nmi: dict[str, float]
+    ami: dict[str, float]
+    topics: dict[str, int]
     seconds: dict[str, float]
-    exact: bool  # sums after half was forgotten
+    exact: bool  # the Gardener's sums after half was forgotten
 
 
 def unit(rows: npt.NDArray[np.float64]) -> Vectors:
@@ -146,18 +145,18 @@ def drifting(blocks: int, topics: int, dimension: int) -> tuple[Vectors, Labels]
     return (points / np.sqrt((points**2).sum(1).mean())).astype(np.float32), truth
 
 
-def of_books(folder: str, most: int, model: str) -> tuple[Vectors, Labels]:
+def of_books(folder: str, most: int, tokens: int, model: str) -> tuple[Vectors, Labels]:
     """As many blocks of each text, in their order."""
     loaded, tokenizer = load(model, torch.float32)
     embeddings = loaded.get_input_embeddings().weight.detach().numpy()
     files = sorted(pathlib.Path(folder).glob("*.txt"))
     vectors, truth = [], []
     for label, file in enumerate(files):
-        text = file.read_text()[: 6 * TOKENS * most // len(files)]
+        text = file.read_text()[: 6 * tokens * most // len(files)]
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        count = min(len(ids) // TOKENS, most // len(files))
-        for first in range(0, count * TOKENS, TOKENS):
-            vectors.append(embeddings[ids[first : first + TOKENS]].mean(0))
+        count = min(len(ids) // tokens, most // len(files))
+        for first in range(0, count * tokens, tokens):
+            vectors.append(embeddings[ids[first : first + tokens]].mean(0))
             truth.append(label)
     return unit(np.array(vectors, dtype=np.float64)), np.array(truth)
 
@@ -174,7 +173,6 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int, share: floa
     gardener.add(np.arange(1, count + 1), points)
     clocked("gardener", started)
     ours = [gardener.centre_of(block) for block in range(1, count + 1)]
-    found = gardener.size()
     birch = Birch(threshold=gardener.radius(), n_clusters=topics)
     k_means = MiniBatchKMeans(topics, random_state=0, n_init=1, batch_size=BATCH)
     for name, other in (("birch", birch), ("mini_batch_k_means", k_means)):
@@ -191,9 +189,15 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int, share: floa
     for centre in gardener.centres():
         if centre.level == 0:
             exact &= bool((whole[np.array(centre.members) - 1].sum(0) == centre.linear * 2.0**22).all())
-    labels = (ours, birch.predict(points), k_means.predict(points))
-    score, birch_score, k_means_score = (float(normalized_mutual_info_score(truth, of)) for of in labels)
-    return Quality(order, score, birch_score, k_means_score, found, seconds, exact)
+    labels = {"gardener": np.array(ours), "birch": birch.predict(points), "mini_batch_k_means": k_means.predict(points)}
+    return Quality(
+        order,
+        {name: float(normalized_mutual_info_score(truth, of)) for name, of in labels.items()},
+        {name: float(adjusted_mutual_info_score(truth, of)) for name, of in labels.items()},
+        {name: len(np.unique(of)) for name, of in labels.items()},
+        seconds,
+        exact,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,13 +268,12 @@ def both_orders(points: Vectors, truth: Labels, share: float, quietly: bool) -> 
         found = quality(order, points[in_order], truth[in_order], topics, share)
         rows.append(dataclasses.asdict(found))
         if not quietly:
-            print(
-                f"{len(points):,} blocks of {topics} topics, share {share}, {order}: NMI Gardener "
-                f"{found.gardener:.3f}, Birch {found.birch:.3f}, MiniBatchKMeans {found.mini_batch_k_means:.3f}; "
-                f"{found.topics} topics found; sums after half is forgotten {'exact' if found.exact else 'WRONG'}; "
-                "seconds " + ", ".join(f"{name} {value:.1f}" for name, value in found.seconds.items()),
-                flush=True,
-            )
+            for name, seconds in found.seconds.items():
+                print(
+                    f"{len(points):,} blocks of {topics} topics, share {share}, {order}: {name} NMI "
+                    f"{found.nmi[name]:.3f}, AMI {found.ami[name]:.3f}, {found.topics[name]:,} topics; {seconds:.1f} s"
+                )
+            print(f"sums after half is forgotten: {'exact' if found.exact else 'WRONG'}", flush=True)
     return rows
 
 
@@ -282,6 +285,7 @@ def main() -> None:
     parser.add_argument("--blocks-timed", type=int, default=20_000)
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--block-tokens", type=int, default=128, help="of a block of a book")
     parser.add_argument("--books", help="folder of texts, each about something of its own")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="that reads, or whose embeddings blocks of books have")
     parser.add_argument("--rounds", type=int, default=3, help="turns of reading that are timed")
@@ -333,7 +337,7 @@ def main() -> None:
     if "books" in parts:
         if not arguments.books:
             parser.error("books: expected --books FOLDER")
-        points, truth = of_books(arguments.books, arguments.blocks, arguments.model)
+        points, truth = of_books(arguments.books, arguments.blocks, arguments.block_tokens, arguments.model)
         for share in arguments.share:
             report[f"books {share}"] = both_orders(points, truth, share, arguments.json)
     if arguments.json:
