@@ -98,7 +98,7 @@ def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
         return
     levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
     console.print(
-        f"{folder}: {report['blocks']:,} blocks of {len(report['days']):,} days, topics: {levels}; "
+        f"{folder}: {report['blocks']:,} blocks, days: {len(report['days']):,}, topics: {levels}; "
         f"{report['edges']:,} edges",
         highlight=False,
         markup=False,
