@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from everlong.data import Book
 from everlong.eval.needs import needs_text
+from everlong.eval.statistics import auc
 from everlong.eval.tombstones import (
     FALSE_ALARMS,
     Sample,
     TombstonesConfig,
-    auc,
     choose_heads,
     keep_heads,
     report_of,

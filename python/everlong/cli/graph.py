@@ -63,7 +63,7 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
                 "id": node.id,
                 "about": names[node.id],
                 "blocks": node.count,
-                "belongs_to": memory.graph.neighbours(node.id, "belongs_to"),
+                "belongs_to": sorted(belongs[node.id]),
                 "first": node.created_at.isoformat(),
                 "newest": node.updated_at.isoformat(),
                 "sources": collections.Counter(blocks[id].source for id in members[node.id] if id in blocks),

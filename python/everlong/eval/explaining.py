@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from everlong.data import Book, shipped_books
-from everlong.eval.statistics import rate
+from everlong.eval.rates import print_rates
+from everlong.eval.statistics import auc, rate
 from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, as_it_reads
 from everlong.models.provenance import made_with
@@ -131,22 +131,7 @@ def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
     }
 
 
-def auc(right: Sequence[float], wrong: Sequence[float]) -> float:
-    """The chance that one of the right is higher than one of the wrong; equal ones count half."""
-    return sum((x > y) + 0.5 * (x == y) for x in right for y in wrong) / (len(right) * len(wrong))
-
-
 def print_explaining(report: ExplainingReport, console: Console) -> None:
-    table = Table(title=f"{report.questions} questions, each to three blocks, N = {report.tokens}")
+    title = f"{report.questions} questions, each to three blocks, N = {report.tokens}"
     columns = ("AUC, N1", "AUC, N2", "right decisions", "right reasons")
-    table.add_column("behind")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for name, found in report.decided.items():
-        table.add_row(name, *(_cell(found, column) for column in columns))
-    console.print(table)
-
-
-def _cell(found: Mapping[str, float], column: str) -> str:
-    interval = f" [{found[column + ', low']:.2f}, {found[column + ', high']:.2f}]" if f"{column}, low" in found else ""
-    return f"{found[column]:.2f}{interval}"
+    print_rates(title, "behind", columns, report.decided, console)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 
-from everlong.eval.statistics import rate
+from everlong.eval.rates import print_rates
+from everlong.eval.statistics import auc, rate
 from everlong.learned.pack import Pack
 from everlong.learned.retrieve import PART, Retrieving
 from everlong.learned.towers import side_by_side
@@ -136,7 +136,6 @@ def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
     alarms = {need: rate(score >= threshold for score in by_need[need]) for need in ("resident", "none")}
     wrong = [*by_need["resident"], *by_need["none"]]
     false = rate(score >= threshold for score in wrong)
-    ranks = np.asarray(by_need["evicted"])[:, None] - np.asarray(wrong)[None]
     return {
         "recalled": recalled.rate,
         "recalled, low": recalled.low,
@@ -147,21 +146,11 @@ def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
         "false alarms, low": false.low,
         "false alarms, high": false.high,
         "right": (recalled.rate + 1 - false.rate) / 2,
-        "AUC": float((ranks > 0).mean() + 0.5 * (ranks == 0).mean()),
+        "AUC": auc(by_need["evicted"], wrong),
     }
 
 
 def print_retrieving(report: RetrievingReport, console: Console) -> None:
-    table = Table(title=f"{report.frames} frames, three questions each: what asks for something back")
-    table.add_column("by")
+    title = f"{report.frames} frames, three questions each: what asks for something back"
     columns = ("recalled", "false alarms", "false alarms, resident", "false alarms, none", "right", "AUC")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for name, found in report.said.items():
-        table.add_row(name, *(_cell(found, column) for column in columns))
-    console.print(table)
-
-
-def _cell(found: Mapping[str, float], column: str) -> str:
-    interval = f" [{found[column + ', low']:.2f}, {found[column + ', high']:.2f}]" if f"{column}, low" in found else ""
-    return f"{found[column]:.2f}{interval}"
+    print_rates(title, "by", columns, report.said, console)

@@ -6,6 +6,9 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
@@ -64,3 +67,11 @@ def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
         return mean, math.inf
     variance = math.fsum((value - mean) ** 2 for value in counted) / (n - 1)
     return mean, math.sqrt(variance / n)
+
+
+def auc(right: npt.ArrayLike, wrong: npt.ArrayLike) -> float:
+    """The chance that one of the right is higher than one of the wrong; equal ones count half. 0.5 without either."""
+    rows, columns = np.asarray(right, dtype=np.float64)[:, None], np.asarray(wrong, dtype=np.float64)
+    if rows.size == 0 or columns.size == 0:
+        return 0.5
+    return float((rows > columns).mean() + 0.5 * (rows == columns).mean())

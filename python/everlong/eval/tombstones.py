@@ -21,7 +21,7 @@ from rich.table import Table
 from everlong.config import MemoryConfig
 from everlong.data import Book, shipped_books
 from everlong.eval.needs import Cue, needs_text
-from everlong.eval.statistics import Rate, rate
+from everlong.eval.statistics import Rate, auc, rate
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass
 from everlong.generation.memory_model import MemoryModel
@@ -283,13 +283,6 @@ def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
         auc(need, values[kinds == "book"]),
         _recalled_at(need, values[kinds == "book"], FALSE_ALARMS),
     )
-
-
-def auc(need: Array, others: Array) -> float:
-    """How probable it is that a need has the larger number; equal ones count half."""
-    if len(need) == 0 or len(others) == 0:
-        return 0.5
-    return float((need[:, None] > others).mean() + 0.5 * (need[:, None] == others).mean())
 
 
 def _recalled_at(need: Array, others: Array, share: float) -> Rate:
