@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
 
 import everlong.eval.explaining as explaining
-import everlong.training.writer as training
 from everlong.data import Book, shipped_books
-from everlong.eval.explaining import Decided, auc, figures_of, print_explaining, run_explaining
+from everlong.eval.explaining import Decided, auc, by_words, figures_of, print_explaining, run_explaining
+from everlong.learned.deciding import KINDS, Decider, DeciderSettings, odds
 from everlong.learned.latents import LatentSettings
 from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, WriterConfig
@@ -25,8 +23,8 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import evicted_texts
 from everlong.training.run import told_reads, train_writer
-from everlong.training.told import KINDS, told_blocks, told_states
-from everlong.training.writer import ToldRead, WriterTraining, fit_decision
+from everlong.training.told import told_blocks, told_states
+from everlong.training.writer import ToldRead, WriterTraining, decided_loss, verdicts_of
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -73,34 +71,81 @@ def test_states_are_the_model_s_and_kept(tmp_path: pathlib.Path) -> None:
         assert (own.float() - wide).abs().max() < 3e-2
 
 
-def test_the_decision_is_scikit_learn_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    states, right = torch.randn(90, 12), torch.arange(90) % 3 == 0
-    states[right] += 0.5
-    monkeypatch.setattr(training, "decided_states", lambda *given: (states, right))
-    writer = Writer.untrained(WriterConfig(LatentSettings(LAYERS, 12, 12, width=8, heads=2, inner=8)))
-    fit_decision(writer, None, [])
-    found = writer.decision(states).detach().numpy()
-    x, y = states.double().numpy(), right.numpy()
-    x = (x - x.mean(0)) / x.std(0, ddof=1)
-    weight = np.where(y, 0.5 / y.sum(), 0.5 / (~y).sum())
-    own = LogisticRegression(C=1 / (2 * training._DECISION_RIDGE), tol=1e-10, max_iter=10_000)
-    expected = own.fit(x, y, sample_weight=weight).decision_function(x)
-    assert np.abs(found - expected).max() < 2e-2
-    assert auc(found[y].tolist(), found[~y].tolist()) == pytest.approx(roc_auc_score(y, found))
+def small_decider(size: int = 12, seed: int = 0) -> Decider:
+    torch.manual_seed(seed)
+    decider = Decider(DeciderSettings(size, width=16, heads=4, inner=24))
+    torch.nn.init.normal_(decider.kinds.weight)
+    return decider
+
+
+def test_padding_and_other_questions_change_no_decision() -> None:
+    decider = small_decider()
+    torch.manual_seed(1)
+    question, details = torch.randn(1, 5, 12), torch.randn(1, 7, 12)
+    alone = decider(question, torch.ones(1, 5, dtype=torch.bool), details)
+    padded = torch.cat([torch.nn.functional.pad(question, (0, 0, 0, 4), value=9.0), torch.randn(1, 9, 12)])
+    asked = torch.tensor([[True] * 5 + [False] * 4, [True] * 9])
+    together = decider(padded, asked, details.expand(2, -1, -1))
+    assert (together[0] - alone[0]).abs().max() < 1e-5
+    assert (together[1] - alone[0]).abs().max() > 1e-3
+    # Of D it is what stands there that counts, and without any only the question.
+    assert (decider(question, asked[:1, :5], details.flip(-1)) - alone).abs().max() > 1e-3
+    assert torch.equal(
+        decider(question, asked[:1, :5], details[:, :0]), decider(question, asked[:1, :5], details[:, :0])
+    )
+
+
+def test_the_decision_is_the_log_odds_of_its_kinds() -> None:
+    logits = torch.tensor([[0.3, -1.0, 2.0], [4.0, 0.0, 0.5]], dtype=torch.float64)
+    share = np.exp(logits.numpy())
+    share /= share.sum(axis=1, keepdims=True)
+    assert np.abs(odds(logits).numpy() - np.log(share[:, 0] / (1 - share[:, 0]))).max() < 1e-12
+
+
+def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=2), LAYERS, tmp_path)
+    writer = small_writer(model)
+    details = torch.cat([explaining._details(writer, model, one) for one in told])
+    lost = float(decided_loss(writer, model, told, details))
+    with torch.no_grad():
+        logits = verdicts_of(writer, model, told, details).double().numpy()  # [6, 3, 3]
+    log_share = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    entropies, chosen = [], []
+    for place in range(2):
+        for number, asked in enumerate(told[3 * place].block.asked):
+            of = [told[3 * place + at].block.asked[number] for at in range(3)]
+            assert {one.question for one in of} == {asked.question}
+            rows = [log_share[3 * place + at, number] for at in range(3)]
+            entropies += [-row[KINDS.index(one.kind)] for row, one in zip(rows, of, strict=True)]
+            own = np.array([row[0] - np.log1p(-np.exp(row[0])) for row in rows])
+            chosen.append(np.log(np.exp(own).sum()) - own[[one.kind for one in of].index("right")])
+    assert lost == pytest.approx(np.mean(entropies) + np.mean(chosen), abs=1e-4)
 
 
 def test_figures_are_by_their_definitions() -> None:
     ones = [
-        Decided("right", 1.0, "right"),
-        Decided("other", -1.0, "words"),
-        Decided("words", 2.0, "words"),
-        Decided("right", 3.0, "other"),
+        Decided("right", 1.0, "right", "right"),
+        Decided("other", -1.0, "other", "words"),
+        Decided("words", 2.0, "words", "words"),
+        Decided("right", 3.0, "words", "other"),
     ]
     found = figures_of(ones)
     assert (found["AUC, N1"], found["AUC, N2"]) == (1.0, 0.5)
     assert found["right decisions"] == (1.0 + 0.5) / 2
-    assert found["right reasons"] == 0.5
+    assert (found["right kinds"], found["right reasons"]) == (0.75, 0.5)
+
+
+def test_words_alone_tell_a_stranger_s_block_and_no_block_that_has_the_words(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=6), LAYERS, tmp_path)
+    ones = by_words(tokenizer, told)
+    assert [one.kind for one in ones] == [asked.kind for one in told for asked in one.block.asked]
+    found = figures_of(ones)
+    assert found["AUC, N1"] > 0.5
+    assert found["right decisions"] >= max(
+        figures_of([dataclasses.replace(one, decision=d) for one in ones])["right decisions"] for d in (-1.0, 1.0)
+    )
 
 
 def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.Path) -> None:
@@ -120,10 +165,12 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     )
     assert float(pack.parts[PART].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
     assert any("why" in entry for entry in pack.parts[PART].made["log"])
-    assert float(Writer.of_part(pack.parts[PART]).decide.weight.abs().sum()) > 0
+    decider = Writer.of_part(pack.parts[PART]).decider
+    assert decider is not None
+    assert float(decider.kinds.weight.abs().sum()) > 0
     report = run_explaining((model, tokenizer), pack, texts=2, work=tmp_path / "told", books=small_books())
     assert set(report.decided) == {
-        explaining.DETAILS, explaining.POOLED, explaining.STRANGE, explaining.QUESTION,
+        explaining.DETAILS, explaining.POOLED, explaining.STRANGE, explaining.QUESTION, explaining.WORDS,
     }  # fmt: skip
     for control in (explaining.QUESTION, explaining.STRANGE):
         found = report.decided[control]
@@ -134,11 +181,28 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     assert "question alone" in console.export_text()
 
 
-def small_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
-    """A writer that was never trained, but whose decision was fitted to what a model says behind its D."""
+def small_writer(model: Any) -> Writer:
+    """A writer that was never trained, with a decision that was not, either."""
     size = model.config.hidden_size
-    writer = Writer.untrained(WriterConfig(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), tokens=64))
-    fit_decision(writer, model, told)
+    reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
+    config = WriterConfig(reader, tokens=64, decider=DeciderSettings(size, width=32, heads=4, inner=32))
+    writer = Writer.untrained(config)
+    assert writer.decider is not None
+    torch.nn.init.normal_(writer.decider.kinds.weight, std=0.1)
+    return writer
+
+
+def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
+    """Its D are means of embeddings; the decision is trained on them, until it knows these blocks by heart."""
+    writer = small_writer(model)
+    details = torch.cat([explaining._details(writer, model, one) for one in told])
+    assert writer.decider is not None
+    optimizer = torch.optim.Adam(writer.decider.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        lost = decided_loss(writer, model, told, details)
+        torch.autograd.backward(lost)
+        optimizer.step()
     return Pack(weights_fingerprint(model), "", {PART: writer.part({})})
 
 
@@ -147,27 +211,21 @@ def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> d
     writer = Writer.of_part(pack.parts[PART])
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for at, one in enumerate(told):
-        details = explaining._details(writer, model, told[(at // len(KINDS) * len(KINDS) + other) % len(told)])
-        own = details if other else explaining._details(writer, model, one)
-        for asked in one.block.asked:
-            decided = explaining.decided(writer, model, byte_tokenizer(), one, asked, own)
+        strange = told[(at // len(KINDS) * len(KINDS) + other) % len(told)]
+        details = explaining._details(writer, model, strange if other else one)
+        for asked, decided in zip(
+            one.block.asked, explaining.decided(writer, model, byte_tokenizer(), one, details), strict=True
+        ):
+            assert decided.kind == asked.kind
             found[asked.kind].append(decided.decision)
     return found
 
 
-def heeding_model() -> Any:
-    """One to which it matters what is before a text."""
-    model = deep_model()
-    for parameter in model.parameters():
-        parameter.data *= 3 if parameter.ndim == 2 else 1
-    return model
-
-
 def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is_not(tmp_path: pathlib.Path) -> None:
     """On the blocks that the decision was fitted to: what D has of them is there, and it is in D alone."""
-    model, tokenizer = heeding_model(), byte_tokenizer()
+    model, tokenizer = deep_model(), byte_tokenizer()
     told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=4), LAYERS, tmp_path)
-    pack = small_pack(model, told)
+    pack = deciding_pack(model, told)
     own, strange = (decisions(model, pack, told, other) for other in (0, len(KINDS)))
     assert auc(own["right"], own["other"] + own["words"]) > 0.9
     assert auc(strange["right"], strange["other"] + strange["words"]) == 0.5
@@ -175,7 +233,7 @@ def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is
 
 def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
     """Questions in whose words stands which block they meet: the control that has no D is right, which none may be."""
-    model, tokenizer = heeding_model(), byte_tokenizer()
+    model, tokenizer = deep_model(), byte_tokenizer()
     blocks = [
         dataclasses.replace(
             block,
@@ -187,5 +245,5 @@ def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
         for block in told_blocks(tokenizer, small_books(), texts=4)
     ]
     told = told_reads(model, tokenizer, blocks, LAYERS, tmp_path)
-    strange = decisions(model, small_pack(model, told), told, len(KINDS))
+    strange = decisions(model, deciding_pack(model, told), told, len(KINDS))
     assert auc(strange["right"], strange["other"] + strange["words"]) > 0.7

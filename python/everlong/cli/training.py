@@ -476,6 +476,9 @@ def train_writer(
     pack: Annotated[
         str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
     ] = "auto",
+    begin: Annotated[
+        str, typer.Option(help="Go on from this pack's writer, of the same --lora: auto, or a folder.")
+    ] = "",
     layers: Layers = "",
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -487,7 +490,7 @@ def train_writer(
 ) -> None:
     """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
     from everlong.cli.settings import parse_lengths
-    from everlong.learned.pack import pack_of_model
+    from everlong.learned.pack import pack_of_model, pack_with
     from everlong.learned.trimmer import trimmer_of
     from everlong.models import load
     from everlong.training.boundaries import books_of
@@ -501,7 +504,15 @@ def train_writer(
     books = books_of(text or ())
     texts = evicted_texts(tokenizer, books, samples=samples, seed=seed)
     training = WriterTraining(
-        steps=steps, tokens=parse_lengths(tokens), again=again, why=why, lora=lora, seed=seed, minutes=minutes
+        steps=steps,
+        tokens=parse_lengths(tokens),
+        again=again,
+        # What was begun says pages again from few vectors already.
+        rising=0.0 if begin else WriterTraining.rising,
+        why=why,
+        lora=lora,
+        seed=seed,
+        minutes=minutes,
     )
     trained = train_it(
         network,
@@ -509,6 +520,7 @@ def train_writer(
         texts,
         told_blocks(tokenizer, books, texts=told, seed=seed),
         trimmer=None if pack == "none" else trimmer_of(pack_of_model(network, pack)),
+        begun=pack_with("writer", "writer", network, begin).parts["writer"] if begin else None,
         work=work,
         layers=_numbers(layers),
         training=training,

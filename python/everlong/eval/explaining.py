@@ -1,9 +1,10 @@
 """Head A on blocks that nothing was trained on: does D tell whether a block answers a question, and why.
 
 Each question meets a block that is right, one that says it of another version or name (N1), and one that has its words
-(N2), all in the same text. The decision is a number behind D and the question; its AUC is the chance that it is higher
-for the right block than for the other. The reason is the rationale, of all three, that the model finds likeliest. The
-controls: D of a block of another text, and no D, by which none of this can be told.
+(N2), all in the same text. The decision is made of D and the question (learned/deciding.py); its AUC is the chance that
+it is higher for the right block than for the other. The reason is the rationale, of all three, that the model finds
+likeliest. Beside it: what share of the question's words the block has. The controls: D of a block of another text, and
+no D, by which none of this can be told.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,17 +22,19 @@ from rich.console import Console
 from everlong.data import Book, shipped_books
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
+from everlong.learned.deciding import KINDS, Kind, odds
 from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, as_it_reads
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
-from everlong.text.encoding import encode
+from everlong.text.encoding import decode_text, encode
 from everlong.training.attended import SINK_TOKENS
 from everlong.training.run import told_reads
-from everlong.training.told import KINDS, Asked, Kind, told_blocks
-from everlong.training.writer import ToldRead, states_behind_details
+from everlong.training.told import told_blocks
+from everlong.training.writer import ToldRead, said_behind_details, verdicts_of
 
 DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
+WORDS = "words alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Decided:
 
     kind: Kind
     decision: float  # above 0: it is what is looked for
-    reason: Kind  # the likeliest rationale
+    named: Kind  # what was decided that the block is
+    reason: Kind  # the likeliest rationale, in the model's words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +69,17 @@ def run_explaining(
     seed: int = 1,
     log: Callable[[str], None] = lambda line: None,
 ) -> ExplainingReport:
-    """Three blocks of each of so many places in books; their states are kept in `work`."""
+    """Three blocks of each of so many places in books; their states are kept in `work`. ValueError for a writer that
+    was trained without such questions.
+    """
     network, tokenizer = model
     writer = Writer.of_part(pack.parts[PART]).to(network.device)
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     blocks = told_blocks(tokenizer, books, texts=texts, split="test", seed=seed)
     told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
-    pooled = Writer.untrained(writer.config).to(network.device)
-    pooled.decide.load_state_dict(writer.decide.state_dict())
+    config = writer.config
+    pooled = Writer.untrained(dataclasses.replace(config, decider=None)).to(network.device)
+    pooled.decider = writer.decider
     reading = as_it_reads(pack.parts[PART], network)
     found: dict[str, list[Decided]] = {}
     for at, one in enumerate(told):
@@ -84,9 +92,9 @@ def run_explaining(
         own[QUESTION] = own[DETAILS][:, :0]
         for name, details in own.items():
             with contextlib.nullcontext() if name == POOLED else reading():
-                for asked in one.block.asked:
-                    found.setdefault(name, []).append(decided(writer, network, tokenizer, one, asked, details))
+                found.setdefault(name, []).extend(decided(writer, network, tokenizer, one, details))
         log(f"block {at + 1} of {len(told)}")
+    found[WORDS] = by_words(tokenizer, told)
     return ExplainingReport(
         made_with(network),
         pack.parts[PART].id,
@@ -102,36 +110,66 @@ def _details(writer: Writer, model: Any, one: ToldRead) -> torch.Tensor:
 
 
 @torch.no_grad()
-def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, asked: Asked, details: torch.Tensor) -> Decided:
-    """Behind D [1, n, E]."""
-    prompt = one.exercises[one.block.asked.index(asked)].prompt
-    decision, likely = 0.0, dict[Kind, float]()
-    for kind in KINDS:
-        reply = encode(tokenizer, f" {asked.rationale(kind)}")
-        ids = torch.cat([prompt, reply[:-1]])
-        logits, states = states_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))
-        decision = float(writer.decision(states[0, 0]))  # the same each time
-        likely[kind] = float(logits[0].log_softmax(dim=-1).gather(-1, reply[:, None].to(logits.device)).mean())
-    return Decided(asked.kind, decision, max(KINDS, key=likely.__getitem__))
+def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
+    """Of all questions to a block, behind D [1, n, E]."""
+    logits = verdicts_of(writer, model, [one], details.float())[0]
+    found = []
+    for asked, own, verdict in zip(one.block.asked, one.exercises, logits, strict=True):
+        likely = dict[Kind, float]()
+        for kind in KINDS:
+            reply = encode(tokenizer, f" {asked.rationale(kind)}")
+            ids = torch.cat([own.prompt, reply[:-1]])
+            said = said_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))[0]
+            likely[kind] = float(said.log_softmax(dim=-1).gather(-1, reply[:, None].to(said.device)).mean())
+        named = KINDS[int(verdict.argmax())]
+        found.append(Decided(asked.kind, float(odds(verdict)), named, max(KINDS, key=likely.__getitem__)))
+    return found
+
+
+def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
+    """By the share of a question's words that the block has; above what is right most often on these very questions."""
+    shares = []
+    for one in told:
+        there = set(_words(decode_text(tokenizer, one.block.ids.tolist())))
+        for asked in one.block.asked:
+            own = _words(asked.question)
+            shares.append((asked.kind, sum(word in there for word in own) / len(own)))
+    found = []
+    for least in sorted({share for _, share in shares}):
+        ones = []
+        for kind, share in shares:
+            named: Kind = "right" if share >= least else "other"
+            ones.append(Decided(kind, share - least + (1 if named == "right" else 0), named, named))
+        found.append(ones)
+    return max(found, key=lambda ones: figures_of(ones)["right decisions"])
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
-    """AUC of right blocks beside each kind of wrong ones; right decisions, both classes weighing the same; reasons."""
+    """AUC of right blocks beside each kind of wrong ones; right decisions, both classes weighing the same; how often
+    the kind that was decided is right, and the likeliest rationale.
+    """
     by_kind = {kind: [one.decision for one in ones if one.kind == kind] for kind in KINDS}
     right, wrong = by_kind["right"], by_kind["other"] + by_kind["words"]
     balanced = (sum(x > 0 for x in right) / len(right) + sum(x <= 0 for x in wrong) / len(wrong)) / 2
-    reasons = rate(one.reason == one.kind for one in ones)
-    return {
+    found = {
         "AUC, N1": auc(right, by_kind["other"]),
         "AUC, N2": auc(right, by_kind["words"]),
         "right decisions": balanced,
-        "right reasons": reasons.rate,
-        "right reasons, low": reasons.low,
-        "right reasons, high": reasons.high,
     }
+    for name, hits in (
+        ("right kinds", [one.named == one.kind for one in ones]),
+        ("right reasons", [one.reason == one.kind for one in ones]),
+    ):
+        share = rate(hits)
+        found |= {name: share.rate, f"{name}, low": share.low, f"{name}, high": share.high}
+    return found
 
 
 def print_explaining(report: ExplainingReport, console: Console) -> None:
     title = f"{report.questions} questions, each to three blocks, N = {report.tokens}"
-    columns = ("AUC, N1", "AUC, N2", "right decisions", "right reasons")
+    columns = ("AUC, N1", "AUC, N2", "right decisions", "right kinds", "right reasons")
     print_rates(title, "behind", columns, report.decided, console)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from everlong.learned.adapter import Adapter, AttachedAdapter
+from everlong.learned.deciding import Decider, DeciderSettings
 from everlong.learned.latents import LatentReader, LatentSettings, means_of, runs_of, within
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.trimmer import Trimmer
@@ -30,6 +31,7 @@ class WriterConfig:
     page_tokens: int = 64  # of the block's text: D comes in pages, too
     opening: tuple[int, ...] = ()  # ids between which D was read in training
     closing: tuple[int, ...] = ()
+    decider: DeciderSettings | None = None  # Head A's; None where it was not trained
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -49,12 +51,10 @@ class Writer(torch.nn.Module):
         self.counts = torch.nn.Linear(states, 1, bias=False)  # what a token counts in its run, as a logarithm
         self.louder = torch.nn.Linear(width, 1, bias=False)
         self.rest = torch.nn.Linear(width, config.reader.embedding_size)
-        self.decide = torch.nn.Linear(config.reader.hidden_size, 1)  # Head A's, of the model's last state
+        self.decider = None if config.decider is None else Decider(config.decider)
         with torch.no_grad():
             for zero in (self.counts.weight, self.louder.weight, self.rest.weight, self.rest.bias):
                 zero.zero_()
-            self.decide.weight.zero_()
-            self.decide.bias.zero_()
 
     def details(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
         """D [N, E] fp32 of one block: states [L, layers * hidden size], embeddings [L, E] of its tokens. N is `tokens`,
@@ -87,10 +87,15 @@ class Writer(torch.nn.Module):
         last = -(-min((page + 1) * self.config.page_tokens, length) * count // length)
         return slice(first, max(first + 1, last))
 
-    def decision(self, last_state: torch.Tensor) -> torch.Tensor:
-        """[...] of the model's last states [..., hidden size] behind D and a question: above 0, D is what it needs."""
-        logits: torch.Tensor = self.decide(last_state.float())
-        return logits[..., 0]
+    def verdicts(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+        """Head A's logits [B, kinds] of questions' embeddings [B, T, E], of which `asked` [B, T] bool are not padding,
+        to D [B, n, E]. ValueError of a writer that was trained without it.
+        """
+        if self.decider is None:
+            raise ValueError("this writer was trained without questions to blocks, so it decides nothing of them")
+        size = self.reader.embedding_scale
+        found: torch.Tensor = self.decider(question.float() / size, asked, details.float() / size)
+        return found
 
     @staticmethod
     def untrained(config: WriterConfig, seed: int = 0) -> Writer:
@@ -125,6 +130,8 @@ class Writer(torch.nn.Module):
         said = {name: value for name, value in part.settings.items() if name != "lora"}
         said["reader"] = LatentSettings(**{**said["reader"], "layers": tuple(said["reader"]["layers"])})
         said |= {name: tuple(said[name]) for name in ("opening", "closing")}
+        if said.get("decider") is not None:
+            said["decider"] = DeciderSettings(**said["decider"])
         writer = cls(WriterConfig(**said))
         own = {name: tensor.float() for name, tensor in part.tensors.items() if not name.startswith(_LORA)}
         writer.load_state_dict(own)
@@ -136,12 +143,18 @@ def writer_of(pack: Pack) -> Writer | None:
     return Writer.of_part(pack.parts[PART]) if PART in pack.parts else None
 
 
-def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedAdapter | None:
+def maps_of(part: PackPart) -> Adapter | None:
     """What was trained with a writer to read its D; None where the model reads it alone."""
     if "lora" not in part.settings:
         return None
     maps = {name.removeprefix(_LORA): tensor for name, tensor in part.tensors.items() if name.startswith(_LORA)}
-    return AttachedAdapter(Adapter.of_part(PackPart(maps, part.settings["lora"], part.made)), model)
+    return Adapter.of_part(PackPart(maps, part.settings["lora"], part.made))
+
+
+def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedAdapter | None:
+    """`maps_of`, beside the layers of a model."""
+    maps = maps_of(part)
+    return None if maps is None else AttachedAdapter(maps, model)
 
 
 def as_it_reads(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:

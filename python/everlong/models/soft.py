@@ -42,15 +42,6 @@ def behind_vectors(
     return logits.float()
 
 
-def states_behind_vectors(
-    model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor, rows: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same, and the model's last states [B, rows, hidden size] at these tokens."""
-    whole = among(model, before, vectors, behind)
-    out = model(inputs_embeds=whole, use_cache=False, logits_to_keep=rows, output_hidden_states=True)
-    return out.logits.float(), out.hidden_states[-1][:, -rows:]
-
-
 def among(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
     """[B, S + n + T, E] in the model's dtype: vectors [B, n, E] between the embeddings of ids [S] and [T] or [B, T]."""
     batch = len(vectors)

@@ -13,6 +13,7 @@ from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import PART as ADAPTER
 from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
+from everlong.learned.deciding import DeciderSettings
 from everlong.learned.kv_writer import PART as KV_WRITER
 from everlong.learned.kv_writer import KvWriterConfig
 from everlong.learned.latents import LatentSettings
@@ -27,7 +28,7 @@ from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.learned.walker import PART as WALKER
 from everlong.learned.walker import WalkerSettings
 from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import Writer, WriterConfig
+from everlong.learned.writer import Writer, WriterConfig, maps_of
 from everlong.models.provenance import made_with
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.control import memory_marks
@@ -58,7 +59,7 @@ from everlong.training.walker import WalkerTraining
 from everlong.training.walker import figures_of as figures_of_walker
 from everlong.training.walker import train_walker as train_walker_on
 from everlong.training.walks import WalkText, read_walk_texts
-from everlong.training.writer import ToldRead, WriterTrainer, WriterTraining, words_of
+from everlong.training.writer import ToldRead, TrainedBefore, WriterTrainer, WriterTraining, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -66,6 +67,7 @@ _DEPTHS = (1 / 3, 0.43, 0.53)
 _TRIGGER_DEPTHS = (0.43,)
 _TRIMMER_DEPTHS = (1 / 3, 0.53)
 _WRITERS_READER = {"width": 256, "heads": 8, "inner": 384, "order": 3}
+_OF_BEGUN = ("data", "books", "training", "steps", "minutes", "figures", "log", "begun with")
 _SMALLER_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
 
 
@@ -364,6 +366,7 @@ def train_writer(
     told: Sequence[ToldBlock] = (),
     *,
     trimmer: Trimmer | None = None,
+    begun: PackPart | None = None,
     work: pathlib.Path,
     layers: Sequence[int] = (),
     settings: Mapping[str, Any] | None = None,
@@ -373,25 +376,31 @@ def train_writer(
 ) -> Pack:
     """Read `texts` once, what is needed of them kept in `work`, train, measure on those that were held out; the pack.
 
-    It begins with what `trimmer` would keep, where there is one. `settings` are further ones of LatentSettings. What
-    was cut short goes on where it stopped when it is called again with the same arguments. ValueError where there is
-    nothing to train on or to hold out.
+    It goes on from a writer that was `begun` where there is one, whose shape it has, else begins with what `trimmer`
+    would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
+    called again with the same arguments. ValueError where there is nothing to train on or to hold out.
     """
     training = training or WriterTraining()
+    before = None if begun is None else TrainedBefore(Writer.of_part(begun), maps_of(begun))
+    if before is not None:
+        layers = layers or before.writer.config.layers
     layers = tuple(layers) or (trimmer.settings.layers if trimmer else middle_layers(model, _TRIMMER_DEPTHS))
     reads = read_evicted(model, texts, layers, work / "streams", progress=progress)
     hidden_size = model.config.get_text_config(decoder=True).hidden_size
     embedding_size = model.get_input_embeddings().weight.shape[-1]
     opening, closing = memory_marks(tokenizer)
     reader = LatentSettings(layers, hidden_size, embedding_size, **{**_WRITERS_READER, **(settings or {})})
-    config = WriterConfig(reader, opening=opening, closing=closing)
+    decider = DeciderSettings(embedding_size) if training.why and told else None
+    config = WriterConfig(reader, opening=opening, closing=closing, decider=decider)
     asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
     words, points = words_of(tokenizer), work / "checkpoint"
     trainer = WriterTrainer(
-        model, reads, config, training, words, asked, trimmer=trimmer, checkpoints=points, progress=check
+        model, reads, config, training, words, asked, trimmer=trimmer, begun=before, checkpoints=points, progress=check
     )
     trained = trainer.train()
     made = _made_of(model, texts, training, trained.learned)
+    if begun is not None:
+        made["begun with"] = {"id": begun.id, **{key: begun.made[key] for key in _OF_BEGUN if key in begun.made}}
     return _pack(model, {WRITER: trained.writer.part(made, trained.lora)})
 
 

@@ -12,12 +12,13 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from everlong.data import Book
+from everlong.learned.deciding import KINDS, Kind
 from everlong.learned.towers import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.text.encoding import encode
@@ -26,8 +27,6 @@ from everlong.training.data import Split
 from everlong.training.planted import with_statements
 from everlong.training.states import KeptRows, as_floats, require_same
 
-Kind = Literal["right", "other", "words"]
-KINDS: tuple[Kind, ...] = ("right", "other", "words")
 _ASKED_OF_A_BLOCK = 3
 
 # What is asked; what answers; what a block says that is right, that is of another, and that has its words; and why.
@@ -71,6 +70,46 @@ _FORMS = (
         "it says with which argument {name}() is called",
         "it is about the function {stranger}(), and the question asks about {name}()",
         "it names {name}() but no argument of it",
+    ),
+    (
+        "How much did {name} pay for the {thing}?",
+        "{count} crowns",
+        "{name} paid {count} crowns for the {thing}.",
+        "{stranger} paid {wrong_count} crowns for the {thing}.",
+        "{name} would not say what had been paid for the {thing}.",
+        "it says what {name} paid for the {thing}",
+        "it says what {stranger} paid for the {thing}, and the question asks about {name}",
+        "it names {name} and the {thing}, but no price",
+    ),
+    (
+        "Who keeps the key to the {thing} shed?",
+        "{name}",
+        "The key to the {thing} shed is kept by {name}.",
+        "The key to the {wrong_thing} shed is kept by {stranger}.",
+        "Whoever came to the {thing} shed without a key had to go home again.",
+        "it says who keeps the key to the {thing} shed",
+        "it is about the {wrong_thing} shed, and the question asks about the {thing} shed",
+        "it names the {thing} shed and a key, but not who keeps it",
+    ),
+    (
+        "What was changed in version {one} of {name}?",
+        "the {item} of the {thing}",
+        "In version {one} of {name} the {item} of the {thing} was changed.",
+        "In version {two} of {name} the {item} of the {wrong_thing} was changed.",
+        "Version {one} of {name} was printed twice.",
+        "it says what was changed in version {one} of {name}",
+        "it describes version {two} of {name}, and the question asks about version {one}",
+        "it names version {one} of {name}, but no change",
+    ),
+    (
+        "When does the boat to {name} leave?",
+        "at {count} minutes past {one}",
+        "The boat to {name} leaves at {count} minutes past {one}.",
+        "The boat to {stranger} leaves at {wrong_count} minutes past {two}.",
+        "There were always people in {name} who waited for the boat.",
+        "it says when the boat to {name} leaves",
+        "it is about the boat to {stranger}, and the question asks about {name}",
+        "it names {name} and the boat, but no hour",
     ),
 )
 _ITEMS = ("limit", "delay", "depth", "margin", "signal", "toll", "weight", "pressure", "allowance", "angle")
@@ -140,10 +179,13 @@ def _drawn(form: int, random: np.random.Generator) -> list[str]:
 
     one, two = (int(version) + 1 for version in random.permutation(9)[:2])
     thing, wrong = (_THINGS[at] for at in random.permutation(len(_THINGS))[:2])
+    count, wrong_count = (int(crowns) + 11 for crowns in random.permutation(89)[:2])
     said = {
         "name": name(),
         "stranger": name(),
         "item": one_of(_ITEMS),
+        "count": count,
+        "wrong_count": wrong_count,
         "one": one,
         "two": two,
         "value": value(),
@@ -189,11 +231,12 @@ def told_states(
 class Exercise:
     """A question to a block as tokens: what is read behind D, and what the model is to say then."""
 
-    prompt: torch.Tensor  # int64 [n]; behind its last token it decides
+    question: torch.Tensor  # int64 [q]: what the decision is made of
+    prompt: torch.Tensor  # int64 [n]
     reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
 
 
 def exercise(tokenizer: Any, asked: Asked) -> Exercise:
     answer = f" The answer: {asked.answer}." if asked.kind == "right" else ""
     prompt = encode(tokenizer, f"Question: {asked.question}\nIs it told above?")
-    return Exercise(prompt, encode(tokenizer, f" {asked.rationale()}{answer}"))
+    return Exercise(encode(tokenizer, f" {asked.question}"), prompt, encode(tokenizer, f" {asked.rationale()}{answer}"))

@@ -5,8 +5,8 @@ The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lesso
 - *behind*: text behind 1 .. 8 evicted blocks, of which it sees D alone, blocks of other books among them; Kullback-
   Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
 - *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
-- *why*, Head A: which of three blocks answers a question, as a decision and in words, and what it answers
-  (training/told.py).
+- *why*, Head A: which of three blocks answers a question, as a decision of D and the question alone
+  (learned/deciding.py), and in the model's words, with what it answers (training/told.py).
 
 Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
 with the tokens that a Trimmer would keep of each run, as words: means of embeddings are nothing that a frozen model has
@@ -27,15 +27,16 @@ import numpy as np
 import torch
 
 from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.learned.deciding import KINDS, odds
 from everlong.learned.latents import LatentReader
 from everlong.learned.trimmer import Trimmer
 from everlong.learned.writer import Writer, WriterConfig
-from everlong.models.soft import behind_vectors, embedded, frozen, states_behind_vectors
+from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.text.encoding import encode
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.told import KINDS, Exercise, ToldBlock
+from everlong.training.told import Exercise, ToldBlock
 
 _SAMPLED_READS = 8  # for center and scale
 _AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson
@@ -44,8 +45,7 @@ _HELD_OUT_QUESTIONS = 6
 _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
 _LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
-_DECISION_RIDGE = 0.01
-_DECIDED_BLOCKS = 48  # that the decision is fitted to in the end
+_DECIDED_PLACES = 8  # of three blocks each, a lesson: decisions cost the writer's own forward alone
 _AGAIN = "The same again:\n\n"
 
 
@@ -84,11 +84,39 @@ def words_of(tokenizer: Any) -> Words:
 
 @dataclasses.dataclass(frozen=True)
 class ToldRead:
-    """A block with questions, as it was read."""
+    """A block with questions, as it was read. Blocks of one place have the same questions in the same order."""
 
     block: ToldBlock
     states: torch.Tensor  # [BLOCK_TOKENS, width] bf16
     exercises: tuple[Exercise, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedBefore:
+    """A writer that a training goes on from, and the maps that read its D."""
+
+    writer: Writer
+    lora: Adapter | None
+
+    def into(self, writer: Writer, lora: Adapter | None) -> None:
+        """Its weights become those of another, which may decide where it did not. ValueError for one of another shape,
+        or of other maps.
+        """
+        own = self.writer.config
+        if own.reader != writer.config.reader or (own.opening, own.closing) != (
+            writer.config.opening,
+            writer.config.closing,
+        ):
+            raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {writer.config.reader}")
+        missing, strange = writer.load_state_dict(self.writer.state_dict(), strict=False)
+        if strange or any(not name.startswith("decider.") for name in missing):
+            raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
+        if (lora is None) != (self.lora is None):
+            raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
+        if lora is not None and self.lora is not None:
+            if lora.settings != self.lora.settings:
+                raise ValueError(f"its maps are of {self.lora.settings}, asked for are {lora.settings}")
+            lora.load_state_dict(self.lora.state_dict())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,11 +151,13 @@ class WriterTrainer:
         told: Sequence[ToldRead] = (),
         *,
         trimmer: Trimmer | None = None,
+        begun: TrainedBefore | None = None,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
     ) -> None:
+        """It goes on from what was `begun` where that is given, else from what a `trimmer` would keep."""
         self._model, self._config, self._training, self._words = model, config, training, words
-        self._trimmer = trimmer
+        self._trimmer, self._begun = trimmer, begun
         self._told, self._told_fit = ([one for one in told if one.block.split == split] for split in ("train", "fit"))
         self._checkpoints, self._progress = checkpoints, progress
         self._train = [read for read in reads if read.text.split == "train"]
@@ -142,13 +172,16 @@ class WriterTrainer:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
         training, model = self._training, self._model
         writer = Writer.untrained(self._config, training.seed)
-        normalise(writer.reader, model, self._train)
-        if self._trimmer is not None:
-            writer.count_as(self._trimmer, training.sharpness)
         lora = None
         if training.lora:
             settings = AdapterSettings(training.lora, _LORA_SCALE)
             lora = Adapter(settings, adapted_layers(model), seed=training.seed).to(model.device)
+        if self._begun is None:
+            normalise(writer.reader, model, self._train)
+            if self._trimmer is not None:
+                writer.count_as(self._trimmer, training.sharpness)
+        else:
+            self._begun.into(writer, lora)
         with frozen(model), _checkpointed(model, training.gradient_checkpointing), _at_work(lora, model):
             learned = learn(
                 _Learning(writer, lora),
@@ -160,9 +193,6 @@ class WriterTrainer:
             )
         best = _Learning(Writer(self._config), lora)
         best.load_state_dict(learned.state)
-        if self._told:
-            with _at_work(lora, model):
-                fit_decision(best.writer.eval(), model, self._told[:_DECIDED_BLOCKS])
         return TrainedWriter(best.writer.eval(), best.lora, learned)
 
     # --- a step
@@ -195,38 +225,31 @@ class WriterTrainer:
     def _why(
         self, writer: Any, told: Sequence[ToldRead], tokens: int, random: np.random.Generator, said: Losses
     ) -> torch.Tensor:
-        """One question to its three blocks: which one is right, as decisions; cross entropy of why, and of what it
-        answers. Whatever the question says by itself is the same three times.
+        """Questions to their three blocks each: what each block is to each, as decisions; and for one question the
+        cross entropy of why, and of what it answers. Whatever a question says by itself is the same three times.
         """
-        at = len(KINDS) * int(random.integers(len(told) // len(KINDS)))
-        three = told[at : at + len(KINDS)]
-        question = three[0].block.asked[int(random.integers(len(three[0].block.asked)))].question
-        numbers = [[asked.question for asked in one.block.asked].index(question) for one in three]
-        right = [one.block.asked[number].kind for one, number in zip(three, numbers, strict=True)].index("right")
-        exercises = [one.exercises[number] for one, number in zip(three, numbers, strict=True)]
-        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in three])
-        details = writer(torch.stack([one.states for one in three]).to(self._model.device), embeddings, tokens)
+        places = random.permutation(len(told) // len(KINDS))[:_DECIDED_PLACES]
+        blocks = [told[len(KINDS) * int(place) + at] for place in places for at in range(len(KINDS))]
+        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
+        details = writer(torch.stack([one.states for one in blocks]).to(self._model.device), embeddings, tokens)
+        decided = decided_loss(learning_in(writer).writer, self._model, blocks, details)
+        said.setdefault("decided", []).append(float(decided.detach()))
+        three, number = blocks[: len(KINDS)], int(random.integers(len(blocks[0].exercises)))
+        exercises = [one.exercises[number] for one in three]
         longest = max(len(one.reply) for one in exercises)
         replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
         behind = torch.stack(
             [torch.cat([self._closing, one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)]
         )
         before = torch.cat([three[0].block.ids[:SINK_TOKENS], self._opening])
-        logits, states = states_behind_vectors(self._model, before, details, behind, longest + 1)
+        logits = behind_vectors(self._model, before, details[: len(KINDS)], behind, longest + 1)
         words = torch.stack(
             [
                 torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
                 for row, one in zip(logits, exercises, strict=True)
             ]
         ).mean()
-        decisions = learning_in(writer).writer.decision(states[:, 0])
-        signs = torch.full((len(KINDS),), -1.0, device=decisions.device)
-        signs[right] = 1.0
-        # One block in three is right: it counts as much as both others.
-        each = -torch.nn.functional.logsigmoid(decisions * signs) * torch.where(signs > 0, 0.5, 0.25)
-        decided = each.sum() - decisions.log_softmax(dim=0)[right]
         said.setdefault("why", []).append(float(words.detach()))
-        said.setdefault("decided", []).append(float(decided.detach()))
         return words + decided
 
     def _details(
@@ -328,53 +351,36 @@ def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) ->
     reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
 
 
-@torch.no_grad()
-def decided_states(
-    writer: Writer, model: Any, told: Sequence[ToldRead], tokens: int | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The model's last state behind D of each block and each question to it [n, hidden size] fp32, where it decides;
-    and whether the block is right [n] bool.
+def verdicts_of(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
+    """Head A's logits [blocks, questions, kinds] of D [blocks, n, E] of `told`, each to all questions of its block."""
+    questions = [own.question for one in told for own in one.exercises]
+    longest, count = max(map(len, questions)), len(told[0].exercises)
+    ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
+    asked = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
+    found = writer.verdicts(embedded(model, ids), asked.to(details.device), details.repeat_interleave(count, dim=0))
+    return found.view(len(told), count, len(KINDS))
+
+
+def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
+    """Cross entropy, in nats, of what each block is to each of its questions, and of which of a question's three blocks
+    is right. `told` are whole places of three blocks; D [blocks, n, E] theirs.
     """
-    states, right = [], []
-    for one in told:
-        ids = one.block.ids
-        details = writer.details_of(one.states[None], embedded(model, ids[SINK_TOKENS:])[None], tokens)
-        for asked, own in zip(one.block.asked, one.exercises, strict=True):
-            states.append(states_behind_details(writer, model, ids[:SINK_TOKENS], details, own.prompt, 1)[1][0, 0])
-            right.append(asked.kind == "right")
-    return torch.stack(states).float(), torch.tensor(right)
+    logits = verdicts_of(writer, model, told, details)
+    kinds = torch.tensor([[KINDS.index(asked.kind) for asked in one.block.asked] for one in told])
+    kinds = kinds.to(logits.device)
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), kinds.flatten())
+    # [places, questions, blocks]
+    by_place = odds(logits).view(-1, len(KINDS), kinds.shape[1]).transpose(1, 2)
+    right = (kinds == 0).view(-1, len(KINDS), kinds.shape[1]).transpose(1, 2).int().argmax(dim=-1)
+    return each + torch.nn.functional.cross_entropy(by_place.flatten(0, 1), right.flatten())
 
 
-def states_behind_details(
+def said_behind_details(
     writer: Writer, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`states_behind_vectors` of D [B, n, E] between its marks."""
+) -> torch.Tensor:
+    """`behind_vectors` of D [B, n, E] between its marks."""
     opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
-    before, behind = torch.cat([sinks, opening]), torch.cat([closing, ids])
-    return states_behind_vectors(model, before, details, behind, rows)
-
-
-def fit_decision(writer: Writer, model: Any, told: Sequence[ToldRead], tokens: int | None = None) -> None:
-    """Head A's decision for a D that is settled: logistic regression with a ridge, both classes weighing the same."""
-    states, right = decided_states(writer, model, told, tokens)
-    middle, size = states.mean(dim=0), states.std(dim=0).clamp(min=1e-4)
-    normal, sign = (states - middle) / size, torch.where(right, 1.0, -1.0)
-    share = torch.where(right, 0.5 / right.sum().clamp(min=1), 0.5 / (~right).sum().clamp(min=1))
-    weight = torch.zeros(states.shape[1], requires_grad=True)
-    bias = torch.zeros((), requires_grad=True)
-    solver = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        solver.zero_grad()
-        lost = (share * torch.nn.functional.softplus(-sign * (normal @ weight + bias))).sum()
-        lost = lost + _DECISION_RIDGE * weight.square().sum()
-        torch.autograd.backward(lost)
-        return lost
-
-    solver.step(loss)  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        writer.decide.weight.copy_((weight / size)[None])
-        writer.decide.bias.copy_((bias - (weight / size * middle).sum())[None])
+    return behind_vectors(model, torch.cat([sinks, opening]), details, torch.cat([closing, ids]), rows)
 
 
 @contextlib.contextmanager
