@@ -64,6 +64,7 @@ class WriterTraining(LoopSettings):
     hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
     rising: float = 0.7  # of the steps, until it is the hardest
     why: float = 0.0  # and of Head A
+    decided: tuple[int, ...] = (16, 32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
     lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
@@ -204,7 +205,7 @@ class WriterTrainer:
         why = training.why if self._told else 0.0
         drawn = random.random() * (1 + training.again + why)
         if drawn >= 1 + training.again:
-            return self._why(writer, self._told, tokens, random, said)
+            return self._why(writer, self._told, int(random.choice(training.decided)), random, said, learning=True)
         if drawn >= 1:
             step = number // training.batch
             hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
@@ -223,7 +224,14 @@ class WriterTrainer:
         return divergence + training.cross_entropy * entropy
 
     def _why(
-        self, writer: Any, told: Sequence[ToldRead], tokens: int, random: np.random.Generator, said: Losses
+        self,
+        writer: Any,
+        told: Sequence[ToldRead],
+        tokens: int,
+        random: np.random.Generator,
+        said: Losses,
+        *,
+        learning: bool = False,
     ) -> torch.Tensor:
         """Questions to their three blocks each: what each block is to each, as decisions; and for one question the
         cross entropy of why, and of what it answers. Whatever a question says by itself is the same three times.
@@ -231,7 +239,10 @@ class WriterTrainer:
         places = random.permutation(len(told) // len(KINDS))[:_DECIDED_PLACES]
         blocks = [told[len(KINDS) * int(place) + at] for place in places for at in range(len(KINDS))]
         embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
-        details = writer(torch.stack([one.states for one in blocks]).to(self._model.device), embeddings, tokens)
+        states = torch.stack([one.states for one in blocks]).to(self._model.device)
+        if learning:
+            states, embeddings = self._perturbed(states, embeddings, random)
+        details = writer(states, embeddings, tokens)
         decided = decided_loss(learning_in(writer).writer, self._model, blocks, details)
         said.setdefault("decided", []).append(float(decided.detach()))
         three, number = blocks[: len(KINDS)], int(random.integers(len(blocks[0].exercises)))
@@ -264,12 +275,20 @@ class WriterTrainer:
         states = read.states(max(blocks) + 1)[list(blocks)].to(self._model.device)
         ids = read.text.ids[SINK_TOKENS : SINK_TOKENS + BLOCKS * BLOCK_TOKENS].view(BLOCKS, -1)[list(blocks)]
         embeddings = embedded(self._model, ids)
-        if random is not None and self._training.missing > 0:
-            count = BLOCK_TOKENS - int(random.integers(int(self._training.missing * 2 * BLOCK_TOKENS) + 1))
-            kept = torch.from_numpy(np.sort(random.permutation(BLOCK_TOKENS)[:count]))
-            states, embeddings = states[:, kept], embeddings[:, kept]
+        if random is not None:
+            states, embeddings = self._perturbed(states, embeddings, random)
         found: torch.Tensor = writer(states, embeddings, tokens)
         return found.flatten(0, 1)[None]
+
+    def _perturbed(
+        self, states: torch.Tensor, embeddings: torch.Tensor, random: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Blocks [B, BLOCK_TOKENS, ...] without some of their tokens, the same in each."""
+        if self._training.missing <= 0:
+            return states, embeddings
+        count = BLOCK_TOKENS - int(random.integers(int(self._training.missing * 2 * BLOCK_TOKENS) + 1))
+        kept = torch.from_numpy(np.sort(random.permutation(BLOCK_TOKENS)[:count]))
+        return states[:, kept], embeddings[:, kept]
 
     def _behind(
         self, read: EvictedRead, blocks: int, details: torch.Tensor, following: int = FOLLOWING
