@@ -7,6 +7,13 @@ JOBS ?= $(shell nproc)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The core is compiled for the extension and for its tests with the same flags; under one name of the compiler ccache
+# knows it the second time. Looked for by each recipe anew: the first one installs it.
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+export CXX
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
@@ -33,7 +40,7 @@ help:  ## this text
 
 $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
 	.ci/system_packages.sh "$(PYTHON_H):python3-dev" sqlite3.h:libsqlite3-dev gtest/gtest.h:libgtest-dev \
-	  nlohmann/json.hpp:nlohmann-json3-dev
+	  nlohmann/json.hpp:nlohmann-json3-dev ccache:ccache
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	python .ci/requirements.py $(TORCH) > $(VENV)/requirements.txt
 	python -m pip install -q -r $(VENV)/requirements.txt
