@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 
 import everlong
 from everlong.learned.adapter import PART, Adapter, AdapterSettings, AttachedAdapter, adapted_layers
-from everlong.learned.pack import Pack
+from everlong.learned.pack import Pack, PackPart
 from everlong.models.fingerprint import weights_fingerprint
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -163,12 +162,32 @@ def test_without_a_memory_nothing_is_changed(pack: Path) -> None:
     assert answers[:2] == answers[2:]
 
 
-def test_maps_are_kept_in_sixteen_bits() -> None:
-    adapter = trained(tiny_model())
-    part = adapter.part({"minutes": 1})
+def test_maps_are_kept_in_eight_bits_and_once_more_without_loss() -> None:
+    drawn = Adapter(AdapterSettings(rank=4), adapted_layers(tiny_model()))
+    generator = torch.Generator().manual_seed(5)
+    for up in drawn.up:
+        # The rank's summands are of very different sizes, as they are when a few of them do most.
+        up.data.copy_(torch.randn(up.shape, generator=generator) * torch.tensor([1.0, 0.1, 1e-3, 1e-6]))
+    part = drawn.part({"minutes": 1})
     again = Adapter.of_part(part)
-    assert again.settings == adapter.settings
-    assert {tensor.dtype for tensor in part.tensors.values()} == {torch.bfloat16}
+    assert again.settings == drawn.settings
+    numbers = [tensor for name, tensor in part.tensors.items() if not name.endswith(".size")]
+    assert {tensor.dtype for tensor in numbers} == {torch.int8}
+    for one, other in zip(drawn.down, again.down, strict=True):
+        assert bool(((one - other).abs() <= one.abs().amax(dim=1, keepdim=True) / 253).all())
+    for one, other in zip(drawn.up, again.up, strict=True):
+        assert bool(((one - other).abs() <= one.abs().amax(dim=0, keepdim=True) / 253).all())
+    for name, tensor in again.part({}).tensors.items():
+        torch.testing.assert_close(tensor, part.tensors[name], rtol=1e-6, atol=0)
+
+
+def test_packs_of_sixteen_bits_are_read() -> None:
+    adapter = trained(tiny_model())
+    kept = {
+        name + ending: tensor.detach().to(torch.bfloat16)
+        for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True)
+        for ending, tensor in ((".down", down), (".up", up))
+    }
+    again = Adapter.of_part(PackPart(kept, dataclasses.asdict(adapter.settings), {}))
     for one, other in zip([*adapter.down, *adapter.up], [*again.down, *again.up], strict=True):
-        assert torch.equal(one, other)
-    assert math.prod(adapter.down[0].shape) > 0
+        assert torch.equal(one.to(torch.bfloat16).float(), other)

@@ -11,6 +11,7 @@ import sklearn.metrics
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from everlong.data import Book
 from everlong.eval.needs import needs_text
@@ -21,6 +22,8 @@ from everlong.eval.tombstones import (
     TombstonesConfig,
     choose_heads,
     keep_heads,
+    paired_auc,
+    print_tombstones,
     report_of,
     run_tombstones,
     samples_of,
@@ -42,6 +45,19 @@ from tiny_models import byte_tokenizer, tiny_model
 def test_auc_is_scikit_learns(need: list[int], others: list[int]) -> None:
     expected = sklearn.metrics.roc_auc_score([1] * len(need) + [0] * len(others), [*need, *others])
     assert auc(np.array(need, float), np.array(others, float)) == pytest.approx(expected)
+
+
+def test_two_numbers_of_the_same_samples_are_compared_pair_by_pair() -> None:
+    random = np.random.default_rng(1)
+    need = np.arange(120) % 2 == 0
+    own = random.normal(size=120) + 0.5 * need
+    less, low, high = paired_auc(own, own - 3.0, need)
+    assert (less, low, high) == (0.0, 0.0, 0.0)
+    worse = own + random.normal(size=120) * 0.3 - 0.8 * need
+    less, low, high = paired_auc(own, worse, need)
+    expected = sklearn.metrics.roc_auc_score(need, own) - sklearn.metrics.roc_auc_score(need, worse)
+    assert less == pytest.approx(expected)
+    assert 0 < low < less < high
 
 
 def test_a_text_says_what_its_cues_need() -> None:
@@ -146,3 +162,16 @@ def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatc
     assert [(one.kind, one.right) for one in written] == [(one.kind, one.right) for one in means]
     assert all(np.isfinite(one.log_mass).all() for one in written)
     assert any(np.abs(one.log_mass - other.log_mass).max() > 0.1 for one, other in zip(written, means, strict=True))
+    books = [book, Book("a--two", random_text(9000, seed=2))]
+    monkeypatch.setattr("everlong.eval.tombstones.shipped_books", lambda: books)
+    small = dataclasses.replace(config, documents=1, calibration=1, heads=2, writer=True)
+    _, report = run_tombstones((model, tokenizer), small, tmp_path / "written", beside=tmp_path / "means")
+    _, alone = run_tombstones((model, tokenizer), dataclasses.replace(small, writer=False), tmp_path / "means")
+    beside = report.beside
+    assert beside is not None
+    assert (beside.writer, beside.told, beside.right) == (False, alone.told[0], alone.right)
+    assert beside.less == pytest.approx(report.told[0].auc - alone.told[0].auc)
+    assert beside.low <= beside.less <= beside.high
+    console = Console(record=True, width=200)
+    print_tombstones(report, console)
+    assert "tombstones that are means on the same texts" in console.export_text()

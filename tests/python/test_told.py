@@ -21,9 +21,10 @@ from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, WriterConfig
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.data import Pairs, Question, Split, Text
 from everlong.training.evicted import evicted_texts
 from everlong.training.run import told_reads, train_writer
-from everlong.training.told import told_blocks, told_states
+from everlong.training.told import told_blocks, told_states, told_stories
 from everlong.training.writer import ToldRead, WriterTraining, decided_loss, verdicts_of
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -56,6 +57,52 @@ def test_each_question_meets_a_right_block_and_two_wrong_ones_in_the_same_text()
                 assert (asked.answer in text) == (asked.kind == "right")
                 assert asked.rationale().startswith("I retrieve" if asked.kind == "right" else "I do not retrieve")
                 assert len({asked.rationale(kind) for kind in KINDS}) == 3
+
+
+def drawn_story(name: str, split: Split, seed: int) -> tuple[Text, list[str]]:
+    """A story of short sections, and a question to each that its words are in."""
+    drawn = np.random.default_rng(seed)
+    words = ["".join(drawn.choice(list("bdfgklmnprst"), 5)) for _ in range(90)]
+    pieces = [" ".join(drawn.choice(words, 30)) for _ in range(16)]
+    return Text(name, tuple(pieces), split, "fairytale"), [
+        f"Where is {' '.join(piece.split()[3:6])}?" for piece in pieces
+    ]
+
+
+def drawn_stories(split: Split = "train") -> Pairs:
+    texts, questions = [], []
+    for number in range(4):
+        text, asked = drawn_story(f"story {number}", split, number)
+        texts.append(text)
+        questions += [Question(words, number, (at,), answers=(f"answer {at}",)) for at, words in enumerate(asked)]
+    return Pairs(tuple(texts), tuple(questions))
+
+
+def test_each_block_of_a_story_answers_one_of_its_questions() -> None:
+    tokenizer, pairs = byte_tokenizer(), drawn_stories()
+    blocks = told_stories(tokenizer, pairs, texts=6, splits=("train",), seed=2)
+    assert len(blocks) == 6 * len(KINDS)
+    assert len({block.name for block in blocks}) == 4
+    sections = {question.words: pairs.texts[question.text].pieces[question.pieces[0]] for question in pairs.questions}
+    for place in range(6):
+        three = blocks[place * 3 : place * 3 + 3]
+        assert len({block.name for block in three}) == 1
+        texts = [tokenizer.decode(block.ids) for block in three]
+        for number, questions in enumerate(zip(*(block.asked for block in three), strict=True)):
+            asked = questions[0].question
+            assert {one.question for one in questions} == {asked}
+            assert sorted(one.kind for one in questions) == sorted(KINDS)
+            assert questions[number].kind == "right"
+            assert sections[asked] in texts[number]
+            own = asked.lower().strip("?").split()
+            shared = {
+                one.kind: sum(word in text.lower().split() for word in own)
+                for one, text in zip(questions, texts, strict=True)
+            }
+            # A word that the block's edge cuts is one only to who looks at words.
+            assert shared["words"] + 2 >= shared["other"]
+    with pytest.raises(ValueError, match="no story of test"):
+        told_stories(tokenizer, pairs, texts=1, splits=("test",))
 
 
 def test_states_are_the_model_s_and_kept(tmp_path: pathlib.Path) -> None:
@@ -107,7 +154,7 @@ def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
     told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=2), LAYERS, tmp_path)
     writer = small_writer(model)
     details = torch.cat([explaining._details(writer, model, one) for one in told])
-    lost = float(decided_loss(writer, model, told, details))
+    lost = float(decided_loss(writer, model, told, details).detach())
     with torch.no_grad():
         logits = verdicts_of(writer, model, told, details).double().numpy()  # [6, 3, 3]
     log_share = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
@@ -157,7 +204,7 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         model,
         tokenizer,
         evicted_texts(tokenizer, small_books(), samples=8),
-        told_blocks(tokenizer, small_books(), texts=8),
+        [told_blocks(tokenizer, small_books(), texts=8)],
         work=tmp_path / "work",
         layers=LAYERS,
         settings={"width": 32, "heads": 2, "inner": 32},
@@ -168,7 +215,8 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     decider = Writer.of_part(pack.parts[PART]).decider
     assert decider is not None
     assert float(decider.kinds.weight.abs().sum()) > 0
-    report = run_explaining((model, tokenizer), pack, texts=2, work=tmp_path / "told", books=small_books())
+    blocks = told_blocks(tokenizer, small_books(), texts=2, split="test", seed=1)
+    report = run_explaining((model, tokenizer), pack, blocks, work=tmp_path / "told")
     assert set(report.decided) == {
         explaining.DETAILS, explaining.POOLED, explaining.STRANGE, explaining.QUESTION, explaining.WORDS,
     }  # fmt: skip
@@ -177,7 +225,7 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         assert (found["AUC, N1"], found["AUC, N2"], found["right decisions"]) == (0.5, 0.5, 0.5)
         assert found["right reasons"] == pytest.approx(1 / 3)
     console = Console(record=True, width=160)
-    print_explaining(report, console)
+    print_explaining(report, "to generated blocks", console)
     assert "question alone" in console.export_text()
 
 

@@ -379,6 +379,9 @@ def eval_tombstones(
     work: Annotated[
         Path | None, typer.Option(help="Folder for what was heard, a file a text; a run goes on there.")
     ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(help="Folder for the same of the other kind, with or without --writer: both.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Put heads and threshold into the pack of the model.")] = False,
     dtype: Dtype = "",
     device: Device = "",
@@ -392,7 +395,7 @@ def eval_tombstones(
     loaded = load(model, dtype or None, **on_device(device))
     config = TombstonesConfig(documents=documents, calibration=calibration, heads=heads, seed=seed, writer=writer)
     log = _line_by_line(Console(stderr=True))
-    chosen, report = run_tombstones(loaded, config, work, books_of(text) if text else (), log)
+    chosen, report = run_tombstones(loaded, config, work, books_of(text) if text else (), log, beside=beside)
     if keep:
         log(f"kept in {keep_heads(loaded[0], model, chosen, report)}")
     print_json(report.to_dict()) if as_json else print_tombstones(report, Console())
@@ -410,6 +413,7 @@ def eval_writer(
     pack: Annotated[str, typer.Option(help="What was trained for the model: auto, or a folder.")] = "auto",
     beside: Annotated[Path | None, typer.Option(help="Another pack, whose KV writer is measured, too.")] = None,
     why: Annotated[int, typer.Option(help="Places in books whose blocks answer questions or do not; 0: none.")] = 0,
+    stories: Annotated[int, typer.Option(help="The same in stories, with questions that people asked.")] = 0,
     again: Annotated[int, typer.Option(help="Pages that are said again; 0: none.")] = 0,
     fitted: Annotated[int, typer.Option(help="Of these, which vectors are fitted to in 200 steps, too.")] = 4,
     tokens: Annotated[str, typer.Option(help="Vectors of a page that is said again, by commas.")] = "4,8,16,32",
@@ -422,12 +426,15 @@ def eval_writer(
 ) -> None:
     """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
     from everlong.cli.settings import parse_lengths
+    from everlong.data import shipped_books
     from everlong.eval.explaining import print_explaining, run_explaining
     from everlong.eval.reconstructing import print_reconstructing, run_reconstructing
     from everlong.eval.writing import WritingConfig, print_writing, run_writing
     from everlong.learned.pack import pack_of_model
     from everlong.models import load
     from everlong.training.boundaries import books_of
+    from everlong.training.data import load_pairs
+    from everlong.training.told import ToldBlock, told_blocks, told_stories
 
     reports: dict[str, Any] = {}
 
@@ -454,10 +461,17 @@ def eval_writer(
             ),
             console,
         )
+    asked: dict[str, list[ToldBlock]] = {}
     if why:
-        explained = run_explaining(loaded, found, texts=why, work=work / "why", books=books, log=log)
-        known("why", explained)
-        print_explaining(explained, console)
+        every = list({book.name: book for book in (*books, *shipped_books())}.values())
+        asked["to generated blocks"] = told_blocks(loaded[1], every, texts=why, split="test", seed=seed + 1)
+    if stories:
+        pairs = load_pairs(["fairytale"])
+        asked["to stories"] = told_stories(loaded[1], pairs, texts=stories, splits=("test",), seed=seed + 1)
+    for about, blocks in asked.items():
+        explained = run_explaining(loaded, found, blocks, work=work / about, log=log)
+        known(f"why, {about}", explained)
+        print_explaining(explained, about, console)
     if again:
         counts = parse_lengths(tokens)
         said = run_reconstructing(

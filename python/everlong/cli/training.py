@@ -473,6 +473,7 @@ def train_writer(
     why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
     lora: Annotated[int, typer.Option(help="Rank of maps beside the model's that learn to read them; 0: none.")] = 0,
     told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
+    stories: Annotated[int, typer.Option(help="The same in stories, with questions that people asked.")] = 0,
     pack: Annotated[
         str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
     ] = "auto",
@@ -494,9 +495,10 @@ def train_writer(
     from everlong.learned.trimmer import trimmer_of
     from everlong.models import load
     from everlong.training.boundaries import books_of
+    from everlong.training.data import load_pairs
     from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_writer as train_it
-    from everlong.training.told import told_blocks
+    from everlong.training.told import told_blocks, told_stories
     from everlong.training.writer import WriterTraining
 
     console = Console(stderr=True)
@@ -518,7 +520,10 @@ def train_writer(
         network,
         tokenizer,
         texts,
-        told_blocks(tokenizer, books, texts=told, seed=seed),
+        [
+            told_blocks(tokenizer, books, texts=told, seed=seed),
+            *([told_stories(tokenizer, load_pairs(["fairytale"]), texts=stories, seed=seed)] if stories else []),
+        ],
         trimmer=None if pack == "none" else trimmer_of(pack_of_model(network, pack)),
         begun=pack_with("writer", "writer", network, begin).parts["writer"] if begin else None,
         work=work,

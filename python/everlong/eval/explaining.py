@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from everlong.data import Book, shipped_books
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
 from everlong.learned.deciding import KINDS, Kind, odds
@@ -30,7 +29,7 @@ from everlong.models.soft import embedded
 from everlong.text.encoding import decode_text, encode
 from everlong.training.attended import SINK_TOKENS
 from everlong.training.run import told_reads
-from everlong.training.told import told_blocks
+from everlong.training.told import ToldBlock
 from everlong.training.writer import ToldRead, said_behind_details, verdicts_of
 
 DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
@@ -62,20 +61,16 @@ class ExplainingReport:
 def run_explaining(
     model: tuple[Any, Any],
     pack: Pack,
+    blocks: Sequence[ToldBlock],
     *,
-    texts: int,
     work: pathlib.Path,
-    books: Sequence[Book] = (),
-    seed: int = 1,
     log: Callable[[str], None] = lambda line: None,
 ) -> ExplainingReport:
-    """Three blocks of each of so many places in books; their states are kept in `work`. ValueError for a writer that
-    was trained without such questions.
+    """On blocks of `told_blocks` or `told_stories`; their states are kept in `work`. ValueError for a writer that was
+    trained without such questions.
     """
     network, tokenizer = model
     writer = Writer.of_part(pack.parts[PART]).to(network.device)
-    books = list({book.name: book for book in (*books, *shipped_books())}.values())
-    blocks = told_blocks(tokenizer, books, texts=texts, split="test", seed=seed)
     told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
     config = writer.config
     pooled = Writer.untrained(dataclasses.replace(config, decider=None)).to(network.device)
@@ -169,7 +164,7 @@ def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
     return found
 
 
-def print_explaining(report: ExplainingReport, console: Console) -> None:
-    title = f"{report.questions} questions, each to three blocks, N = {report.tokens}"
+def print_explaining(report: ExplainingReport, about: str, console: Console) -> None:
+    title = f"{report.questions} questions {about}, each to three blocks, N = {report.tokens}"
     columns = ("AUC, N1", "AUC, N2", "right decisions", "right kinds", "right reasons")
     print_rates(title, "behind", columns, report.decided, console)

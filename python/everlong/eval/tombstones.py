@@ -77,6 +77,19 @@ class Told:
 
 
 @dataclasses.dataclass(frozen=True)
+class Beside:
+    """The other kind of tombstones on the same texts, by heads that were chosen for them."""
+
+    writer: bool
+    auc: float
+    less: float  # the AUC of the report's own tombstones less this one
+    low: float  # 95 % interval of that, the same samples drawn again of both
+    high: float
+    told: Told
+    right: Rate
+
+
+@dataclasses.dataclass(frozen=True)
 class TombstonesReport:
     needs: int
     others: int
@@ -88,6 +101,7 @@ class TombstonesReport:
     chance_right: float  # a tombstone drawn at random
     heads: tuple[tuple[int, int], ...]
     made: dict[str, Any]
+    beside: Beside | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -99,8 +113,53 @@ def run_tombstones(
     work: pathlib.Path | None = None,
     books: Sequence[Book] = (),
     log: Callable[[str], None] = lambda line: None,
+    *,
+    beside: pathlib.Path | None = None,
 ) -> tuple[TombstoneHeads, TombstonesReport]:
-    """Choose heads on every other book, measure on the ones between. `work` keeps samples, a file a text."""
+    """Choose heads on every other book, measure on the ones between. `work` keeps samples, a file a text; `beside`
+    those of the other kind of tombstones (the KV writer's, or means), measured on the same texts where it is given.
+    """
+    heads, samples, report = _run_one(loaded, config, work, books, log)
+    if beside is None:
+        return heads, report
+    other = dataclasses.replace(config, writer=not config.writer)
+    its_heads, its_samples, its_report = _run_one(loaded, other, beside, books, log)
+    query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
+    own, its = (
+        np.array([_highest(chosen, sample, query_heads)[0] for sample in ones])
+        for chosen, ones in ((heads, samples), (its_heads, its_samples))
+    )
+    kinds = [sample.kind for sample in samples]
+    if kinds != [sample.kind for sample in its_samples]:
+        raise ValueError(f"what lies in {work} and in {beside} are ways in which other texts went on")
+    need = np.array([kind == "need" for kind in kinds])
+    less, low, high = paired_auc(own, its, need)
+    return heads, dataclasses.replace(
+        report,
+        beside=Beside(other.writer, its_report.told[0].auc, less, low, high, its_report.told[0], its_report.right),
+    )
+
+
+def paired_auc(own: Array, its: Array, need: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+    """The AUC of one number less that of another of the same samples, and its 95 % interval, samples drawn again."""
+
+    def less(needs: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> float:
+        return auc(own[needs], own[others]) - auc(its[needs], its[others])
+
+    random = np.random.default_rng(0)
+    needs, others = np.flatnonzero(need), np.flatnonzero(~need)
+    again = [less(random.choice(needs, len(needs)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(again, [0.025, 0.975])
+    return less(needs, others), float(low), float(high)
+
+
+def _run_one(
+    loaded: tuple[Any, Any],
+    config: TombstonesConfig,
+    work: pathlib.Path | None,
+    books: Sequence[Book],
+    log: Callable[[str], None],
+) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
     there = [*shipped_books(), *books]
     if len(there) < 2:
         raise ValueError("heads are chosen on one book and measured on another: there is one alone")
@@ -117,7 +176,8 @@ def run_tombstones(
     query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
     heads = choose_heads(samples(1, config.calibration), query_heads, config.heads)
     made = {**made_with(loaded[0]), **dataclasses.asdict(config)}
-    return heads, report_of(heads, samples(0, config.documents), query_heads, made)
+    measured = samples(0, config.documents)
+    return heads, measured, report_of(heads, measured, query_heads, made)
 
 
 def _kept_samples(
@@ -315,6 +375,15 @@ def print_tombstones(report: TombstonesReport, console: Console) -> None:
             f"{what}: {one.right} of {one.n}, {one.rate:.2f} ({one.low:.2f} to {one.high:.2f})", highlight=False
         )
     console.print(f"a tombstone at random is the right one: {report.chance_right:.2f}", highlight=False)
+    if report.beside is not None:
+        other = report.beside
+        kind = "by the KV writer" if other.writer else "that are means"
+        console.print(
+            f"tombstones {kind} on the same texts: AUC {other.auc:.3f}, {other.told.recalled.rate:.2f} recalled, the "
+            f"right one {other.right.right} of {other.right.n}; these less those, AUC {other.less:+.3f} "
+            f"({other.low:+.3f} to {other.high:+.3f})",
+            highlight=False,
+        )
 
 
 def _rates(report: TombstonesReport) -> Iterable[tuple[str, Rate]]:

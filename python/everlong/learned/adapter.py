@@ -19,7 +19,7 @@ from everlong.errors import ModelMismatchError
 from everlong.learned.pack import PackPart
 
 PART = "adapter"
-_DOWN, _UP = ".down", ".up"
+_DOWN, _UP, _SIZE = ".down", ".up", ".size"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +46,12 @@ class Adapter(torch.nn.Module):
             self.up.append(torch.nn.Parameter(torch.zeros(out, settings.rank)))
 
     def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: in 16 bits."""
+        """As a pack keeps it: 8 bits a number, each of the rank's summands with a size of its own."""
         kept = {}
         for name, down, up in zip(self.names, self.down, self.up, strict=True):
-            kept[name + _DOWN], kept[name + _UP] = (tensor.detach().to(torch.bfloat16) for tensor in (down, up))
+            for ending, tensor, along in ((_DOWN, down, 1), (_UP, up, 0)):
+                numbers, size = _in_8_bits(tensor.detach(), along)
+                kept[name + ending], kept[name + ending + _SIZE] = numbers, size
         return PackPart(kept, dataclasses.asdict(self.settings), made)
 
     @classmethod
@@ -58,10 +60,17 @@ class Adapter(torch.nn.Module):
         shapes = {name: (part.tensors[name + _DOWN].shape[1], part.tensors[name + _UP].shape[0]) for name in names}
         adapter = cls(AdapterSettings(**part.settings), shapes)
         for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
-            down.data.copy_(part.tensors[name + _DOWN])
-            up.data.copy_(part.tensors[name + _UP])
+            for ending, own in ((_DOWN, down), (_UP, up)):
+                size = part.tensors.get(name + ending + _SIZE)  # packs of before have 16 bits a number, and none
+                own.data.copy_(part.tensors[name + ending].float() * (1.0 if size is None else size))
         adapter.requires_grad_(requires_grad=False)
         return adapter
+
+
+def _in_8_bits(tensor: torch.Tensor, along: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers of the same shape, and what one is worth, for each slice along a dimension."""
+    size = tensor.float().abs().amax(dim=along, keepdim=True).clamp(min=1e-12) / 127
+    return (tensor.float() / size).round().to(torch.int8), size
 
 
 def adapted_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:

@@ -194,7 +194,7 @@ def _trained(
             model,
             tokenizer,
             streams,
-            told,
+            [told],
             trimmer=chooser,
             work=work,
             training=writer,

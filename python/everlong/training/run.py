@@ -363,7 +363,7 @@ def train_writer(
     model: Any,
     tokenizer: Any,
     texts: Sequence[EvictedText],
-    told: Sequence[ToldBlock] = (),
+    told: Sequence[Sequence[ToldBlock]] = (),
     *,
     trimmer: Trimmer | None = None,
     begun: PackPart | None = None,
@@ -374,7 +374,8 @@ def train_writer(
     progress: Progress | None = None,
     check: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Pack:
-    """Read `texts` once, what is needed of them kept in `work`, train, measure on those that were held out; the pack.
+    """Read `texts` once, and `told` of several kinds, what is needed of them kept in `work`, train, measure on those
+    that were held out; the pack.
 
     It goes on from a writer that was `begun` where there is one, whose shape it has, else begins with what `trimmer`
     would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
@@ -390,9 +391,13 @@ def train_writer(
     embedding_size = model.get_input_embeddings().weight.shape[-1]
     opening, closing = memory_marks(tokenizer)
     reader = LatentSettings(layers, hidden_size, embedding_size, **{**_WRITERS_READER, **(settings or {})})
-    decider = DeciderSettings(embedding_size) if training.why and told else None
+    decider = DeciderSettings(embedding_size) if training.why and any(told) else None
     config = WriterConfig(reader, opening=opening, closing=closing, decider=decider)
-    asked = told_reads(model, tokenizer, told, layers, work / "told", progress=progress)
+    asked = [
+        read
+        for number, blocks in enumerate(told)
+        for read in told_reads(model, tokenizer, blocks, layers, work / f"told-{number}", progress=progress)
+    ]
     words, points = words_of(tokenizer), work / "checkpoint"
     trainer = WriterTrainer(
         model, reads, config, training, words, asked, trimmer=trimmer, begun=before, checkpoints=points, progress=check

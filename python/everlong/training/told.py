@@ -2,8 +2,9 @@
 
 The four-MI100 design, 3.3.1.1 and 3.3.1.2. Each question meets three blocks, by the same text of a book: one that says
 what it asks for, one that says it of another version, parameter or name (N1), and one in which its words stand for
-nothing (N2). Beside each stands why the block is what is looked for, or is not. So whoever reads the question alone is
-right as often as one who guesses.
+nothing (N2). Of FairytaleQA's stories three blocks meet a question to each of them: of the two that do not answer it,
+the one with more of its words is N2, the other N1. Beside each stands why the block is what is looked for, or is not.
+So whoever reads the question alone is right as often as one who guesses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +23,17 @@ from everlong.data import Book
 from everlong.learned.deciding import KINDS, Kind
 from everlong.learned.towers import side_by_side
 from everlong.models.shallow import shallow_states
-from everlong.text.encoding import encode
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt, sinks_of
-from everlong.training.data import Split
+from everlong.text.encoding import decode_text, encode
+from everlong.training.attended import (
+    BLOCK_TOKENS,
+    SINK_TOKENS,
+    excerpt,
+    questions_of_block,
+    sinks_of,
+    story_tokens,
+)
+from everlong.training.data import Pairs, Split
+from everlong.training.loop import in_turn
 from everlong.training.planted import with_statements
 from everlong.training.states import KeptRows, as_floats, require_same
 
@@ -114,6 +124,11 @@ _FORMS = (
 )
 _ITEMS = ("limit", "delay", "depth", "margin", "signal", "toll", "weight", "pressure", "allowance", "angle")
 _THINGS = ("lantern", "barge", "kettle", "plough", "harness", "chimney", "ferry", "loom", "anvil", "saddle")
+_STORY_REASONS = (
+    "it tells what the question asks for",
+    "it is another part of the story",
+    "it has words of the question, but not what is asked for",
+)
 _SYLLABLES = ("bor", "ka", "lim", "ne", "tos", "vi", "zu", "mar", "del", "qui", "ran", "fe", "po", "sha", "wen")
 
 
@@ -165,6 +180,49 @@ def told_blocks(
             own: Split = split or ("fit" if number % 8 == 7 else "train")
             blocks.append(ToldBlock(book.name, own, torch.cat([sinks_of(tokenizer, text), ids]), asked))
     return blocks
+
+
+def told_stories(
+    tokenizer: Any, pairs: Pairs, *, texts: int, splits: Sequence[Split] = ("train", "fit"), seed: int = 0
+) -> list[ToldBlock]:
+    """Three blocks of each of `texts` places in stories of the splits, with three questions: each block answers one.
+
+    A long story has several places. ValueError where no story of the splits is long enough.
+    """
+    random = np.random.default_rng((seed, 7))
+    stories = []
+    for at, text in enumerate(pairs.texts):
+        if text.split not in splits or text.origin != "fairytale":
+            continue
+        ids, spans = story_tokens(tokenizer, text.pieces)
+        blocks = range((len(ids) - SINK_TOKENS) // BLOCK_TOKENS)
+        asked = {block: questions_of_block(pairs, at, spans, block) for block in blocks}
+        asked = {block: questions for block, questions in asked.items() if questions}
+        if len(asked) >= len(KINDS):
+            stories.append((text, ids, asked))
+    if not stories:
+        raise ValueError(f"no story of {', '.join(splits)} has {len(KINDS)} blocks that answer questions")
+    found = []
+    for number in range(texts):
+        text, ids, asked = stories[in_turn(seed, number, len(stories))]
+        chosen = [int(block) for block in random.permutation(sorted(asked))[: len(KINDS)]]
+        blocks_ids = [ids[SINK_TOKENS + block * BLOCK_TOKENS :][:BLOCK_TOKENS] for block in chosen]
+        words = [set(_words(decode_text(tokenizer, own.tolist()))) for own in blocks_ids]
+        questions = [pairs.questions[asked[block][int(random.integers(len(asked[block])))]] for block in chosen]
+        rows: list[list[Asked]] = [[] for _ in chosen]
+        for right, question in enumerate(questions):
+            shared = [sum(word in there for word in _words(question.words)) for there in words]
+            nearest = max((at for at in range(len(chosen)) if at != right), key=shared.__getitem__)
+            for at, row in enumerate(rows):
+                kind: Kind = "right" if at == right else "words" if at == nearest else "other"
+                row.append(Asked(question.words, question.answers[0], kind, _STORY_REASONS))
+        for own, row in zip(blocks_ids, rows, strict=True):
+            found.append(ToldBlock(text.name, text.split, torch.cat([ids[:SINK_TOKENS], own]), tuple(row)))
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def _drawn(form: int, random: np.random.Generator) -> list[str]:

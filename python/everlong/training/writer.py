@@ -1,6 +1,6 @@
 """Trains the writer (learned/writer.py): what a frozen model says behind D is to be what it says behind the blocks.
 
-The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lessons, of which every step has some:
+The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lessons, which are drawn by chance:
 
 - *behind*: text behind 1 .. 8 evicted blocks, of which it sees D alone, blocks of other books among them; Kullback-
   Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
@@ -45,7 +45,8 @@ _HELD_OUT_QUESTIONS = 6
 _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
 _LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
-_DECIDED_PLACES = 8  # of three blocks each, a lesson: decisions cost the writer's own forward alone
+_HELD_OUT_PLACES = 16
+_DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
 _AGAIN = "The same again:\n\n"
 
 
@@ -64,7 +65,7 @@ class WriterTraining(LoopSettings):
     hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
     rising: float = 0.7  # of the steps, until it is the hardest
     why: float = 0.0  # and of Head A
-    decided: tuple[int, ...] = (16, 32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
+    decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
     lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
@@ -198,14 +199,27 @@ class WriterTrainer:
 
     # --- a step
 
-    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+        """One of the three, by chance; and what each of some blocks is to its questions, which the model is not asked
+        for.
+        """
+        yield self._one_of_three(writer, number, random, said)
+        if self._told and self._training.why:
+            tokens = int(random.choice(self._training.decided))
+            loss = self._decided(writer, self._drawn(self._told, _DECIDED_PLACES, random), tokens, random)
+            said.setdefault("decided", []).append(float(loss.detach()))
+            yield loss
+
+    def _one_of_three(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
         training = self._training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
         why = training.why if self._told else 0.0
         drawn = random.random() * (1 + training.again + why)
         if drawn >= 1 + training.again:
-            return self._why(writer, self._told, int(random.choice(training.decided)), random, said, learning=True)
+            loss = self._why(writer, self._drawn(self._told, 1, random), int(random.choice(training.decided)), random)
+            said.setdefault("why", []).append(float(loss.detach()))
+            return loss
         if drawn >= 1:
             step = number // training.batch
             hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
@@ -223,45 +237,49 @@ class WriterTrainer:
         said.setdefault("KL", []).append(float(divergence.detach()))
         return divergence + training.cross_entropy * entropy
 
-    def _why(
-        self,
-        writer: Any,
-        told: Sequence[ToldRead],
-        tokens: int,
-        random: np.random.Generator,
-        said: Losses,
-        *,
-        learning: bool = False,
+    def _drawn(self, told: Sequence[ToldRead], places: int, random: np.random.Generator) -> list[ToldRead]:
+        """Three blocks of each of so many places, or of all that there are."""
+        drawn = random.permutation(len(told) // len(KINDS))[:places]
+        return [told[len(KINDS) * int(place) + at] for place in drawn for at in range(len(KINDS))]
+
+    def _decided(
+        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """Questions to their three blocks each: what each block is to each, as decisions; and for one question the
-        cross entropy of why, and of what it answers. Whatever a question says by itself is the same three times.
+        """`decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
+        details = self._details_of_told(writer, blocks, tokens, random)
+        return decided_loss(learning_in(writer).writer, self._model, blocks, details)
+
+    def _why(self, writer: Any, three: Sequence[ToldRead], tokens: int, random: np.random.Generator) -> torch.Tensor:
+        """Cross entropy of why one question wants or does not want each of its three blocks, and of what it answers.
+        Whatever the question says by itself is the same three times.
         """
-        places = random.permutation(len(told) // len(KINDS))[:_DECIDED_PLACES]
-        blocks = [told[len(KINDS) * int(place) + at] for place in places for at in range(len(KINDS))]
-        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
-        states = torch.stack([one.states for one in blocks]).to(self._model.device)
-        if learning:
-            states, embeddings = self._perturbed(states, embeddings, random)
-        details = writer(states, embeddings, tokens)
-        decided = decided_loss(learning_in(writer).writer, self._model, blocks, details)
-        said.setdefault("decided", []).append(float(decided.detach()))
-        three, number = blocks[: len(KINDS)], int(random.integers(len(blocks[0].exercises)))
+        number = int(random.integers(len(three[0].exercises)))
         exercises = [one.exercises[number] for one in three]
+        details = self._details_of_told(writer, three, tokens)
         longest = max(len(one.reply) for one in exercises)
         replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
         behind = torch.stack(
             [torch.cat([self._closing, one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)]
         )
         before = torch.cat([three[0].block.ids[:SINK_TOKENS], self._opening])
-        logits = behind_vectors(self._model, before, details[: len(KINDS)], behind, longest + 1)
-        words = torch.stack(
+        logits = behind_vectors(self._model, before, details, behind, longest + 1)
+        return torch.stack(
             [
                 torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
                 for row, one in zip(logits, exercises, strict=True)
             ]
         ).mean()
-        said.setdefault("why", []).append(float(words.detach()))
-        return words + decided
+
+    def _details_of_told(
+        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """D [blocks, N, E]."""
+        states = torch.stack([one.states for one in blocks]).to(self._model.device)
+        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
+        if random is not None:
+            states, embeddings = self._perturbed(states, embeddings, random)
+        found: torch.Tensor = writer(states, embeddings, tokens)
+        return found
 
     def _details(
         self,
@@ -341,8 +359,10 @@ class WriterTrainer:
             score += _HELD_OUT_HEADS * training.again * sum(again) / len(again)
         if training.why and self._told_fit:
             drawn = np.random.default_rng(0)
-            why = [float(self._why(writer, self._told_fit, 32, drawn, {})) for _ in range(_HELD_OUT_QUESTIONS)]
-            score += _HELD_OUT_HEADS * training.why * sum(why) / len(why)
+            threes = [self._drawn(self._told_fit, 1, drawn) for _ in range(_HELD_OUT_QUESTIONS)]
+            why = [float(self._why(writer, three, 32, drawn)) for three in threes]
+            decided = float(self._decided(writer, self._drawn(self._told_fit, _HELD_OUT_PLACES, drawn), 32))
+            score += _HELD_OUT_HEADS * training.why * (sum(why) / len(why) + decided)
         return score
 
 
