@@ -165,8 +165,11 @@ def ask(
                 mm.searcher.settle()
                 for question in left:
                     most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
+                    before = len(mm.trace())
                     answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
-                    slots = [event["tokens"] for event in mm.trace() if event["what"] == "restore"][-1]
+                    # Nothing comes back where the model did not ask for it (--set prompt_recall=learned).
+                    events = reversed(mm.trace()[before:])
+                    slots = next((event["tokens"] for event in events if event["what"] == "restore"), 0)
                     score = question.score(answer.text)
                     said = {"words": question.words, "score": score, "slots": slots, "reply": answer.text}
                     kept.add(mode=mode, kind=question.kind, **said)
