@@ -97,6 +97,10 @@ class MemoryConfig:
     # the question is behind each (retrieval/rerank.py); at least 8 of them, whatever they take. 0: off. A memory of
     # text alone has no keys to put it behind: there it is off.
     rerank_seconds: float = 0.0
+    # What a nat of the writer's decision adds to the fused scores of a block's pages: whether the block says, by its
+    # Detail Tokens alone, what the question asks for (retrieval/decide.py). 0: off. Needs `details`, and a pack whose
+    # writer learned to decide (`everlong train writer --why`).
+    rerank_details: float = 0.0
     neighbours: int = 1  # pages on either side of a page that was found
     order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
@@ -229,6 +233,10 @@ class MemoryConfig:
             raise ValueError(f"tombstone_threshold is {self.tombstone_threshold}, expected a number, or none")
         if not math.isfinite(self.rerank_seconds):
             raise ValueError(f"rerank_seconds is {self.rerank_seconds}, expected a number of seconds")
+        if not math.isfinite(self.rerank_details):
+            raise ValueError(f"rerank_details is {self.rerank_details}, expected a weight")
+        if self.rerank_details and not self.details:
+            raise ValueError("rerank_details looks at blocks' Detail Tokens, and details is 0: they have none")
         if not 0 < self.graph_share <= 1:
             raise ValueError(f"graph_share is {self.graph_share}, expected above 0, at most 1")
         for name, least in _LEAST.items():
@@ -378,6 +386,7 @@ SEARCH_SETTINGS = frozenset(
         "detail_blocks",
         "tombstone_recall",
         "rerank_seconds",
+        "rerank_details",
         "neighbours",
         "order",
         "recalled_temperature",
@@ -397,6 +406,7 @@ _LEAST = {
     "groups": 1,
     "quotes": 0,
     "rerank_seconds": 0,
+    "rerank_details": 0,
     "neighbours": 0,
     "query_distance": 0,
     "retrieval_heads": 1,

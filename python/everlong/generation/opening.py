@@ -151,7 +151,13 @@ def _details(pack: Pack | None, config: MemoryConfig, model: Any) -> BlockDetail
             "means of embeddings, which come back instead, may put it off altogether",
             stacklevel=4,
         )
-    return BlockDetails(writer, model)
+    found = BlockDetails(writer, model)
+    if config.rerank_details and not found.decides:
+        raise ValueError(
+            "rerank_details: no writer that decides was trained for this model; `everlong train writer --why 1` trains "
+            "one"
+        )
+    return found
 
 
 def _retrieving(pack: Pack | None, config: MemoryConfig, model: Any) -> Retrieving | None:

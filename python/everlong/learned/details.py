@@ -15,6 +15,7 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
+from everlong.learned.deciding import odds
 from everlong.learned.pack import Pack, PackPart
 from everlong.learned.towers import side_by_side
 from everlong.learned.writer import PART, Writer
@@ -40,15 +41,24 @@ class DetailWriter(Protocol):
     def marks(self) -> tuple[Sequence[int], Sequence[int]] | None:
         """Ids between which the D of several blocks are read, all together; None: each block has marks of its own."""
 
+    @property
+    def decides(self) -> bool:
+        """Whether it learned to say of its D which questions they answer."""
+
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """D [n, hidden size], 1 <= n <= N, of a block's L tokens: states [L, S] of its layers side by side (S is 0
         without layers) and embeddings [L, hidden size]. Called by several threads at once."""
+
+    def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+        """Log odds [B] that D [B, n, hidden size] answer a question's embeddings [T, hidden size]. ValueError of one
+        that does not decide."""
 
 
 class MeanPool:
     """The writer that was never trained: the means of N equal runs of the block's embeddings."""
 
     hidden_layers: tuple[int, ...] = ()
+    decides = False
     marks: tuple[Sequence[int], Sequence[int]] | None = None
 
     def __init__(self, count: int) -> None:
@@ -66,6 +76,9 @@ class MeanPool:
         runs = torch.split(embeddings.float(), [end - begin for begin, end in itertools.pairwise(cuts)])
         return torch.stack([run.mean(dim=0) for run in runs])
 
+    def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+        raise ValueError("means of embeddings decide nothing")
+
 
 class TrainedDetails:
     """A pack's writer (learned/writer.py), asked for so many Detail Tokens of a block."""
@@ -77,11 +90,17 @@ class TrainedDetails:
         self.hidden_layers = self._writer.config.layers
         config = self._writer.config
         self.marks = (config.opening, config.closing) if config.opening and config.closing else None
+        self.decides = self._writer.decider is not None
 
     @torch.no_grad()
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """Of a block of fewer tokens than N, one each."""
         return self._writer.details(states.float().cpu(), embeddings.float().cpu(), min(self.count, len(embeddings)))
+
+    @torch.no_grad()
+    def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+        asked = question.float().cpu().expand(len(details), -1, -1)
+        return odds(self._writer.verdicts(asked, torch.ones(asked.shape[:2], dtype=torch.bool), details.float()))
 
 
 def detail_writer(pack: Pack | None, count: int) -> MeanPool | TrainedDetails:
@@ -100,6 +119,13 @@ class BlockDetails:
         self.tensor = tensor_name(writer.id)
         self.hidden_layers = tuple(writer.hidden_layers)
         self.marks = writer.marks
+        self.decides = writer.decides
+
+    @torch.no_grad()
+    def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+        """Log odds [B] that blocks say, by their D [B, n, hidden size], what ids [T] ask for."""
+        table = self._model.get_input_embeddings()
+        return self._writer.odds(table(question.to(table.weight.device)), details)
 
     @torch.no_grad()
     def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:

@@ -27,6 +27,7 @@ from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
+from everlong.retrieval.decide import BlockDecisions
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.model_tags import ModelTags
@@ -129,6 +130,7 @@ class Searcher:
             meaning.take_up(self._core, self._gpu(most), most)
             frame.write_with_blocks(meaning)
             self._fill_older_blocks(meaning, self._core.blocks_without_meaning, "meaning", "vectors")
+        self._details = details
         if details is not None:
             frame.write_with_blocks(details)
             self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
@@ -239,13 +241,23 @@ class Searcher:
         self.prefetcher.predict(words, self._walk(groups), told, {**resident, **where.core(), "max_groups": groups})
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
-        """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
-        seconds, frame = self.config.rerank_seconds, self._frame
-        if seconds == 0 or not isinstance(frame, KvFrame):
+        """How this prompt's candidates are looked at, by the model where that is asked for and there are keys, and by
+        the writer's decision of their blocks.
+        """
+        rerankers: list[Rerank] = []
+        seconds, frame, weight = self.config.rerank_seconds, self._frame, self.config.rerank_details
+        if seconds > 0 and isinstance(frame, KvFrame):
+            reranker = Reranker(frame, start_ids(self._tokenizer))
+            beside, page_tokens = self.config.neighbours, self.config.page_tokens
+            rerankers.append(
+                lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
+            )
+        if weight > 0 and self._details is not None:
+            decisions, asked = BlockDecisions(self._core, self._details, weight), prompt.ids[prompt.question]
+            rerankers.append(lambda result: decisions.added_scores(asked, result))
+        if not rerankers:
             return None
-        reranker = Reranker(frame, start_ids(self._tokenizer))
-        beside, page_tokens = self.config.neighbours, self.config.page_tokens
-        return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
+        return lambda result: [one for rerank in rerankers for one in rerank(result)]
 
     def quotes(self, found: Found, tapped: Tapped) -> list[Sentence]:
         """Of what was found the sentences nearest to its question, `MemoryConfig.quotes` of them, best first."""

@@ -1,0 +1,132 @@
+"""Re-ranking by the writer's decision: a search gains what the decider says of stored Detail Tokens, and no more.
+
+The reference asks the writer itself, over what plain transformers and the memory's own payloads have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong.learned.deciding import DeciderSettings, odds
+from everlong.learned.latents import LatentSettings
+from everlong.learned.pack import Pack
+from everlong.learned.writer import PART, Writer, WriterConfig
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.text.prompt import build_prompt
+from test_exactness import SMALL, random_text
+from tiny_models import byte_tokenizer, tiny_model
+
+DECIDING = dataclasses.replace(SMALL, details=6, rerank_details=2.0, index=("lexical",), groups=3)
+TEXT = random_text(2400)
+ASKED = TEXT[700:720]
+
+
+def drawn_part(*, decides: bool = True) -> Any:
+    torch.manual_seed(4)
+    decider = DeciderSettings(64, width=16, heads=4, inner=24) if decides else None
+    reader = LatentSettings((1,), 64, 64, width=16, heads=2, inner=24)
+    writer = Writer.untrained(WriterConfig(reader, decider=decider))
+    if writer.decider is not None:
+        torch.nn.init.normal_(writer.decider.kinds.weight)
+    return writer.part({})
+
+
+def pack_in(folder: Path, model: Any, *, decides: bool = True) -> Path:
+    Pack(weights_fingerprint(model), "", {PART: drawn_part(decides=decides)}).save(folder)
+    return folder
+
+
+@pytest.fixture(name="mm")
+def a_memory(tmp_path: Path) -> Iterator[everlong.MemoryModel]:
+    model = tiny_model()
+    with everlong.MemoryModel(model, byte_tokenizer(), config=DECIDING, pack=pack_in(tmp_path / "pack", model)) as mm:
+        mm.read(TEXT)
+        yield mm
+
+
+def expected_odds(mm: everlong.MemoryModel, block: int) -> float:
+    """Of a block that has Detail Tokens."""
+    core, writer = mm.memory.core, Writer.of_part(drawn_part())
+    (name,) = (name for name in core.block_tensors(block) if name.startswith("details."))
+    details = torch.from_numpy(core.block_tensor(block, name).astype(np.float32))
+    ids = torch.tensor([mm.tokenizer.encode(ASKED, add_special_tokens=False)])
+    with torch.no_grad():
+        question = mm.frame.served.model.get_input_embeddings()(ids)
+        return float(odds(writer.verdicts(question, torch.ones_like(ids, dtype=torch.bool), details[None]))[0])
+
+
+def test_pages_gain_what_their_block_s_decision_says(mm: everlong.MemoryModel) -> None:
+    prompt = build_prompt(mm.tokenizer, ASKED)
+    asked = prompt.ids[prompt.question]
+    assert mm.tokenizer.decode(asked) == ASKED
+    rerank = mm.searcher._rerank(prompt)
+    assert rerank is not None
+    core = mm.memory.core
+    wide = core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1)
+    added = rerank(wide)
+    blocks = list(dict.fromkeys(page.block for page, _ in added))
+    assert len(blocks) > 3
+    wanted = {block: expected_odds(mm, block) for block in blocks}
+    mean = sum(wanted.values()) / len(wanted)
+    for page, gain in added:
+        assert gain == pytest.approx(2.0 * (wanted[page.block] - mean), abs=1e-3)
+    assert max(gain for _, gain in added) - min(gain for _, gain in added) > 0.05
+
+
+def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.MemoryModel) -> None:
+    """With a weight beside which no score counts."""
+    prompt = build_prompt(mm.tokenizer, ASKED)
+    firsts = []
+    for weight in (0.0, 1e4):
+        mm.config = dataclasses.replace(mm.config, rerank_details=weight)
+        with mm.frame.branch():
+            found = mm.searcher.find(prompt)
+        best = found.groups[0]
+        firsts.append(best.pages[int(np.argmax(best.page_scores))].block)
+    named = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
+    blocks = {
+        page.block
+        for group in named.groups
+        for page, score in zip(group.pages, group.page_scores, strict=True)
+        if np.isfinite(score) and page.begin < mm.frame.os.rolling[0]
+    }
+    assert firsts[0] != firsts[1]
+    assert firsts[1] == max(blocks, key=lambda block: expected_odds(mm, block))
+
+
+def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> None:
+    model = tiny_model()
+    pack = pack_in(tmp_path / "pack", model)
+    plain = dataclasses.replace(DECIDING, details=0, rerank_details=0.0)
+    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", plain, pack=pack) as mm:
+        mm.read(TEXT)
+    with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
+        prompt = build_prompt(byte_tokenizer(), ASKED)
+        with everlong.MemoryModel(model, byte_tokenizer(), memory, DECIDING, pack=pack) as mm:
+            wide = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30)
+            rerank = mm.searcher._rerank(prompt)
+            assert rerank is not None
+            assert wide.groups
+            assert rerank(wide) == []
+            with mm.frame.branch():
+                assert mm.searcher.find(prompt).groups
+
+
+def test_who_cannot_decide_is_refused(tmp_path: Path) -> None:
+    model = tiny_model()
+    for pack in (None, pack_in(tmp_path / "pack", model, decides=False)):
+        with pytest.raises(ValueError, match="no writer that decides"):
+            everlong.MemoryModel(model, byte_tokenizer(), config=DECIDING, pack=pack)
+    with pytest.raises(ValueError, match="details is 0"):
+        everlong.MemoryConfig(rerank_details=1.0)
+    for wrong in (float("nan"), -1.0):
+        with pytest.raises(ValueError, match="rerank_details"):
+            everlong.MemoryConfig(details=4, rerank_details=wrong)
