@@ -1,11 +1,13 @@
-"""What re-ranking by the model finds, by the weight of what it says.
+"""What re-ranking finds, by the model or by what a writer decides of Detail Tokens, and by the weight of what it says.
 
     everlong eval meaning --fitting --keep WORK --lengths 128K
     python benchmarks/rerank_recall.py WORK stories planted-131099 [--count 60] [--candidates 32] [--json]
+    python benchmarks/rerank_recall.py FOLDER stories planted --by details [--details 32] [--pack PACK]
 
-Asks the memories that `everlong eval meaning` kept: `count` questions of each kind, the same for every weight. The
-lifts of the first `candidates` places are computed once a question (retrieval/rerank.py); a weight of 0 is the search
-without them. Printed: how many have their right group first, and among the first four.
+Asks the memories that `everlong eval meaning` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
+same for every weight. The lifts of the first `candidates` places are computed once a question (retrieval/rerank.py),
+or what is decided of the blocks of all that the search named (retrieval/decide.py); a weight of 0 is the search without
+them. Printed: how many have their right group first, and among the first four.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ import numpy as np
 import everlong
 from everlong.eval.meaning import ELSEWHERE, Asked
 from everlong.frame.kv_frame import KvFrame
+from everlong.learned.details import BlockDetails, detail_writer
+from everlong.learned.pack import pack_for
 from everlong.models import DEFAULT_MODEL, load
+from everlong.retrieval.decide import BlockDecisions
 from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
 from everlong.text.prompt import build_prompt, start_ids
 
@@ -31,7 +36,8 @@ NO_BUDGET = 1 << 40
 
 def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
     """`count` of each kind at most, drawn by a fixed seed."""
-    rows = [row for row in json.loads(report.read_text())["questions"] if row["kind"] != ELSEWHERE]
+    kept = json.loads(report.read_text())
+    rows = [row for row in (kept["questions"] if isinstance(kept, dict) else kept) if row["kind"] != ELSEWHERE]
     asked = [Asked(row["words"], row["kind"], tuple((first, last) for first, last in row["spans"])) for row in rows]
     chosen: list[Asked] = []
     for kind in sorted({question.kind for question in asked}):
@@ -41,8 +47,10 @@ def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
     return chosen
 
 
-def ranks(mm: everlong.MemoryModel, question: Asked, most: int) -> tuple[dict[float, int], float]:
-    """The first right group by weight, 0 where none of four is right; and the seconds that the lifts took."""
+def ranks(
+    mm: everlong.MemoryModel, question: Asked, most: int, details: BlockDetails | None
+) -> tuple[dict[float, int], float]:
+    """The first right group by weight, 0 where none of four is right; and the seconds that it took to look."""
     frame, core, config = mm.frame, mm.memory.core, mm.config
     assert isinstance(frame, KvFrame), "a memory of text alone has no archive"
     prompt = build_prompt(mm.tokenizer, question.words)
@@ -53,9 +61,13 @@ def ranks(mm: everlong.MemoryModel, question: Asked, most: int) -> tuple[dict[fl
         "resident_from": frame.os.rolling[0],
     }
     wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=NO_BUDGET, least_share=0)
-    places = candidates(wide, config.neighbours, config.page_tokens)[:most]
     started = time.perf_counter()
-    lifts = Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf"))
+    gains: list[tuple[Any, float]]  # of pages, for a weight of 1
+    if details is None:
+        places = candidates(wide, config.neighbours, config.page_tokens)[:most]
+        gains = added_by(Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf")), 1.0)
+    else:
+        gains = BlockDecisions(core, details, 1.0).added_scores(prompt.ids[prompt.question], wide)
     seconds = time.perf_counter() - started
     found: dict[float, int] = {}
     for weight in WEIGHTS:
@@ -63,7 +75,7 @@ def ranks(mm: everlong.MemoryModel, question: Asked, most: int) -> tuple[dict[fl
             **request,
             max_groups=config.groups,
             token_budget=config.recalled_tokens,
-            added=added_by(lifts, weight) if weight else (),
+            added=[(page, weight * gain) for page, gain in gains] if weight else (),
         ).groups
         right = [question.is_right((group.begin, group.end), config.page_tokens) for group in groups]
         found[weight] = right.index(True) + 1 if True in right else 0
@@ -78,17 +90,23 @@ def main() -> None:
     parser.add_argument("--pack", default="auto")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--candidates", type=int, default=32)
+    parser.add_argument("--by", choices=["model", "details"], default="model")
+    parser.add_argument("--details", type=int, default=32, help="Detail Tokens of a block, with --by details")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     loaded = load(arguments.model)
+    config, details = everlong.MemoryConfig(), None
+    if arguments.by == "details":
+        config = everlong.MemoryConfig(details=arguments.details)
+        details = BlockDetails(detail_writer(pack_for(loaded[0], arguments.pack), arguments.details), loaded[0])
     table: dict[str, dict[float, list[int]]] = {}
     taken: list[float] = []
     for reading in arguments.readings:
         folder = arguments.work / f"{reading.split('-')[0]}.everlong"
-        with everlong.MemoryModel(*loaded, folder, pack=arguments.pack) as mm:
+        with everlong.MemoryModel(*loaded, folder, config, pack=arguments.pack) as mm:
             mm.searcher.settle()
             for question in questions_of(arguments.work / f"{reading}.json", arguments.count):
-                found, seconds = ranks(mm, question, arguments.candidates)
+                found, seconds = ranks(mm, question, arguments.candidates, details)
                 taken.append(seconds)
                 for weight, rank in found.items():
                     table.setdefault(question.kind, {}).setdefault(weight, []).append(rank)
@@ -102,7 +120,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"shares": shares, "seconds": float(np.median(taken))}))
         return
-    print(f"{arguments.candidates} candidates re-ranked in {np.median(taken):.2f} s (median)")
+    what = f"{arguments.candidates} candidates" if details is None else "the blocks of all that a search named"
+    print(f"{what} re-ranked in {np.median(taken):.2f} s (median)")
     print("weight " + "".join(f"{of[0.0][2]:>8} {kind:12}" for kind, of in shares.items()))
     for weight in WEIGHTS:
         cells = [f"{100 * of[weight][0]:8.1f} / {100 * of[weight][1]:5.1f}     " for of in shares.values()]

@@ -208,7 +208,9 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         work=tmp_path / "work",
         layers=LAYERS,
         settings={"width": 32, "heads": 2, "inner": 32},
-        training=WriterTraining(steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2),
+        training=WriterTraining(
+            steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2, settling=6
+        ),
     )
     assert float(pack.parts[PART].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
     assert any("why" in entry for entry in pack.parts[PART].made["log"])

@@ -360,3 +360,34 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     figures = part.made["figures"]["held out, in nats a token"]
     assert figures["trained"] <= figures["at first"] == part.made["log"][0]["held out"]
     assert Writer.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]
+
+
+def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:
+    model, tokenizer = deep_model(), byte_tokenizer()
+    shared: dict[str, Any] = {"layers": LAYERS, "settings": {"width": 32, "heads": 2, "inner": 32}}
+    first = train_writer(
+        model, tokenizer, drawn_texts(), work=tmp_path / "a", training=small_training(lora=2), **shared
+    ).parts[PART]
+    again = train_writer(
+        model,
+        tokenizer,
+        drawn_texts(),
+        begun=first,
+        work=tmp_path / "b",
+        training=small_training(lora=2, steps=0),
+        **shared,
+    ).parts[PART]
+    # Nothing was learned since: it is what it was, and says where it comes from.
+    assert again.tensors.keys() == first.tensors.keys()
+    for name, tensor in first.tensors.items():
+        torch.testing.assert_close(again.tensors[name], tensor, rtol=1e-5, atol=0)
+    assert again.made["begun with"]["id"] == first.id
+    assert again.made["begun with"]["steps"] == first.made["steps"] > 0
+    for wrong, said in ((small_training(lora=0), "do not both have maps"), (small_training(lora=3), "its maps are of")):
+        with pytest.raises(ValueError, match=said):
+            train_writer(model, tokenizer, drawn_texts(), begun=first, work=tmp_path / "b", training=wrong, **shared)
+    other = {**shared, "settings": {"width": 16, "heads": 2, "inner": 32}}
+    with pytest.raises(ValueError, match="what was begun is a writer of"):
+        train_writer(
+            model, tokenizer, drawn_texts(), begun=first, work=tmp_path / "b", training=small_training(lora=2), **other
+        )

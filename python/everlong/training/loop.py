@@ -134,7 +134,7 @@ def _rate(settings: LoopSettings, step: int) -> float:
     warm = min(1.0, (step + 1) / settings.warmup)
     if not settings.falling:
         return warm
-    return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / settings.steps))))
+    return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, settings.steps)))))
 
 
 class _State:

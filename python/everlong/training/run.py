@@ -404,6 +404,8 @@ def train_writer(
     )
     trained = trainer.train()
     made = _made_of(model, texts, training, trained.learned)
+    if trained.settled is not None:
+        made["decisions"] = {"steps": trained.settled.steps, "log": list(trained.settled.log)}
     if begun is not None:
         made["begun with"] = {"id": begun.id, **{key: begun.made[key] for key in _OF_BEGUN if key in begun.made}}
     return _pack(model, {WRITER: trained.writer.part(made, trained.lora)})

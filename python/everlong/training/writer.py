@@ -6,7 +6,8 @@ The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lesso
   Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
 - *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
 - *why*, Head A: which of three blocks answers a question, as a decision of D and the question alone
-  (learned/deciding.py), and in the model's words, with what it answers (training/told.py).
+  (learned/deciding.py), and in the model's words, with what it answers (training/told.py). Once D is settled, the
+  decision goes on learning alone.
 
 Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
 with the tokens that a Trimmer would keep of each run, as words: means of embeddings are nothing that a frozen model has
@@ -46,6 +47,8 @@ _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of i
 _LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
 _HELD_OUT_PLACES = 16
+_SETTLED_PLACES = 8
+_SETTLED_DECAY = 0.1
 _DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
 _AGAIN = "The same again:\n\n"
 
@@ -66,6 +69,7 @@ class WriterTraining(LoopSettings):
     rising: float = 0.7  # of the steps, until it is the hardest
     why: float = 0.0  # and of Head A
     decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
+    settling: int = 200  # steps of the decision alone, once D is settled
     lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
@@ -126,6 +130,7 @@ class TrainedWriter:
     writer: Writer
     lora: Adapter | None  # of `WriterTraining.lora`
     learned: Learned
+    settled: Learned | None  # of the decision, once D was; None where there is none
 
 
 class _Learning(torch.nn.Module):
@@ -195,7 +200,51 @@ class WriterTrainer:
             )
         best = _Learning(Writer(self._config), lora)
         best.load_state_dict(learned.state)
-        return TrainedWriter(best.writer.eval(), best.lora, learned)
+        settled = self._settle(best.writer.eval()) if self._told and training.why else None
+        return TrainedWriter(best.writer.eval(), best.lora, learned, settled)
+
+    def _settle(self, writer: Writer) -> Learned:
+        """The decision alone goes on learning, of D that is settled by now and is made once."""
+        training, decider = self._training, writer.decider
+        assert decider is not None
+        with torch.no_grad():
+            of_train, of_fit = (
+                {
+                    tokens: torch.cat([self._details_of_told(writer, [one], tokens).bfloat16() for one in told])
+                    for tokens in counts
+                }
+                for told, counts in ((self._told, training.decided), (self._told_fit, (self._config.tokens,)))
+            )
+        held_out_places = range(len(self._told_fit) // len(KINDS))
+
+        def loss_of(told: Sequence[ToldRead], details: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+            rows = [len(KINDS) * place + at for place in places for at in range(len(KINDS))]
+            return decided_loss(writer, self._model, [told[row] for row in rows], details[rows].float())
+
+        def lesson(wrapped: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+            places = random.permutation(len(self._told) // len(KINDS))[:_SETTLED_PLACES]
+            loss = loss_of(self._told, of_train[int(random.choice(training.decided))], places.tolist())
+            said.setdefault("decided", []).append(float(loss.detach()))
+            return loss
+
+        def held_out(wrapped: Any) -> float:
+            if not held_out_places:
+                return 0.0
+            return float(loss_of(self._told_fit, of_fit[self._config.tokens], held_out_places))
+
+        settling = LoopSettings(
+            steps=training.settling,
+            batch=1,
+            learning_rate=training.learning_rate,
+            weight_decay=_SETTLED_DECAY,
+            seed=training.seed,
+            threads=training.threads,
+        )
+        points = None if self._checkpoints is None else self._checkpoints.with_name("decisions")
+        with frozen(self._model):
+            learned = learn(decider, lesson, held_out, settling, checkpoints=points, progress=self._progress)
+        decider.load_state_dict(learned.state)
+        return learned
 
     # --- a step
 
