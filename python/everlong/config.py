@@ -39,9 +39,10 @@ class MemoryConfig:
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by this much
     anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # topics whose first tokens stay, the newest
-    tombstones: int = _OS.tombstones  # slots behind the sinks, each the mean K and V of what left; 0: off
-    # Whether the KV writer makes them, each of the token that the pack's Trimmer holds the best of what left.
-    tombstone_writer: bool = False
+    tombstones: int = _OS.tombstones  # slots behind the sinks, each for a span that left; 0: off
+    # Whether the KV writer makes them, each of the token that the pack's Trimmer holds the best of what left, or they
+    # are the mean K and V. None: the KV writer, where the model's pack has one and a Trimmer.
+    tombstone_writer: bool | None = None
     # N: slots for chosen tokens of closed blocks, which stay when the others leave; 0: off. The oldest blocks' tokens
     # are trimmed again, rung by rung to half of what they were (frame/trimming.py; os/kept_zone.h).
     kept_tokens: int = _OS.kept_tokens

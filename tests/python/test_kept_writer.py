@@ -286,6 +286,25 @@ def test_a_tombstone_of_tokens_without_states_is_their_mean(tmp_path: Path) -> N
     assert torch.equal(stones[True], stones[False])
 
 
+def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_path: Path) -> None:
+    model = tiny_model()
+    whole, trimmer_alone = (
+        pack_with(tmp_path / name, model, writer) for name, writer in (("a", drawn_writer(model)), ("b", None))
+    )
+    unsaid = dataclasses.replace(STONES, tombstone_writer=None)
+    ids = torch.arange(SMALL.rolling_tokens + 3 * SMALL.evict_tokens) % 250
+    stones = {}
+    for pack, config in [(whole, unsaid), (whole, STONES), (trimmer_alone, unsaid), (None, unsaid)]:
+        with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+            mm.frame.extend(ids, "read")
+            stones[pack, config.tombstone_writer] = mm.frame.cache.anchors.tombstone_k
+            assert mm.config.tombstone_writer == (pack == whole)
+    assert stones[whole, None].shape[2] > 0
+    assert torch.equal(stones[whole, None], stones[whole, True])
+    assert torch.equal(stones[trimmer_alone, None], stones[None, None])
+    assert not torch.equal(stones[whole, None], stones[None, None])
+
+
 @pytest.mark.parametrize("config", [WRITTEN, STONES])
 def test_without_one_there_is_nobody_to_write(config: everlong.MemoryConfig, tmp_path: Path) -> None:
     model = tiny_model()

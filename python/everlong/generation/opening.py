@@ -35,6 +35,7 @@ from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
 from everlong.learned.topic_ends import LearnedTopicEnds
 from everlong.learned.towers import PART
 from everlong.learned.trigger import PART as TRIGGER
+from everlong.learned.trimmer import PART as TRIMMER
 from everlong.learned.trimmer import trimmer_of
 from everlong.learned.walker import Walker, shipped_walker, walker_of
 from everlong.learned.writer import PART as WRITER
@@ -93,6 +94,9 @@ def open_memory(
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
     _require_trigger(trained, config)
+    if config.tombstones > 0 and config.tombstone_writer is None:
+        there_are = trained is not None and {TRIMMER, KV_WRITER} <= trained.parts.keys()
+        config = dataclasses.replace(config, tombstone_writer=there_are)
     stones = _tombstone_heads(trained, config)
     if stones is not None and config.tombstone_threshold is None:
         config = dataclasses.replace(config, tombstone_threshold=stones.threshold)
