@@ -25,7 +25,7 @@ from everlong.training.data import Pairs, Question, Split, Text
 from everlong.training.evicted import evicted_texts
 from everlong.training.run import told_reads, train_writer
 from everlong.training.told import told_blocks, told_states, told_stories
-from everlong.training.writer import ToldRead, WriterTraining, decided_loss, verdicts_of
+from everlong.training.writer import ToldRead, WriterTraining, decided_loss, misjudged, verdicts_of
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -155,18 +155,34 @@ def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
     writer = small_writer(model)
     details = torch.cat([explaining._details(writer, model, one) for one in told])
     lost = float(decided_loss(writer, model, told, details).detach())
+    questions = [own.question for place in (0, 3) for own in told[place].exercises]
     with torch.no_grad():
-        logits = verdicts_of(writer, model, told, details).double().numpy()  # [6, 3, 3]
+        logits = verdicts_of(writer, model, questions, details).double().numpy()  # [6 blocks, 6 questions, 3]
+        for block, question in ((0, 1), (4, 2)):  # padding and the others are nothing to it
+            alone = verdicts_of(writer, model, [questions[question]], details[block : block + 1])[0, 0]
+            assert np.abs(alone.double().numpy() - logits[block, question]).max() < 1e-4
     log_share = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    log_odds = log_share[..., 0] - np.log1p(-np.exp(log_share[..., 0]))
     entropies, chosen = [], []
     for place in range(2):
         for number, asked in enumerate(told[3 * place].block.asked):
             of = [told[3 * place + at].block.asked[number] for at in range(3)]
             assert {one.question for one in of} == {asked.question}
-            rows = [log_share[3 * place + at, number] for at in range(3)]
-            entropies += [-row[KINDS.index(one.kind)] for row, one in zip(rows, of, strict=True)]
-            own = np.array([row[0] - np.log1p(-np.exp(row[0])) for row in rows])
-            chosen.append(np.log(np.exp(own).sum()) - own[[one.kind for one in of].index("right")])
+            column = 3 * place + number
+            entropies += [-log_share[3 * place + at, column, KINDS.index(one.kind)] for at, one in enumerate(of)]
+            right = 3 * place + [one.kind for one in of].index("right")
+            chosen.append(np.log(np.exp(log_odds[:, column]).sum()) - log_odds[right, column])
+    for place in range(2):
+        three, own = told[3 * place : 3 * place + 3], log_odds[3 * place : 3 * place + 3, 3 * place : 3 * place + 3]
+        kinds = [[asked.kind for asked in one.block.asked] for one in three]
+        pairs = [
+            own[at, number] >= own[[row[number] for row in kinds].index("right"), number]
+            for number in range(3)
+            for at in range(3)
+            if kinds[at][number] != "right"
+        ]
+        found = misjudged(writer, model, three, details[3 * place : 3 * place + 3])
+        assert found == pytest.approx(np.mean(pairs))
     assert lost == pytest.approx(np.mean(entropies) + np.mean(chosen), abs=1e-4)
 
 
@@ -248,10 +264,13 @@ def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
     details = torch.cat([explaining._details(writer, model, one) for one in told])
     assert writer.decider is not None
     optimizer = torch.optim.Adam(writer.decider.parameters(), lr=3e-3)
-    for _ in range(150):
+    questions = [own.question for one in told for own in one.exercises]  # each block's own, whatever they say
+    blocks = torch.arange(len(told)).repeat_interleave(len(told[0].exercises))
+    kinds = torch.tensor([KINDS.index(asked.kind) for one in told for asked in one.block.asked])
+    for _ in range(250):
         optimizer.zero_grad()
-        lost = decided_loss(writer, model, told, details)
-        torch.autograd.backward(lost)
+        logits = verdicts_of(writer, model, questions, details)[blocks, torch.arange(len(questions))]
+        torch.autograd.backward(torch.nn.functional.cross_entropy(logits, kinds))
         optimizer.step()
     return Pack(weights_fingerprint(model), "", {PART: writer.part({})})
 

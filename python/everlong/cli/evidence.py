@@ -469,7 +469,7 @@ def eval_writer(
         pairs = load_pairs(["fairytale"])
         asked["to stories"] = told_stories(loaded[1], pairs, texts=stories, splits=("test",), seed=seed + 1)
     for about, blocks in asked.items():
-        explained = run_explaining(loaded, found, blocks, work=work / about, log=log)
+        explained = run_explaining(loaded, found, blocks, work=work / about.replace(" ", "-"), log=log)
         known(f"why, {about}", explained)
         print_explaining(explained, about, console)
     if again:

@@ -107,7 +107,7 @@ def _details(writer: Writer, model: Any, one: ToldRead) -> torch.Tensor:
 @torch.no_grad()
 def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
     """Of all questions to a block, behind D [1, n, E]."""
-    logits = verdicts_of(writer, model, [one], details.float())[0]
+    logits = verdicts_of(writer, model, [own.question for own in one.exercises], details.float())[0]
     found = []
     for asked, own, verdict in zip(one.block.asked, one.exercises, logits, strict=True):
         likely = dict[Kind, float]()

@@ -47,7 +47,7 @@ _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of i
 _LORA_SCALE = 0.5
 _SAMPLED_EMBEDDINGS = 4096
 _HELD_OUT_PLACES = 16
-_SETTLED_PLACES = 8
+_SETTLED_PLACES = 6
 _SETTLED_DECAY = 0.1
 _DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
 _AGAIN = "The same again:\n\n"
@@ -69,7 +69,7 @@ class WriterTraining(LoopSettings):
     rising: float = 0.7  # of the steps, until it is the hardest
     why: float = 0.0  # and of Head A
     decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
-    settling: int = 200  # steps of the decision alone, once D is settled
+    settling: int = 300  # steps of the decision alone, once D is settled
     lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
@@ -204,18 +204,17 @@ class WriterTrainer:
         return TrainedWriter(best.writer.eval(), best.lora, learned, settled)
 
     def _settle(self, writer: Writer) -> Learned:
-        """The decision alone goes on learning, of D that is settled by now and is made once."""
+        """The decision alone goes on learning, of D that is settled and made once: as many as a memory has."""
         training, decider = self._training, writer.decider
         assert decider is not None
         with torch.no_grad():
             of_train, of_fit = (
-                {
-                    tokens: torch.cat([self._details_of_told(writer, [one], tokens).bfloat16() for one in told])
-                    for tokens in counts
-                }
-                for told, counts in ((self._told, training.decided), (self._told_fit, (self._config.tokens,)))
+                torch.cat([self._details_of_told(writer, [one], self._config.tokens).bfloat16() for one in told])
+                if told
+                else torch.zeros(0)
+                for told in (self._told, self._told_fit)
             )
-        held_out_places = range(len(self._told_fit) // len(KINDS))
+        fit = [(at, self._told_fit[at : at + len(KINDS)]) for at in range(0, len(self._told_fit), len(KINDS))]
 
         def loss_of(told: Sequence[ToldRead], details: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
             rows = [len(KINDS) * place + at for place in places for at in range(len(KINDS))]
@@ -223,14 +222,13 @@ class WriterTrainer:
 
         def lesson(wrapped: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
             places = random.permutation(len(self._told) // len(KINDS))[:_SETTLED_PLACES]
-            loss = loss_of(self._told, of_train[int(random.choice(training.decided))], places.tolist())
+            loss = loss_of(self._told, of_train, places.tolist())
             said.setdefault("decided", []).append(float(loss.detach()))
             return loss
 
         def held_out(wrapped: Any) -> float:
-            if not held_out_places:
-                return 0.0
-            return float(loss_of(self._told_fit, of_fit[self._config.tokens], held_out_places))
+            found = [misjudged(writer, self._model, one, of_fit[at : at + len(one)]) for at, one in fit]
+            return sum(found) / max(1, len(found))
 
         settling = LoopSettings(
             steps=training.settling,
@@ -439,28 +437,50 @@ def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) ->
     reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
 
 
-def verdicts_of(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
-    """Head A's logits [blocks, questions, kinds] of D [blocks, n, E] of `told`, each to all questions of its block."""
-    questions = [own.question for one in told for own in one.exercises]
-    longest, count = max(map(len, questions)), len(told[0].exercises)
+def verdicts_of(writer: Writer, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor) -> torch.Tensor:
+    """Head A's logits [blocks, questions, kinds] of each of some questions' ids to each block's D [blocks, n, E]."""
+    longest, blocks = max(map(len, questions)), len(details)
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
     asked = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
-    found = writer.verdicts(embedded(model, ids), asked.to(details.device), details.repeat_interleave(count, dim=0))
-    return found.view(len(told), count, len(KINDS))
+    found = writer.verdicts(
+        embedded(model, ids).repeat(blocks, 1, 1),
+        asked.to(details.device).repeat(blocks, 1),
+        details.repeat_interleave(len(questions), dim=0),
+    )
+    return found.view(blocks, len(questions), len(KINDS))
 
 
 def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
-    """Cross entropy, in nats, of what each block is to each of its questions, and of which of a question's three blocks
-    is right. `told` are whole places of three blocks; D [blocks, n, E] theirs.
+    """Cross entropy, in nats, of what each block is to each of its questions, and of which of all the blocks is what a
+    question asks for. `told` are whole places of three blocks; D [blocks, n, E] theirs.
     """
-    logits = verdicts_of(writer, model, told, details)
-    kinds = torch.tensor([[KINDS.index(asked.kind) for asked in one.block.asked] for one in told])
-    kinds = kinds.to(logits.device)
-    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), kinds.flatten())
-    # [places, questions, blocks]
-    by_place = odds(logits).view(-1, len(KINDS), kinds.shape[1]).transpose(1, 2)
-    right = (kinds == 0).view(-1, len(KINDS), kinds.shape[1]).transpose(1, 2).int().argmax(dim=-1)
-    return each + torch.nn.functional.cross_entropy(by_place.flatten(0, 1), right.flatten())
+    places = [told[at : at + len(KINDS)] for at in range(0, len(told), len(KINDS))]
+    questions = [own.question for three in places for own in three[0].exercises]
+    logits = verdicts_of(writer, model, questions, details)
+    kinds, own, right, first = [], [], [], 0
+    for number, three in enumerate(places):
+        count = len(three[0].exercises)
+        for at, one in enumerate(three):
+            kinds += [KINDS.index(asked.kind) for asked in one.block.asked]
+            own.append(logits[len(KINDS) * number + at, first : first + count])
+        for asked in zip(*(one.block.asked for one in three), strict=True):
+            right.append(len(KINDS) * number + [one.kind for one in asked].index("right"))
+        first += count
+    device = logits.device
+    each = torch.nn.functional.cross_entropy(torch.cat(own), torch.tensor(kinds, device=device))
+    return each + torch.nn.functional.cross_entropy(odds(logits).T, torch.tensor(right, device=device))
+
+
+def misjudged(writer: Writer, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
+    """Of the three blocks of a place the share of wrong ones that are put above what is right, over their questions: of
+    a decision that was learned by heart, how sure it is says less than the order.
+    """
+    own = odds(verdicts_of(writer, model, [one.question for one in three[0].exercises], details))  # [blocks, questions]
+    wrong = 0
+    for number, column in enumerate(own.T):
+        right = [one.block.asked[number].kind for one in three].index("right")
+        wrong += int((column >= column[right]).sum()) - 1
+    return wrong / (own.shape[1] * (len(three) - 1))
 
 
 def said_behind_details(
