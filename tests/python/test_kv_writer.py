@@ -307,11 +307,11 @@ def test_from_the_command_line_to_three_tables(tmp_path: pathlib.Path) -> None:
         return json.loads(found.stdout)
 
     small = ["--samples", "8", "--steps", "2", "--tokens", "4,8", "--out", pack]
-    made = run("train", "writer", "--told", "2", "--why", "1", "--again", "1", *small)
+    made = run("train", "writer", "--told", "2", "--stories", "0", "--why", "1", "--again", "1", *small)
     assert made["steps"] == 2
     assert run("train", "kv-writer", *small)["data"] == {"train": 7, "fit": 1}
     assert set(load_pack(pack).parts) == {TRIMMER, WRITER, PART}
     again = ["--why", "1", "--again", "1", "--fitted", "0", "--tokens", "4"]
     reports = run("eval", "writer", "--places", "2", "--slots", "32", *again)
-    assert set(reports) == {"behind blocks", "why", "again"}
+    assert set(reports) == {"behind blocks", "why, to generated blocks", "again"}
     assert reports["behind blocks"]["places"] == 2

@@ -36,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     for name in PARTS:
         monkeypatch.setattr(all_parts, f"train_{name.replace('-', '_')}", trainer(name))
-    made_of = ("load_pairs", "books_of", "trigger_texts", "trim_texts", "evicted_texts", "told_blocks", "trimmer_for")
+    made_of = ("load_pairs", "books_of", "trigger_texts", "trim_texts", "evicted_texts", "told_of_both", "trimmer_for")
     for name in made_of:
         monkeypatch.setattr(all_parts, name, lambda *given, **more: None)
     for name in ("draw_walk_texts", "frame_texts"):

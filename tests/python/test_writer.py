@@ -254,7 +254,8 @@ def test_reading_goes_on_where_it_was_cut_short(tmp_path: pathlib.Path) -> None:
 
 
 def small_training(**more: Any) -> WriterTraining:
-    return WriterTraining(**{"steps": 4, "batch": 2, "check_every": 2, "threads": 1, "tokens": (4, 8), **more})
+    bare = {"again": 0.0, "why": 0.0, "lora": 0}
+    return WriterTraining(**{"steps": 4, "batch": 2, "check_every": 2, "threads": 1, "tokens": (4, 8), **bare, **more})
 
 
 def small_config(model: Any) -> WriterConfig:

@@ -464,16 +464,16 @@ def train_writer(
     text: Annotated[
         list[Path] | None, typer.Option(help="Books that are read; by default those that are shipped.")
     ] = None,
-    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 48,
+    samples: Annotated[int, typer.Option(help="Streams of eight blocks of books.")] = 16,
     tokens: Annotated[
         str, typer.Option(help="Detail Tokens of a block, by commas: one number is drawn each time.")
     ] = "4,8,16,32",
-    steps: Annotated[int, typer.Option(help="Of training, of two lessons each.")] = 800,
-    again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 0.0,
-    why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 0.0,
-    lora: Annotated[int, typer.Option(help="Rank of maps beside the model's that learn to read them; 0: none.")] = 0,
-    told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 24,
-    stories: Annotated[int, typer.Option(help="The same in stories, with questions that people asked.")] = 0,
+    steps: Annotated[int, typer.Option(help="Of training, of two lessons each.")] = 500,
+    again: Annotated[float, typer.Option(help="Lessons of saying pages again, for each of going on.")] = 2.0,
+    why: Annotated[float, typer.Option(help="Lessons of telling why a block is wanted, for each of going on.")] = 1.0,
+    lora: Annotated[int, typer.Option(help="Rank of maps beside the model's that learn to read them; 0: none.")] = 4,
+    told: Annotated[int, typer.Option(help="Places in books with questions that a block answers, or does not.")] = 240,
+    stories: Annotated[int, typer.Option(help="The same in stories, with questions that people asked.")] = 120,
     pack: Annotated[
         str, typer.Option(help="Whose Trimmer says which words it begins with: auto, a folder, or none.")
     ] = "auto",
@@ -498,7 +498,7 @@ def train_writer(
     from everlong.training.data import load_pairs
     from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_writer as train_it
-    from everlong.training.told import told_blocks, told_stories
+    from everlong.training.told import told_of_both
     from everlong.training.writer import WriterTraining
 
     console = Console(stderr=True)
@@ -520,10 +520,9 @@ def train_writer(
         network,
         tokenizer,
         texts,
-        [
-            told_blocks(tokenizer, books, texts=told, seed=seed),
-            *([told_stories(tokenizer, load_pairs(["fairytale"]), texts=stories, seed=seed)] if stories else []),
-        ],
+        told_of_both(tokenizer, books, load_pairs(["fairytale"]), places=told, stories=stories, seed=seed)
+        if why
+        else (),
         trimmer=None if pack == "none" else trimmer_of(pack_of_model(network, pack)),
         begun=pack_with("writer", "writer", network, begin).parts["writer"] if begin else None,
         work=work,

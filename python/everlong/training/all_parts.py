@@ -38,7 +38,7 @@ from everlong.training.run import (
     train_walker,
     train_writer,
 )
-from everlong.training.told import told_blocks
+from everlong.training.told import told_of_both
 from everlong.training.towers import TowerTraining
 from everlong.training.trigger import TriggerTraining
 from everlong.training.trimmer import TrimmerTraining
@@ -64,9 +64,10 @@ class Sizes:
     walk_texts_by_words: int = 30
     walk_tokens: int = 20_000
     walk_chains: int = 30
-    streams: int = 48  # of both writers
-    told: int = 24
-    writer_steps: int = 400  # of both, the writer's of half as many lessons
+    streams: int = 16  # of both writers
+    told: int = 240
+    told_stories: int = 120
+    writer_steps: int = 500  # of both, the writer's of half as many lessons
     adapter_tokens: int = 160_000
     adapter_steps: int = 150
     frames: int = 400  # of <RETRIEVE>
@@ -188,13 +189,14 @@ def _trained(
         if part == KV_WRITER:
             taught = KvWriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
             return train_kv_writer(model, streams, chooser, work=work, training=taught, progress=progress)
-        told = told_blocks(tokenizer, books, texts=sizes.told, seed=seed)
+        pairs = load_pairs(["fairytale"])
+        told = told_of_both(tokenizer, books, pairs, places=sizes.told, stories=sizes.told_stories, seed=seed)
         writer = WriterTraining(steps=sizes.writer_steps, minutes=minutes, seed=seed)
         return train_writer(
             model,
             tokenizer,
             streams,
-            [told],
+            told,
             trimmer=chooser,
             work=work,
             training=writer,

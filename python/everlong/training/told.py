@@ -221,6 +221,14 @@ def told_stories(
     return found
 
 
+def told_of_both(
+    tokenizer: Any, books: Sequence[Book], pairs: Pairs, *, places: int, stories: int, seed: int = 0
+) -> list[list[ToldBlock]]:
+    """What a writer is trained on: `places` in books, and in stories, of either where there are to be any."""
+    found = [told_blocks(tokenizer, books, texts=places, seed=seed)] if places else []
+    return [*found, *([told_stories(tokenizer, pairs, texts=stories, seed=seed)] if stories else [])]
+
+
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 

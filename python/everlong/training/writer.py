@@ -57,20 +57,21 @@ _AGAIN = "The same again:\n\n"
 class WriterTraining(LoopSettings):
     """How it is done; the defaults are those of the shipped pack."""
 
+    steps: int = 500
     batch: int = 2
     learning_rate: float = 1e-3
     check_every: int = 50
     tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
     cross_entropy: float = 0.3  # beside the divergence
     following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
-    again: float = 0.0  # lessons of Head B for each that goes on behind blocks
+    again: float = 2.0  # lessons of Head B for each that goes on behind blocks
     pages: tuple[int, ...] = (16, 32, 64, 128)  # tokens, of what is said again
     hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
     rising: float = 0.7  # of the steps, until it is the hardest
-    why: float = 0.0  # and of Head A
+    why: float = 1.0  # and of Head A
     decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
     settling: int = 300  # steps of the decision alone, once D is settled
-    lora: int = 0  # rank of the maps that learn to read D beside the model's; 0: none
+    lora: int = 4  # rank of the maps that learn to read D beside the model's; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
     missing: float = 0.1  # share of a block's tokens that the writer does not see
