@@ -426,15 +426,12 @@ def eval_writer(
 ) -> None:
     """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
     from everlong.cli.settings import parse_lengths
-    from everlong.data import shipped_books
-    from everlong.eval.explaining import print_explaining, run_explaining
+    from everlong.eval.explaining import print_explaining, run_explaining, unseen_blocks
     from everlong.eval.reconstructing import print_reconstructing, run_reconstructing
     from everlong.eval.writing import WritingConfig, print_writing, run_writing
     from everlong.learned.pack import pack_of_model
     from everlong.models import load
     from everlong.training.boundaries import books_of
-    from everlong.training.data import load_pairs
-    from everlong.training.told import ToldBlock, told_blocks, told_stories
 
     reports: dict[str, Any] = {}
 
@@ -461,14 +458,7 @@ def eval_writer(
             ),
             console,
         )
-    asked: dict[str, list[ToldBlock]] = {}
-    if why:
-        every = list({book.name: book for book in (*books, *shipped_books())}.values())
-        asked["to generated blocks"] = told_blocks(loaded[1], every, texts=why, split="test", seed=seed + 1)
-    if stories:
-        pairs = load_pairs(["fairytale"])
-        asked["to stories"] = told_stories(loaded[1], pairs, texts=stories, splits=("test",), seed=seed + 1)
-    for about, blocks in asked.items():
+    for about, blocks in unseen_blocks(loaded[1], books, places=why, stories=stories, seed=seed + 1).items():
         explained = run_explaining(loaded, found, blocks, work=work / about.replace(" ", "-"), log=log)
         known(f"why, {about}", explained)
         print_explaining(explained, about, console)

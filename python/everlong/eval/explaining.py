@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from everlong.data import Book, shipped_books
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
 from everlong.learned.deciding import KINDS, Kind, odds
@@ -28,8 +29,9 @@ from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
 from everlong.text.encoding import decode_text, encode
 from everlong.training.attended import SINK_TOKENS
+from everlong.training.data import load_pairs
 from everlong.training.run import told_reads
-from everlong.training.told import ToldBlock
+from everlong.training.told import ToldBlock, told_blocks, told_stories
 from everlong.training.writer import ToldRead, said_behind_details, verdicts_of
 
 DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
@@ -56,6 +58,22 @@ class ExplainingReport:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def unseen_blocks(
+    tokenizer: Any, books: Sequence[Book], *, places: int, stories: int, seed: int
+) -> dict[str, list[ToldBlock]]:
+    """Blocks that nothing is trained on, by what the questions are to: `places` in books, the shipped ones among them,
+    and in test stories; of either where there are to be any.
+    """
+    found = {}
+    if places:
+        every = list({book.name: book for book in (*books, *shipped_books())}.values())
+        found["to generated blocks"] = told_blocks(tokenizer, every, texts=places, split="test", seed=seed)
+    if stories:
+        pairs = load_pairs(["fairytale"])
+        found["to stories"] = told_stories(tokenizer, pairs, texts=stories, splits=("test",), seed=seed)
+    return found
 
 
 def run_explaining(
