@@ -293,7 +293,7 @@ def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> d
 def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is_not(tmp_path: pathlib.Path) -> None:
     """On the blocks that the decision was fitted to: what D has of them is there, and it is in D alone."""
     model, tokenizer = deep_model(), byte_tokenizer()
-    told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=4), LAYERS, tmp_path)
+    told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=2), LAYERS, tmp_path)
     pack = deciding_pack(model, told)
     own, strange = (decisions(model, pack, told, other) for other in (0, len(KINDS)))
     assert auc(own["right"], own["other"] + own["words"]) > 0.9
@@ -311,7 +311,7 @@ def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
                 for asked in block.asked
             ),
         )
-        for block in told_blocks(tokenizer, small_books(), texts=4)
+        for block in told_blocks(tokenizer, small_books(), texts=2)
     ]
     told = told_reads(model, tokenizer, blocks, LAYERS, tmp_path)
     strange = decisions(model, deciding_pack(model, told), told, len(KINDS))
