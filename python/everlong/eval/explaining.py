@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from everlong.learned.writer import PART, Writer, as_it_reads
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
 from everlong.text.encoding import decode_text, encode
+from everlong.text.words import words_in
 from everlong.training.attended import SINK_TOKENS
 from everlong.training.data import load_pairs
 from everlong.training.run import told_reads
@@ -143,9 +143,9 @@ def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
     """By the share of a question's words that the block has; above what is right most often on these very questions."""
     shares = []
     for one in told:
-        there = set(_words(decode_text(tokenizer, one.block.ids.tolist())))
+        there = set(words_in(decode_text(tokenizer, one.block.ids.tolist())))
         for asked in one.block.asked:
-            own = _words(asked.question)
+            own = words_in(asked.question)
             shares.append((asked.kind, sum(word in there for word in own) / len(own)))
     found = []
     for least in sorted({share for _, share in shares}):
@@ -155,10 +155,6 @@ def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
             ones.append(Decided(kind, share - least + (1 if named == "right" else 0), named, named))
         found.append(ones)
     return max(found, key=lambda ones: figures_of(ones)["right decisions"])
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def figures_of(ones: Sequence[Decided]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from everlong.models.provenance import made_with
 from everlong.models.shallow import shallow_states
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
+from everlong.text.words import words_in
 from everlong.training.retrieve import FrameText, Need, odds_of
 
 LEARNED, HEARD, WORDS, ALWAYS, RANDOM = "<RETRIEVE>", "trigger", "words that the frame has not", "always", "at random"
@@ -117,7 +117,7 @@ def new_words(tokenizer: Any, frame: FrameText) -> list[float]:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in re.findall(r"\w+", text.lower()) if len(word) >= _LONG]
+    return [word for word in words_in(text) if len(word) >= _LONG]
 
 
 def threshold_of(scored: Sequence[_Scored]) -> float:

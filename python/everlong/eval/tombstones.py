@@ -81,8 +81,7 @@ class Beside:
     """The other kind of tombstones on the same texts, by heads that were chosen for them."""
 
     writer: bool
-    auc: float
-    less: float  # the AUC of the report's own tombstones less this one
+    less: float  # the AUC of the report's own tombstones less that of these
     low: float  # 95 % interval of that, the same samples drawn again of both
     high: float
     told: Told
@@ -136,7 +135,7 @@ def run_tombstones(
     less, low, high = paired_auc(own, its, need)
     return heads, dataclasses.replace(
         report,
-        beside=Beside(other.writer, its_report.told[0].auc, less, low, high, its_report.told[0], its_report.right),
+        beside=Beside(other.writer, less, low, high, its_report.told[0], its_report.right),
     )
 
 
@@ -379,8 +378,8 @@ def print_tombstones(report: TombstonesReport, console: Console) -> None:
         other = report.beside
         kind = "by the KV writer" if other.writer else "that are means"
         console.print(
-            f"tombstones {kind} on the same texts: AUC {other.auc:.3f}, {other.told.recalled.rate:.2f} recalled, the "
-            f"right one {other.right.right} of {other.right.n}; these less those, AUC {other.less:+.3f} "
+            f"tombstones {kind} on the same texts: AUC {other.told.auc:.3f}, {other.told.recalled.rate:.2f} recalled, "
+            f"the right one {other.right.right} of {other.right.n}; these less those, AUC {other.less:+.3f} "
             f"({other.low:+.3f} to {other.high:+.3f})",
             highlight=False,
         )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from everlong.learned.deciding import KINDS, Kind
 from everlong.learned.towers import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.text.encoding import decode_text, encode
+from everlong.text.words import words_in
 from everlong.training.attended import (
     BLOCK_TOKENS,
     SINK_TOKENS,
@@ -207,11 +207,11 @@ def told_stories(
         text, ids, asked = stories[in_turn(seed, number, len(stories))]
         chosen = [int(block) for block in random.permutation(sorted(asked))[: len(KINDS)]]
         blocks_ids = [ids[SINK_TOKENS + block * BLOCK_TOKENS :][:BLOCK_TOKENS] for block in chosen]
-        words = [set(_words(decode_text(tokenizer, own.tolist()))) for own in blocks_ids]
+        words = [set(words_in(decode_text(tokenizer, own.tolist()))) for own in blocks_ids]
         questions = [pairs.questions[asked[block][int(random.integers(len(asked[block])))]] for block in chosen]
         rows: list[list[Asked]] = [[] for _ in chosen]
         for right, question in enumerate(questions):
-            shared = [sum(word in there for word in _words(question.words)) for there in words]
+            shared = [sum(word in there for word in words_in(question.words)) for there in words]
             nearest = max((at for at in range(len(chosen)) if at != right), key=shared.__getitem__)
             for at, row in enumerate(rows):
                 kind: Kind = "right" if at == right else "words" if at == nearest else "other"
@@ -227,10 +227,6 @@ def told_of_both(
     """What a writer is trained on: `places` in books, and in stories, of either where there are to be any."""
     found = [told_blocks(tokenizer, books, texts=places, seed=seed)] if places else []
     return [*found, *([told_stories(tokenizer, pairs, texts=stories, seed=seed)] if stories else [])]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _drawn(form: int, random: np.random.Generator) -> list[str]:

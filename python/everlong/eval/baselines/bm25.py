@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from everlong.eval.baselines.base import MissingPackageError
 from everlong.eval.baselines.passages import PassageRetrieval
+from everlong.text.words import words_in
 
 # What one entry of an inverted list takes where a user stores it compactly: window and count.
 _POSTING_BYTES = 8
@@ -28,14 +28,10 @@ class Bm25(PassageRetrieval):
             from rank_bm25 import BM25Okapi
         except ImportError:
             raise MissingPackageError("bm25 needs the package rank-bm25: pip install rank-bm25==0.2.2") from None
-        self._bm25 = BM25Okapi([_words(window) for window in windows])
+        self._bm25 = BM25Okapi([words_in(window) for window in windows])
 
     def scores(self, question: str) -> npt.NDArray[np.float64]:
-        return np.asarray(self._bm25.get_scores(_words(question)), dtype=np.float64)
+        return np.asarray(self._bm25.get_scores(words_in(question)), dtype=np.float64)
 
     def index_bytes(self) -> int:
         return _POSTING_BYTES * sum(len(frequencies) for frequencies in self._bm25.doc_freqs)
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
