@@ -31,7 +31,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix
+.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -109,6 +109,11 @@ fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s e
 	cmake --preset fuzz --log-level=WARNING
 	cmake --build --preset fuzz
 	fuzz/run.sh
+
+wheel: $(VENV)/requirements.stamp  ## wheels in dist/, for each Python there is or PYTHONS="3.12"; GPU=sm_90: with CUDA kernels (no GPU needed)
+	.ci/system_packages.sh readelf:binutils
+	$(if $(GPU),command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER))
+	PATH="$(with_nvcc)" python .ci/wheel.py $(if $(GPU),--gpu $(GPU)) $(if $(PYTHONS),--python $(PYTHONS))
 
 kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908, sm_86, sm_89 and sm_90, and their bindings (no GPU needed)
 	$(gpu_compilers)

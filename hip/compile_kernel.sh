@@ -7,7 +7,7 @@ vendor=$1 architectures=$2 source=$3 object=$4
 shift 4
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-flags=(-std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object" "$@")
+flags=("-DEVERLONG_BUILT_FOR=\"$architectures\"" -std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object" "$@")
 # No contraction: a*b+c must round as on the host (kv/element.h).
 targets=()
 if [[ $vendor == hip ]]; then

@@ -34,6 +34,10 @@ LaunchStatus CopyToHost(void* host, const void* device, int64_t bytes, void* str
   return Answered(hipStreamSynchronize(on));
 }
 
-const char* LaunchError(LaunchStatus status) { return hipGetErrorString(static_cast<hipError_t>(status)); }
+const char* LaunchError(LaunchStatus status) {
+  const auto error = static_cast<hipError_t>(status);
+  if (error == hipErrorNoBinaryForGpu) return "no kernels for this GPU; this everlong was built for " EVERLONG_BUILT_FOR;
+  return hipGetErrorString(error);
+}
 
 }  // namespace everlong::hip

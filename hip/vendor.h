@@ -14,6 +14,7 @@ using hipError_t = cudaError_t;
 using hipEvent_t = cudaEvent_t;
 using hipStream_t = cudaStream_t;
 inline constexpr auto hipDeviceAttributePageableMemoryAccess = cudaDevAttrPageableMemoryAccess;
+inline constexpr hipError_t hipErrorNoBinaryForGpu = cudaErrorNoKernelImageForDevice;
 inline constexpr hipError_t hipErrorNotReady = cudaErrorNotReady;
 inline constexpr auto hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr auto hipMemcpyDefault = cudaMemcpyDefault;

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 # The oldest that everlong has run with (`make matrix`).
-MINIMUM_TORCH = (2, 13)
-MINIMUM_TRANSFORMERS = (5, 23)
+MINIMUM_TORCH = (2, 11)
+MINIMUM_TRANSFORMERS = (5, 17)
 
 _REBUILD = (
     "Build everlong with the Python and the torch that are to use it, in a checkout of it: "
@@ -94,15 +94,22 @@ def check_core(package_path: list[str]) -> Path:
 
 
 def load_ops(folder: Path) -> None:
-    """Register `torch.ops.everlong.*` from `folder/libeverlong_ops.so`; doing it twice does nothing."""
+    """Register `torch.ops.everlong.*` from the libraries in `folder`; doing it twice does nothing.
+
+    Those for a GPU where everlong was built with them and torch has one, too.
+    """
     torch = importlib.import_module("torch")
-    library = folder / "libeverlong_ops.so"
-    try:
-        torch.ops.load_library(library)
-    except OSError as error:
-        raise ImportError(
-            f"everlong's torch operators cannot be loaded: {error}. {_built_for([folder])} {_REBUILD}"
-        ) from error
+    libraries = [folder / "libeverlong_ops.so"]
+    for_gpu = folder / "libeverlong_gpu_ops.so"
+    if for_gpu.is_file() and (torch.version.cuda or torch.version.hip):
+        libraries.append(for_gpu)
+    for library in libraries:
+        try:
+            torch.ops.load_library(library)
+        except OSError as error:
+            raise ImportError(
+                f"everlong's torch operators cannot be loaded: {error}. {_built_for([folder])} {_REBUILD}"
+            ) from error
 
 
 check_torch()

@@ -13,6 +13,8 @@ have no gradient.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch.library import register_fake
 
@@ -25,8 +27,29 @@ CODECS = tuple(_CODE_BYTES)
 
 def runs_on(device: torch.device) -> bool:
     """Whether this build has the operators for tensors of `device`."""
+    return refusal(device) is None
+
+
+def refusal(device: torch.device) -> str | None:
+    """Why this build has not the operators for tensors of `device`; None where it has."""
     key = {"cpu": "CPU", "cuda": "CUDA"}.get(device.type)
-    return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", key))
+    if key is None or not torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", key):
+        return "this everlong was built without operators for that: EVERLONG_CUDA=ON or EVERLONG_HIP=ON builds them"
+    return None if key == "CPU" else _no_kernels(torch.device(device.type, device.index or 0))
+
+
+@functools.cache
+def _no_kernels(gpu: torch.device) -> str | None:
+    """A build has kernels for some GPUs: known once one was asked to run."""
+    one = torch.ones(1, 1, 1, 2, device=gpu)
+    phase = torch.ones(1, 2)
+    try:
+        derotate_kv(one, one, phase, phase)
+    except RuntimeError as error:
+        if "no kernels for this GPU" not in str(error):
+            raise
+        return str(error)
+    return None
 
 
 def derotate_kv(

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 import everlong
 from everlong import _native
@@ -37,12 +38,12 @@ def test_missing_torch() -> None:
         import sys
         sys.modules["torch"] = None
     """)
-    assert "needs PyTorch >= 2.13" in message
+    assert "needs PyTorch >= 2.11" in message
     assert "has none" in message
-    assert "pip install 'torch>=2.13'" in message
+    assert "pip install 'torch>=2.11'" in message
 
 
-@pytest.mark.parametrize("found", ["2.12.1+cu126", "1.13.0", "nightly"])
+@pytest.mark.parametrize("found", ["2.10.1+cu126", "1.13.0", "nightly"])
 def test_torch_too_old(found: str) -> None:
     message = import_error(f"""
         import sys, types
@@ -50,10 +51,10 @@ def test_torch_too_old(found: str) -> None:
         sys.modules["torch"].__version__ = "{found}"
     """)
     assert f"has {found}" in message
-    assert "needs PyTorch >= 2.13" in message
+    assert "needs PyTorch >= 2.11" in message
 
 
-@pytest.mark.parametrize("found", ["2.13.0", "2.13.0+cpu", "3.0.0"])
+@pytest.mark.parametrize("found", ["2.11.0", "2.11.0+cpu", "2.13.0", "3.0.0"])
 def test_torch_new_enough(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.__version__", found)
     _native.check_torch()
@@ -64,22 +65,22 @@ def test_missing_transformers() -> None:
         import sys
         sys.modules["transformers"] = None
     """)
-    assert "needs transformers >= 5.23" in message
-    assert "has none: `pip install 'transformers>=5.23'`" in message
+    assert "needs transformers >= 5.17" in message
+    assert "has none: `pip install 'transformers>=5.17'`" in message
 
 
-@pytest.mark.parametrize("found", ["5.22.0", "4.57.1"])
+@pytest.mark.parametrize("found", ["5.16.0", "4.57.1"])
 def test_transformers_too_old(found: str) -> None:
     message = import_error(f"""
         import sys, types
         sys.modules["transformers"] = types.ModuleType("transformers")
         sys.modules["transformers"].__version__ = "{found}"
     """)
-    assert f"has {found}: `pip install -U 'transformers>=5.23'`." in message
+    assert f"has {found}: `pip install -U 'transformers>=5.17'`." in message
 
 
 def test_transformers_new_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformers.__version__", "5.23.0.dev0")
+    monkeypatch.setattr("transformers.__version__", "5.17.0.dev0")
     _native.check_transformers()
 
 
@@ -112,6 +113,17 @@ def test_ops_that_do_not_load(tmp_path: Path) -> None:
     (tmp_path / "native_build.json").write_text('{"python": "3.99.1", "torch": "2.99.0"}')
     (tmp_path / "libeverlong_ops.so").write_bytes(b"no library")
     with pytest.raises(ImportError, match=r"torch operators cannot be loaded: .*built for .* torch 2\.99\.0"):
+        _native.load_ops(tmp_path)
+
+
+def test_gpu_ops_are_loaded_where_torch_has_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _native.LIBRARIES
+    (tmp_path / "libeverlong_ops.so").symlink_to(folder / "libeverlong_ops.so")
+    (tmp_path / "libeverlong_gpu_ops.so").write_bytes(b"no library")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    _native.load_ops(tmp_path)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(ImportError, match=r"torch operators cannot be loaded: .*libeverlong_gpu_ops"):
         _native.load_ops(tmp_path)
 
 

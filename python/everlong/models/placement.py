@@ -39,11 +39,8 @@ def device_of(model: Any, layers: torch.nn.Module, name: str) -> torch.device:
     if len(devices) != 1:
         raise UnsupportedModelError(f"{name}: its layers lie on {sorted(map(str, devices))}; one device for all works")
     device = devices.pop()
-    if not ops.runs_on(device):
-        raise UnsupportedModelError(
-            f"{name}: it lies on {device}, and this everlong was built without operators for that; "
-            "model.to('cpu') works, or everlong built with EVERLONG_CUDA=ON or EVERLONG_HIP=ON"
-        )
+    if (why := ops.refusal(device)) is not None:
+        raise UnsupportedModelError(f"{name}: it lies on {device}, and {why}; model.to('cpu') works")
     return device
 
 
