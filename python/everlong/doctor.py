@@ -22,8 +22,8 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.models import dtype_name
 from everlong.models.attach import ServedModel, trained_window
-from everlong.models.cache_argument import cache_argument
 from everlong.models.provenance import made_with
+from everlong.models.releases import cache_argument
 from everlong.models.rope import table_tokens
 from everlong.ops import CODECS
 from everlong.text.prompt import start_ids

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong._core as _core
 import everlong.frame.frame
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import everlong
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 

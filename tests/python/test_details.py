@@ -31,9 +31,9 @@ from everlong.learned.latents import LatentSettings
 from everlong.learned.older_blocks import OlderBlocks
 from everlong.learned.pack import Pack
 from everlong.learned.writer import Writer, WriterConfig
-from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.releases import cache_argument
 from everlong.text.control import memory_marks
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait

@@ -23,7 +23,7 @@ from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked
 from everlong.eval.tasks import Question
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 TOKENIZER = byte_tokenizer()

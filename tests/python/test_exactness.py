@@ -13,7 +13,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.models.rope import rope_table
 from everlong.models.tokens import Tokens
 from plain_rope import rotated

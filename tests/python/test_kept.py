@@ -20,7 +20,7 @@ import everlong
 import everlong.frame.frame
 from everlong.frame.older_kept import OlderKept
 from everlong.frame.trimming import BlockTokens, ByStates, best_tokens, untrained_scorer
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from test_anchors import Array
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from test_killed import killed, tell_and_wait

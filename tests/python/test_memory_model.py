@@ -22,7 +22,7 @@ import transformers
 import everlong
 from everlong.config import Policy
 from everlong.memory.where import parse_time, seconds
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 from traces import blocks_of

@@ -11,6 +11,7 @@ import torch
 
 import everlong
 from everlong.models.packing import open_mask, packed, packs
+from everlong.models.releases import PACKS_QUERIES
 from test_exactness import SMALL, TOLERANCE, random_text
 from tiny_models import ARCHITECTURES, OWN_STATE, byte_tokenizer, tiny_model
 
@@ -48,7 +49,7 @@ def test_a_frame_says_the_same_with_packed_queries(kind: str, rope: str, monkeyp
             said.append(torch.cat([mm.frame.extend(token[None], "read") for token in ids[360:]]))
             alone = not mm.frame.cache.own
         assert len(seen) == 40
-        assert all(is_open(mask) == (packing and alone) for mask in seen)
+        assert all(is_open(mask) == (packing and alone and PACKS_QUERIES) for mask in seen)
     torch.testing.assert_close(*said, atol=TOLERANCE, rtol=0)
 
 
@@ -69,7 +70,7 @@ def test_generate_says_the_same_with_packed_queries(kind: str, rope: str) -> Non
     with packed(model), masks_of(model) as seen:
         again = model.generate(ids, **how)
     assert len(seen) >= len(again.logits) - 1
-    assert all(is_open(mask) == (kind == "llama") for mask in seen)
+    assert all(is_open(mask) == (kind == "llama" and PACKS_QUERIES) for mask in seen)
     assert torch.equal(again.sequences, plain.sequences)
     torch.testing.assert_close(torch.stack(again.logits), torch.stack(plain.logits), atol=TOLERANCE, rtol=0)
     with masks_of(model) as seen:
@@ -79,7 +80,7 @@ def test_generate_says_the_same_with_packed_queries(kind: str, rope: str) -> Non
 
 def test_another_attention_gets_no_mask() -> None:
     model = tiny_model()
-    assert packs(model)
+    assert packs(model) == PACKS_QUERIES
     model.set_attn_implementation("eager")
     assert not packs(model)
 

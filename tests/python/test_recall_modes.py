@@ -18,7 +18,7 @@ import everlong
 import everlong.retrieval.searcher
 from everlong.frame.frame import Frame, Recalled
 from everlong.frame.taps import QueryTap
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.retrieval.recall import Found, Tapped, search
 from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, next_logits, random_text

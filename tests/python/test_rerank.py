@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong._core as _core
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.models.rope import rope_table
 from everlong.retrieval import recall, rerank
 from everlong.retrieval.rerank import LIFT_WEIGHT, MOST_CANDIDATES, Asked, Candidate, Reranker, candidates

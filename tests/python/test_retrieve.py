@@ -21,8 +21,8 @@ from everlong.eval.retrieving import _Scored, figures_of, print_retrieving, run_
 from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.retrieve import PART, RetrieveRow, RetrieveSettings, retrieving_of
-from everlong.models.cache_argument import cache_argument
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.releases import cache_argument
 from everlong.text.prompt import build_prompt
 from everlong.training.attended import SINK_TOKENS
 from everlong.training.data import load_pairs

@@ -14,6 +14,7 @@ from transformers import AutoConfig
 
 from everlong import ops
 from everlong.errors import UnsupportedModelError
+from everlong.models.releases import rotary_positions
 from everlong.models.rope import (
     INTERLEAVED_MODEL_TYPES,
     KINDS,
@@ -92,7 +93,8 @@ class Case:
         """inv_freq and attention scaling that the model itself uses for a text of `frame_tokens`."""
         rotary = getattr(self.modeling(), self.rotary)(self.config())
         layer_type = () if self.layer_type is None else (self.layer_type,)
-        rotary(torch.zeros(1), torch.tensor([[self.frame_tokens - 1]]), *layer_type)
+        positions = torch.tensor([[self.frame_tokens - 1]])
+        rotary(torch.zeros(1), rotary_positions(rotary, positions), *layer_type)
         prefix = "" if self.layer_type is None else f"{self.layer_type}_"
         return getattr(rotary, f"{prefix}inv_freq").double(), getattr(rotary, f"{prefix}attention_scaling")
 

@@ -15,7 +15,7 @@ import everlong
 from everlong import MemoryConfig, MemoryModel
 from everlong.frame.serve import TextAloneError, configured
 from everlong.frame.text_frame import TextFrame
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from test_embedding import CountingEncoder
 from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 

@@ -16,8 +16,8 @@ from everlong.frame.frame import Recalled
 from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass, scored
 from everlong.learned.pack import Pack
 from everlong.learned.tombstones import PART, TombstoneHeads
-from everlong.models.cache_argument import cache_argument
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.releases import cache_argument
 from everlong.pictures import draw_timeline
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model

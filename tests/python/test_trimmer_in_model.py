@@ -21,9 +21,9 @@ from everlong.eval.trimming import TrimmingConfig, print_trimming, run_trimming
 from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.learned.pack import Pack, load_pack
 from everlong.learned.trimmer import Trimmer, TrimmerSettings
-from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.masked import MaskedAttention
+from everlong.models.releases import cache_argument
 from everlong.training import trimmer_in_model
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, trim_texts
 from everlong.training.run import train_trimmer

@@ -16,7 +16,7 @@ import transformers
 
 from everlong.bench.clock import now
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from everlong.bench.clock import now
 from everlong.config import MemoryConfig
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from everlong.eval.decoding import AS_MEASURED
-from everlong.models.cache_argument import cache_argument
 from everlong.models.packing import packed
+from everlong.models.releases import cache_argument
 from everlong.text.prompt import passage_ids
 
 GOLD_TOKENS = 512  # of the text around an answer

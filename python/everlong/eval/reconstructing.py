@@ -22,8 +22,8 @@ from everlong.data import Book, shipped_books
 from everlong.eval.statistics import mean_and_stderr
 from everlong.learned.pack import Pack
 from everlong.learned.writer import PART, Writer, as_it_reads
-from everlong.models.cache_argument import cache_argument
 from everlong.models.provenance import made_with
+from everlong.models.releases import cache_argument
 from everlong.models.soft import among, behind_vectors, embedded, frozen
 from everlong.text.encoding import decode_text
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS

@@ -28,8 +28,8 @@ from everlong.learned.pack import Pack, pack_with
 from everlong.learned.topic_ends import SaidText, block_lengths, said_texts, threshold_for
 from everlong.learned.towers import side_by_side
 from everlong.learned.trigger import PART, Trigger, calibration_of
-from everlong.models.cache_argument import cache_argument
 from everlong.models.provenance import made_with
+from everlong.models.releases import cache_argument
 from everlong.text.boundaries import TextBoundaries
 from everlong.training.boundaries import TOPICS, CutText, dialogues, joined, plain
 from everlong.training.read_states import tokens_of

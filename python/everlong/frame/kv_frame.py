@@ -34,8 +34,8 @@ from everlong.frame.transfer import Bytes, PayloadTransfer
 from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
-from everlong.models.cache_argument import cache_argument
 from everlong.models.packing import open_mask, packs
+from everlong.models.releases import cache_argument
 from everlong.models.tokens import Tokens
 
 # Of a key in 16 bits before it leaves: rounding alike each time, turns add up to some 0.02 to 0.03 % of the key each

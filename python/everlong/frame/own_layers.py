@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import DummyLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicSlidingWindowLayer
 
+from everlong.models.releases import EMPTY_LAYERS
 from everlong.models.rope import RopeTable, turn_keys
 
 Snapshot = dict[int, dict[str, Any]]
@@ -26,7 +27,7 @@ class OwnLayers:
 
     def __init__(self, layers: Mapping[int, Any], tables: Mapping[int, RopeTable]) -> None:
         self.layers = layers
-        self._stateful = {index: layer for index, layer in layers.items() if not isinstance(layer, DummyLayer)}
+        self._stateful = {index: layer for index, layer in layers.items() if not isinstance(layer, EMPTY_LAYERS)}
         self._tables = tables
         self._empty = self.snapshot()
 

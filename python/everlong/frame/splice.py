@@ -16,7 +16,7 @@ from everlong.errors import UnsupportedModelError
 from everlong.frame.cache import ResidentCache
 from everlong.frame.phase import PhaseTap
 from everlong.models.attach import ServedModel
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.models.trial import spread, trial_ids
 
 _ARCHIVED_TOKENS, _TAIL_TOKENS = 24, 8

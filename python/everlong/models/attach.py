@@ -12,17 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import (
-    DummyLayer,
-    DynamicCache,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionLayer,
-)
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from everlong.errors import UnsupportedModelError
 from everlong.models.placement import device_of
 from everlong.models.probe import DELTA, Probe, ProbeError, probe
+from everlong.models.releases import EMPTY_LAYERS, rotary_positions
 from everlong.models.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
 from everlong.models.text_model import require_window
 
@@ -221,7 +216,7 @@ def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[in
             sliding.append(index)
         elif type(layer) is DynamicLayer:
             archived.append(index)
-        elif type(layer) not in (LinearAttentionLayer, DummyLayer):  # a dummy holds nothing: it has no keys of its own
+        elif type(layer) not in (LinearAttentionLayer, *EMPTY_LAYERS):  # an empty one has no keys of its own
             raise UnsupportedModelError(
                 f"{name}: layer {index} is of the kind {kind}; full attention, sliding windows and linear attention "
                 "work"
@@ -327,7 +322,7 @@ def _phase_columns(
     # The frame's end is among them: a table that depends on the longest position of a call shows there.
     positions = torch.tensor([[0, 1, 17 % frame_tokens, frame_tokens - 1]], device=device) + first
     dummy = torch.zeros(1, 1, 1, dtype=torch.float32, device=device)
-    cos, sin = (x[0].double().cpu() for x in rotary(dummy, positions, *layer_type))
+    cos, sin = (x[0].double().cpu() for x in rotary(dummy, rotary_positions(rotary, positions), *layer_type))
     angles = positions[0].double().cpu()[:, None] * table.inv_freq[None, :]
     half = table.rotary_dim // 2
     best, columns = math.inf, slice(0, half)

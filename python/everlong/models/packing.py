@@ -2,8 +2,8 @@
 
 torch's attention on a CPU goes through all keys once for every query head, also where several share them: most of the
 time that a token takes behind a long text. Where there is a mask, transformers lays the queries of a single token that
-share a key head beside each other, and the keys are gone through once; where there is none it leaves the sharing to
-torch. So a mask that hides nothing is all it takes, and the outcome is the same.
+share a key head beside each other, if it is recent enough, and the keys are gone through once; where there is none it
+leaves the sharing to torch. So a mask that hides nothing is all it takes, and the outcome is the same.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import DynamicLayer
-from transformers.integrations import sdpa_attention
 
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import PACKS_QUERIES, cache_argument
 
 
 def packs(model: Any) -> bool:
     """Whether a mask makes transformers compute shared keys once for this model, which is one of its own."""
     own = type(model).__module__.startswith("transformers.")  # another may read a mask in another way
     sdpa = own and getattr(model.config, "_attn_implementation", None) == "sdpa"
-    return sdpa and model.device.type == "cpu" and hasattr(sdpa_attention, "pack_gqa")
+    return sdpa and model.device.type == "cpu" and PACKS_QUERIES
 
 
 def open_mask(tokens: int) -> torch.Tensor:

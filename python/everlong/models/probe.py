@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.models.rope import NO_ROPE, RopeTable, turn_keys
 from everlong.models.trial import trial_ids
 

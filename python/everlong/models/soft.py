@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 
 from everlong.errors import UnsupportedModelError
-from everlong.models.cache_argument import cache_field
 from everlong.models.placement import require_embeddings
+from everlong.models.releases import cache_field
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread, trial_ids
 

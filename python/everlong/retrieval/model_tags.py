@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.origins import TAGGED_BY_MODEL, key_tag
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.text.encoding import encode
 from everlong.text.keyphrases import MOST_CHARACTERS, TAGS_A_BLOCK, phrases_of
 from everlong.text.prompt import start_ids

@@ -30,7 +30,7 @@ from everlong.frame.frame import Page, identity
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.windows import archived_windows, window_tokens
 from everlong.models.attach import ServedModel
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.text.prompt import Prompt
 
 _LOGGER = logging.getLogger("everlong")

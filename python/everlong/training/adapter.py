@@ -25,7 +25,7 @@ from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
 from everlong.generation.memory_model import MemoryModel
 from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt

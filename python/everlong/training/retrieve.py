@@ -21,7 +21,7 @@ from everlong.data import Book
 from everlong.data.qa import qa_dialogues
 from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
 from everlong.learned.retrieve import RetrieveRow, RetrieveSettings, Retrieving
-from everlong.models.cache_argument import cache_argument
+from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
 from everlong.text.prompt import build_prompt
 from everlong.training.attended import SINK_TOKENS, excerpt, sinks_of, story_tokens

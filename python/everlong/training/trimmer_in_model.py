@@ -23,9 +23,9 @@ import torch
 from everlong.learned.adapter import Adapter, AttachedAdapter
 from everlong.learned.towers import side_by_side
 from everlong.learned.trimmer import Trimmer
-from everlong.models.cache_argument import cache_argument
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.masked import MaskedAttention
+from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
