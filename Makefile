@@ -15,6 +15,7 @@ endif
 export CXX
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 
+THIS_PYTHON = $(shell python -c 'import sys; print("{}.{}".format(*sys.version_info))')
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
@@ -31,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel
+.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -69,11 +70,13 @@ test-python: setup
 
 include benchmarks/figures.mk
 
-lint: setup  ## ruff, mypy --strict (package and benchmarks), clang-format
+lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu), clang-format
 	ruff check
 	ruff format --check
 	mypy
 	mypy benchmarks/*.py
+	mypy --scripts-are-modules gpu/check gpu/report
+	mypy -p stages
 	clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## clang-tidy over the C++ sources
@@ -115,10 +118,14 @@ wheel: $(VENV)/requirements.stamp  ## wheels in dist/, for each Python there is 
 	$(if $(GPU),command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER))
 	PATH="$(with_nvcc)" python .ci/wheel.py $(if $(GPU),--gpu $(GPU)) $(if $(PYTHONS),--python $(PYTHONS))
 
-kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908, sm_86, sm_89 and sm_90, and their bindings (no GPU needed)
+rehearsal: setup  ## what a bare GPU machine gets, made for this Python and checked on the CPU, offline; STAGES=operators,models
+	$(MAKE) wheel GPU=sm_90 PYTHONS=$(THIS_PYTHON)
+	PYTHON=$(THIS_PYTHON) gpu/prepare build/rehearsal
+	gpu/rehearse build/rehearsal $(VENV)/bin/python $(if $(STAGES),--only $(STAGES))
+
+kernels: $(VENV)/requirements.stamp  ## compile the kernels for gfx908, sm_86, sm_89 and sm_90 (no GPU needed)
 	$(gpu_compilers)
 	PATH="$(with_nvcc)" hip/compile.sh
-	python .ci/compile_gpu_bindings.py build/kernels
 
 kernel-report: $(VENV)/requirements.stamp  ## registers, spills, occupancy and instructions of the kernels (no GPU needed)
 	@$(gpu_compilers)

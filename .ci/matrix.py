@@ -1,20 +1,26 @@
-"""The core of the suite against the lowest and the newest torch and transformers that pyproject.toml allows.
+"""The core of the suite on one wheel, against the releases of torch and transformers that pyproject.toml allows.
 
-Each pair gets an environment and a build of its own under build/matrix, made anew; `matrix.py lowest` runs one alone.
-Exits non-zero when a pair failed. Where pip's usual index has torch for GPUs only, PIP_FIND_LINKS names another.
+The wheel is built once, against the lowest torch; then it runs with the lowest of both, with what lies between, and
+with the newest of both: the operators stand on torch's stable ABI. `matrix.py lowest` runs one alone.
+
+Everything is under build/matrix, some 5 GB each where pip has torch for GPUs only; PIP_FIND_LINKS may name an index of
+others. Environments are used again, brought up to date; FRESH=1 makes them anew. MATRIX_PYTHON names the Python,
+python3.12 by default, and WHEEL a wheel to run instead of building one. Exits non-zero when something failed.
 """
 
+from __future__ import annotations
+
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "build" / "matrix"
 VARIED = ("torch", "transformers")
+BETWEEN = ["torch==2.13.*", "transformers==5.24.*"]
 # Everything that touches what the two change between releases: caches, attention, rotations, loading, operators.
 SUITE = (
     "attach",
@@ -35,6 +41,7 @@ SUITE = (
     "weights",
 )
 TOOLS = ("pytest", "pytest-xdist", "hypothesis")
+NAMES = ("lowest", "middle", "newest")
 
 
 def name_of(requirement: str) -> str:
@@ -42,30 +49,80 @@ def name_of(requirement: str) -> str:
 
 
 def lowest(requirement: str) -> str:
-    """torch>=2.13,<2.14 as torch==2.13.0."""
+    """torch>=2.11,<2.16 as torch==2.11.0."""
     name, _, bound = requirement.partition(",")[0].partition(">=")
     return f"{name}=={bound}" + ".0" * (2 - bound.count("."))
 
 
-def run(name: str, pins: list[str], needed: list[str]) -> bool:
-    environment = FOLDER / name
-    shutil.rmtree(environment, ignore_errors=True)
-    venv.create(environment, with_pip=True)
-    python = str(environment / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, *pins, *needed], check=True)
-    build = f"-Cbuild-dir={environment / 'build'}"
-    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    settings = {**os.environ, "PATH": path}
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", build, str(ROOT)], check=True, env=settings)
-    found = "import torch, transformers; print(f'torch {torch.__version__}, transformers {transformers.__version__}')"
-    releases = subprocess.run([python, "-c", found], check=True, capture_output=True, text=True).stdout.strip()
-    print(f"==== {name}: {releases}", flush=True)
-    files = [f"tests/python/test_{part}.py" for part in SUITE]
-    jobs = ["-n", os.environ.get("JOBS", str(os.cpu_count())), "--dist", "loadfile"]
-    done = subprocess.run([python, "-m", "pytest", *jobs, *files], cwd=ROOT, env={**settings, "CI": "1"}, check=False)
-    print(f"==== {name}: {'passed' if done.returncode == 0 else 'FAILED'}, {releases}", flush=True)
-    return done.returncode == 0
+def newest(requirement: str) -> str:
+    """torch>=2.11,<2.16 as torch==2.15.*: what is allowed has run."""
+    name, (major, minor) = name_of(requirement), requirement.rpartition("<")[2].split(".")
+    return f"{name}=={major}.{int(minor) - 1}.*"
+
+
+def python_and_version() -> tuple[str, str]:
+    """The Python that everything runs with, and its version, "3.12"."""
+    name = os.environ.get("MATRIX_PYTHON", "python3.12")
+    which = "import sys; print(sys.executable, '{}.{}'.format(*sys.version_info))"
+    release = re.fullmatch(r"python(3\.\d+)", name)
+    # Where pyenv gives the commands, it asks which release is meant.
+    settings = {**os.environ, "PYENV_VERSION": release[1]} if release else dict(os.environ)
+    command = shutil.which(name)
+    if command is not None:
+        answer = subprocess.run([command, "-c", which], check=False, capture_output=True, text=True, env=settings)
+        if answer.returncode == 0:
+            python, version = answer.stdout.split()
+            return python, version
+    print(f"==== no {name} in PATH, and none by MATRIX_PYTHON: it is {sys.executable}", flush=True)
+    return sys.executable, "{}.{}".format(*sys.version_info)
+
+
+class Environment:
+    """One pair of releases; made, or brought up to date."""
+
+    def __init__(self, python: str, folder: Path, packages: list[str]) -> None:
+        self.folder = folder
+        self.python = str(folder / "bin" / "python")
+        self.settings = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        if os.environ.get("FRESH"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if not Path(self.python).exists():
+            subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+        self.install("-U", *packages)
+
+    def pip(self, *arguments: str) -> None:
+        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
+        subprocess.run(command, check=True, env=self.settings)
+
+    def install(self, *arguments: str) -> None:
+        self.pip("install", "-q", *arguments)
+
+    def wheel(self, folder: Path) -> Path:
+        """Built against the torch that is here, for the CPU."""
+        made = folder / "wheel"
+        shutil.rmtree(made, ignore_errors=True)
+        how = [
+            "--no-deps",
+            "--no-build-isolation",
+            f"-Cbuild-dir={folder / 'native'}",
+            "-Ccmake.define.EVERLONG_CUDA=OFF",
+        ]
+        self.pip("wheel", "-q", *how, "-w", str(made), str(ROOT))
+        (wheel,) = made.glob("*.whl")
+        return wheel
+
+    def releases(self) -> str:
+        modules = "import platform, torch, transformers"
+        found = f"{modules}; print(platform.python_version(), torch.__version__, transformers.__version__)"
+        answer = subprocess.run([self.python, "-c", found], check=True, capture_output=True, text=True)
+        return "Python {}, torch {}, transformers {}".format(*answer.stdout.split())
+
+    def passes(self, wheel: Path) -> bool:
+        self.install("--no-deps", "--force-reinstall", str(wheel))
+        files = [f"tests/python/test_{part}.py" for part in SUITE]
+        jobs = ["-n", os.environ.get("JOBS", str(os.cpu_count())), "--dist", "loadfile"]
+        command = [self.python, "-m", "pytest", *jobs, *files]
+        return subprocess.run(command, cwd=ROOT, env={**self.settings, "CI": "1"}, check=False).returncode == 0
 
 
 def main() -> int:
@@ -75,10 +132,34 @@ def main() -> int:
     fixed = [requirement for requirement in project["dependencies"] if name_of(requirement) not in VARIED]
     extras = project["optional-dependencies"]
     tools = [requirement for requirement in extras["dev"] if name_of(requirement) in TOOLS]
-    needed = [*settings["build-system"]["requires"], *fixed, *extras["smollm2"], *tools]
-    pairs = {"lowest": [lowest(requirement) for requirement in varied], "newest": varied}
-    passed = [run(name, pins, needed) for name, pins in pairs.items() if name in (sys.argv[1:] or pairs)]
-    return 0 if all(passed) else 1
+    needed = [*fixed, *extras["smollm2"], *tools]
+    builds = settings["build-system"]["requires"]
+    packages = {
+        "lowest": [*map(lowest, varied), *needed, *builds],
+        "middle": [*BETWEEN, *needed],
+        "newest": [*map(newest, varied), *needed],
+    }
+    asked = sys.argv[1:] or list(NAMES)
+    if unknown := set(asked) - set(NAMES):
+        raise SystemExit(f"no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+
+    python, version = python_and_version()
+    folder = ROOT / "build" / "matrix" / version
+    wheel = Path(os.environ["WHEEL"]) if "WHEEL" in os.environ else None
+    lowest_one = None
+    if wheel is None:
+        lowest_one = Environment(python, folder / "lowest", packages["lowest"])
+        wheel = lowest_one.wheel(folder)
+        print(f"==== {wheel.name}, built with {lowest_one.releases()}", flush=True)
+    outcome = []
+    for name in asked:
+        here = lowest_one if name == "lowest" and lowest_one else Environment(python, folder / name, packages[name])
+        releases = here.releases()
+        print(f"==== {name}: {releases}", flush=True)
+        outcome.append((here.passes(wheel), f"{name}: {releases}"))
+    for passed, what in outcome:
+        print(f"==== {'passed' if passed else 'FAILED'}, {what}", flush=True)
+    return 0 if all(passed for passed, _ in outcome) else 1
 
 
 if __name__ == "__main__":

