@@ -3,7 +3,6 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
-#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "../../hip/copy.h"
 #include "core_gpu_runtime.h"
 #include "everlong/kv/upload_ring.h"
+#include "ops_results.h"
 
 namespace everlong::ops {
 namespace {
@@ -45,10 +45,7 @@ OnDeviceOf::OnDeviceOf(std::string_view op, std::string_view argument, const Ten
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(k.get_device_index(), &stream_));
 }
 
-Tensor OnDeviceOf::Allocate(int64_t bytes) const {
-  const std::array<int64_t, 1> size{bytes};
-  return torch::stable::new_empty(k_, {size.data(), size.size()}, ScalarType::Byte);
-}
+Tensor OnDeviceOf::Allocate(int64_t bytes) const { return NewTensor(k_, {bytes}, ScalarType::Byte); }
 
 void OnDeviceOf::Check(hip::LaunchStatus status) const {
   if (status == 0) return;

@@ -5,18 +5,34 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "everlong/base/huge_pages.h"
 
 namespace everlong::ops {
 
-// Uninitialised and contiguous, on the device of `like`.
-inline torch::stable::Tensor NewResult(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
+// Uninitialised and contiguous, on the device of `like`. Throws std::runtime_error where that has no memory for it:
+// python/everlong/ops.py knows it by these words. (Torch's own error is lost on the way through its stable ABI.)
+inline torch::stable::Tensor NewTensor(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
                                        torch::headeronly::ScalarType type) {
   const std::vector<int64_t> shape(sizes);
-  torch::stable::Tensor result = torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
+  try {
+    return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
+  } catch (const std::exception&) {
+    std::string text = "out of memory: no room on the device for a tensor of";
+    for (const int64_t size : shape) text += " " + std::to_string(size);
+    throw std::runtime_error(text);
+  }
+}
+
+// The same for a result, which lies in huge pages where it is the host's.
+inline torch::stable::Tensor NewResult(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
+                                       torch::headeronly::ScalarType type) {
+  torch::stable::Tensor result = NewTensor(like, sizes, type);
   if (result.is_cpu()) {
     AdviseHugePages(result.mutable_data_ptr(), result.numel() * static_cast<int64_t>(result.element_size()));
   }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 
 class EverlongError(Exception):
     """Everything that everlong raises on purpose."""
@@ -21,6 +23,10 @@ class MemoryBusyError(EverlongError):
 
 class CapacityError(EverlongError):
     """A byte or frame budget does not hold what was asked for; what was there before stays."""
+
+
+class DeviceMemoryError(CapacityError, torch.OutOfMemoryError):
+    """The device that the model is on has no room for a step; what was archived stays, and the frame if it is whole."""
 
 
 class MemoryNotFoundError(EverlongError, FileNotFoundError):

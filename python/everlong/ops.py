@@ -6,20 +6,24 @@ the same device; those that the host reads (new_pos_ids, inv_freq, placements, d
 CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. inv_freq is in radians a position, float64
 or float32, which is widened. Every instruction set of a CPU gives the same bits; a GPU's kernels are made of the same
 functions of one element, but its fp64 cos and sin may differ in the last bit. Positions lie in [0, 2^30). Elements past
-R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected. The ops
-run on torch's threads or the current stream and release the GIL; two calls may run at once on different tensors. They
-have no gradient.
+R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected, want of
+memory torch.OutOfMemoryError. The ops run on torch's threads or the current stream and release the GIL; two calls may
+run at once on different tensors. They have no gradient.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.library import register_fake
 
 from everlong import _native  # noqa: F401  importing it loads the operators
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 _CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 _WITH_SCALES = ("e4m3", "e5m2")
 CODECS = tuple(_CODE_BYTES)
@@ -56,6 +60,22 @@ def _no_kernels(gpu: torch.device) -> str | None:
     return None
 
 
+def _with_torchs_errors(operator: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Around a call of the native library, whose errors all come as RuntimeError: one for want of memory is torch's."""
+
+    @functools.wraps(operator)
+    def called(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        try:
+            return operator(*given, **named)
+        except RuntimeError as error:
+            if not str(error).startswith("out of memory"):
+                raise
+            raise torch.OutOfMemoryError(str(error)) from error
+
+    return called
+
+
+@_with_torchs_errors
 def derotate_kv(
     k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,6 +89,7 @@ def derotate_kv(
     return out
 
 
+@_with_torchs_errors
 def rerotate_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -88,6 +109,7 @@ def rerotate_kv(
     return out
 
 
+@_with_torchs_errors
 def shift_kv_(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -108,6 +130,7 @@ def shift_kv_(
     torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
 
 
+@_with_torchs_errors
 def gather_kv_(
     from_k: torch.Tensor,
     from_v: torch.Tensor,
@@ -149,6 +172,7 @@ def gather_kv_(
     )
 
 
+@_with_torchs_errors
 def archive_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -177,6 +201,7 @@ def archive_kv(
     return payload
 
 
+@_with_torchs_errors
 def restore_kv(
     payload: torch.Tensor,
     placements: torch.Tensor,
@@ -211,6 +236,7 @@ def restore_kv(
     )
 
 
+@_with_torchs_errors
 def encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
     """Un-rotated keys and values as the payload of a block, uint8 [bytes]: `archive_kv` without the rotation.
 
@@ -220,6 +246,7 @@ def encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) ->
     return payload
 
 
+@_with_torchs_errors
 def decode_kv(
     payload: torch.Tensor,
     layers: int,

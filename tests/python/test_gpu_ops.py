@@ -10,7 +10,7 @@ import torch
 import everlong
 import everlong._core as _core
 from everlong import ops
-from everlong.frame.transfer import PayloadTransfer
+from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -174,9 +174,9 @@ def test_what_no_codec_holds_is_named(codec: str, buffer: int, value: float) -> 
 def test_tensors_of_a_call_lie_on_one_device() -> None:
     frame = frame_tensors(torch.float32)
     gpu = frame.copy_to(GPU)
-    with pytest.raises(RuntimeError, match=r"v is float .* on the CPU; expected a tensor on cuda:0"):
+    with pytest.raises(RuntimeError, match=r"v is Float .* on the CPU; expected a tensor on cuda:0"):
         ops.archive_kv(gpu.k, frame.v, gpu.cos, gpu.sin, 0, 64, 64, "e4m3")
-    with pytest.raises(RuntimeError, match=r"k is float .* on the CPU; expected a tensor on the GPU"):
+    with pytest.raises(RuntimeError, match=r"k is Float .* on the CPU; expected a tensor on the GPU"):
         ops.archive_kv(frame.k, gpu.v, gpu.cos, gpu.sin, 0, 64, 64, "e4m3")
     with pytest.raises(RuntimeError, match="span to archive: first 690, count 64"):
         ops.archive_kv(*gpu.buffers, 690, 64, 64, "e4m3")
@@ -196,7 +196,7 @@ def test_ops_follow_the_current_stream() -> None:
 
 
 def test_payloads_travel_beside_the_current_stream() -> None:
-    transfer = PayloadTransfer(GPU, 1 << 20)
+    transfer = PayloadTransfer(GPU, 1 << 20, BATCH_BYTES)  # with room to archive what it reads
     for seed in range(30):  # more than the pool holds at once
         staged = transfer.stage(transfer.batch_bytes)
         staged.array[:] = seed

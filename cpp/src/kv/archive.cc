@@ -280,10 +280,12 @@ Status ValidatePlacements(std::span<const PagePlacement> placements, int64_t pay
 }  // namespace
 
 Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec) {
+  // What a NaN's sign is differs from device to device.
+  const std::string value = std::isnan(number.value) ? "nan" : std::to_string(number.value);
   return InvalidArgumentError("un-rotated " + std::string(number.is_key ? "key" : "value") + " of layer " +
                               std::to_string(number.layer) + ", head " + std::to_string(number.head) + ", token " +
                               std::to_string(number.token) + " of the span (slot " +
-                              std::to_string(first_slot + number.token) + ") is " + std::to_string(number.value) +
+                              std::to_string(first_slot + number.token) + ") is " + value +
                               "; expected a finite number that codec " + std::string(CodecName(codec)) + " holds");
 }
 

@@ -22,7 +22,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import BrokenFrameError, CapacityError, MemoryBusyError, MemoryNotFoundError
+from everlong.errors import BrokenFrameError, CapacityError, DeviceMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.frame.adaptation import Adaptation
 from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
@@ -317,6 +317,11 @@ class Frame(abc.ABC):
             self._broken = self._in_step = True
             try:
                 yield
+            except torch.OutOfMemoryError as error:
+                raise DeviceMemoryError(
+                    f"{str(error).partition('. GPU')[0]}: a step of the frame found no room on the device; smaller "
+                    "chunk_tokens, frame_tokens or heads_device_bytes take less. What was archived stays"
+                ) from error
             finally:
                 self._in_step = False
             self._broken = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -127,22 +127,23 @@ def decode(
             else:
                 token = scores.argmax(dim=-1)
             sequence = torch.cat([sequence, token[None]], dim=-1)
-        yield int(token)
-        with torch.no_grad():
-            reason = _reason_to_stop(decoding.stops, sequence, scores)
-        logits = frame.extend(token.cpu(), "generated", recall=recall)
+            stopped = [criterion(sequence, scores).all() for criterion in decoding.stops]
+            # The one wait for the device that a token takes.
+            chosen, *told = torch.stack([token[0], *(stop.to(token) for stop in stopped)]).tolist()
+        yield chosen
+        reason = _reason_to_stop(decoding.stops, told)
+        logits = frame.extend(torch.tensor([chosen], device="cpu"), "generated", recall=recall)
         if reason is not None:
             return reason
 
 
-def _reason_to_stop(stops: Any, sequence: torch.Tensor, scores: torch.Tensor) -> FinishReason | None:
-    """Every criterion is asked, as transformers does; an end of its own goes before one of length or time."""
+def _reason_to_stop(stops: Any, told: Sequence[int]) -> FinishReason | None:
+    """Of what every criterion told, as transformers asks them: an end of its own goes before one of length or time."""
     reasons: set[FinishReason] = set()
-    for criterion in stops:
-        if bool(criterion(sequence, scores).all()):
-            if isinstance(criterion, MaxLengthCriteria):
-                reasons.add("length")
-            else:
-                reasons.add("time" if isinstance(criterion, MaxTimeCriteria) else "stop")
+    for criterion, stop in zip(stops, told, strict=True):
+        if stop and isinstance(criterion, MaxLengthCriteria):
+            reasons.add("length")
+        elif stop:
+            reasons.add("time" if isinstance(criterion, MaxTimeCriteria) else "stop")
     order: tuple[FinishReason, ...] = ("stop", "length", "time")
     return next((reason for reason in order if reason in reasons), None)

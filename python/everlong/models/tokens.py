@@ -33,5 +33,6 @@ class Tokens:
     def inputs(self, device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """As a model's forward takes them, a batch of one."""
         if self.embeds is None:
-            return {"input_ids": self.ids[None].to(device)}
+            # Of RAM that is not pinned the runtime has its copy when the call returns: no wait is needed.
+            return {"input_ids": self.ids[None].to(device, non_blocking=True)}
         return {"inputs_embeds": self.embeds[None].to(device, dtype)}

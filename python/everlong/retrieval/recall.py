@@ -299,6 +299,15 @@ def tap_question(
     # An empty stream begins with tokens of its own.
     count = len(prompt_ids)
     return QuestionStates(
-        {layer: queries.queries(layer)[-count:][question].cpu() for layer in layers},
-        {layer: hidden.hidden(layer)[-count:][question].cpu() for layer in hidden_layers},
+        _on_host({layer: queries.queries(layer)[-count:][question] for layer in layers}),
+        _on_host({layer: hidden.hidden(layer)[-count:][question] for layer in hidden_layers}),
     )
+
+
+def _on_host(states: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """All in one copy: a device is waited for once."""
+    if not states:
+        return {}
+    together = torch.cat([state.flatten() for state in states.values()]).cpu()
+    parts = torch.split(together, [state.numel() for state in states.values()])
+    return {layer: part.view_as(states[layer]) for layer, part in zip(states, parts, strict=True)}

@@ -1,0 +1,37 @@
+"""A memory in RAM that has retrieval heads from the start: ones that were not looked for cost what the best ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import everlong
+import everlong._core as _core
+from everlong import IndexProfile
+from everlong.models.attach import ServedModel
+from everlong.models.fingerprint import fingerprint
+from everlong.retrieval.profile import FEWEST_PAGES, keep_profile
+
+
+@contextmanager
+def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.MemoryConfig) -> Iterator[everlong.Memory]:
+    """Empty, for this model; `config.retrieval_heads` heads that lie all over it."""
+    prints = fingerprint(served, tokenizer)
+    manifest = _core.Manifest(
+        weights=prints.weights,
+        rope=prints.rope,
+        tokenizer=prints.tokenizer,
+        layers=served.layers,
+        kv_heads=served.kv_heads,
+        head_dim=served.head_dim,
+        page_tokens=config.page_tokens,
+        codec=config.codec,
+    )
+    group, count = served.query_heads // served.kv_heads, config.retrieval_heads
+    places = [(index * served.layers // count, index % served.kv_heads) for index in range(count)]
+    heads = tuple((layer, kv_head * group, kv_head) for layer, kv_head in places)
+    profile = IndexProfile(heads, config.query_distance, reciprocal_rank=1.0, pages=FEWEST_PAGES, quotes=64, seed=0)
+    with everlong.Memory.open(None, create=manifest, host_bytes=config.host_bytes) as memory:
+        keep_profile(memory.core, profile)
+        yield memory
