@@ -1,5 +1,7 @@
 #include <torch/csrc/stable/tensor.h>
 
+#include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -9,6 +11,7 @@
 #include "ops_arguments.h"
 #include "ops_kernels.h"
 #include "ops_payload.h"
+#include "ops_refused.h"
 
 namespace everlong::ops {
 namespace {
@@ -23,17 +26,23 @@ Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tens
   const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
   RequireTokens(kArchive, tokens, frame);
   Tensor payload = EmptyPayload(k, layout, tokens);
-  ArchiveKvOut(k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, payload);
+  ArchiveKvOut(k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, payload, std::nullopt);
   return payload;
 }
 
 void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
-                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out) {
+                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out,
+                  const std::optional<Tensor>& refused) {
   const kv::FrameKv frame = FrameOf(kArchive, k, v);
   const kv::SlotPhase phase = PhaseOf(kArchive, k, cos, sin, frame);
   const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
   RequireTokens(kArchive, tokens, frame);
   RequirePayload(kArchive, out, k, v, layout, tokens);
+  if (refused.has_value()) {  // what is found is said at once
+    RequireRefused(kArchive, k, *refused);
+    constexpr hip::RejectedNumber kNothing;
+    std::memcpy(refused->mutable_data_ptr(), &kNothing, sizeof kNothing);
+  }
   ThrowIfError(kArchive,
                kv::ArchiveSpan(frame, phase, PairingOf(interleaved), first_slot, tokens, layout, MutableBytes(out)));
 }

@@ -1,6 +1,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,28 +9,18 @@
 #include <vector>
 
 #include "../../hip/archive_kernels.h"
-#include "../../hip/archive_units.h"
 #include "../../hip/restore_kernels.h"
 #include "everlong/kv/archive.h"
 #include "ops_arguments.h"
 #include "ops_gpu_device.h"
 #include "ops_kernels.h"
 #include "ops_payload.h"
+#include "ops_refused.h"
 
 namespace everlong::ops::gpu {
 namespace {
 
 constexpr std::string_view kArchive = "archive_kv";
-
-// What is not finite must not be stored: the one place where an operator waits for the GPU.
-void ThrowIfRejected(std::string_view op, const OnDeviceOf& device, const hip::ArchiveJob& job,
-                     const Tensor& rejected) {
-  const auto found = device.Download<hip::RejectedNumber>(rejected);
-  if (found.index == hip::RejectedNumber::kNone) return;
-  const hip::RejectedPlace at = hip::PlaceOfRejected(job, found.index);
-  ThrowIfError(
-      op, kv::RejectedNumberError({at.is_key, at.layer, at.head, at.token, found.value}, job.first_slot, job.codec));
-}
 
 // What ArchiveSpan checks first.
 void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::SlotPhase& phase, int64_t first_slot,
@@ -42,9 +33,9 @@ void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::Slo
 
 void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
                  bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout,
-                 const Tensor& payload) {
+                 const Tensor& payload, const std::optional<Tensor>& refused = std::nullopt) {
   const Tensor inverse = device.Allocate(2 * tokens * phase.half * static_cast<int64_t>(sizeof(float)));
-  const Tensor rejected = device.Allocate(sizeof(hip::RejectedNumber));
+  const Tensor rejected = refused.has_value() ? *refused : device.Allocate(sizeof(hip::RejectedNumber));
   hip::ArchiveJob job;
   job.frame = frame;
   job.phase = phase;
@@ -57,7 +48,8 @@ void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameK
   job.inverse = DataOf<float>(inverse);
   job.rejected = DataOf<hip::RejectedNumber>(rejected);
   device.Check(hip::ArchiveKv(job, device.stream()));
-  ThrowIfRejected(op, device, job, rejected);
+  // What is not finite must not be stored: who does not ask for it later waits for the GPU here.
+  if (!refused.has_value()) ThrowIfRejected(op, job, device.Download<hip::RejectedNumber>(rejected));
 }
 
 void RestorePages(std::string_view op, const OnDeviceOf& device, const Tensor& payload,
@@ -97,7 +89,8 @@ Tensor ArchiveKv(const Tensor& k, const Tensor& v, const Tensor& cos, const Tens
 }
 
 void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin, int64_t first_slot,
-                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out) {
+                  int64_t tokens, int64_t page_tokens, const std::string& codec, bool interleaved, const Tensor& out,
+                  const std::optional<Tensor>& refused) {
   const OnDeviceOf device(kArchive, "k", k);
   const kv::FrameKv frame = FrameOf(kArchive, k, v);
   const kv::SlotPhase phase = PhaseOf(kArchive, k, cos, sin, frame);
@@ -105,7 +98,8 @@ void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Ten
   RequireTokens(kArchive, tokens, frame);
   RequirePayload(kArchive, out, k, v, layout, tokens);
   RequireArchive(kArchive, frame, phase, first_slot, tokens, layout);
-  ArchiveSpan(kArchive, device, frame, phase, interleaved, first_slot, tokens, layout, out);
+  if (refused.has_value()) RequireRefused(kArchive, k, *refused);
+  ArchiveSpan(kArchive, device, frame, phase, interleaved, first_slot, tokens, layout, out, refused);
 }
 
 void RestoreKv(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v, const Tensor& cos,

@@ -30,7 +30,9 @@ using ArchiveKvFunction = Tensor(const Tensor& k, const Tensor& v, const Tensor&
                                  bool interleaved);
 using ArchiveKvOutFunction = void(const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
                                   int64_t first_slot, int64_t tokens, int64_t page_tokens, const std::string& codec,
-                                  bool interleaved, const Tensor& out);
+                                  bool interleaved, const Tensor& out, const std::optional<Tensor>& refused);
+using RequireArchivedFunction = void(const Tensor& refused, int64_t layers, int64_t kv_heads, int64_t head_dim,
+                                     int64_t first_slot, int64_t page_tokens, const std::string& codec);
 using RestoreKvFunction = void(const Tensor& payload, const Tensor& placements, const Tensor& k, const Tensor& v,
                                const Tensor& cos, const Tensor& sin, int64_t page_tokens, const std::string& codec,
                                const Tensor& inv_freq, double attention_scaling, bool interleaved);
@@ -45,13 +47,14 @@ ShiftKvFunction ShiftKv;
 GatherKvFunction GatherKv;
 ArchiveKvFunction ArchiveKv;
 ArchiveKvOutFunction ArchiveKvOut;
+RequireArchivedFunction RequireArchived;  // on the host alone
 RestoreKvFunction RestoreKv;
 EncodeKvFunction EncodeKv;
 DecodeKvFunction DecodeKv;
 
-// The CPU's arguments, checks and errors; enqueued on the stream that is current. Nothing waits but archive_kv and
-// encode_kv, which must know that every number was finite. cos, sin of derotate_kv, positions, placements and inv_freq
-// are read by the host: on the CPU they cost no wait.
+// The CPU's arguments, checks and errors; enqueued on the stream that is current. Nothing waits but encode_kv, and
+// archive_kv without `refused`, which must know that every number was finite. cos, sin of derotate_kv, positions,
+// placements and inv_freq are read by the host: on the CPU they cost no wait.
 namespace gpu {
 
 DerotateKvFunction DerotateKv;

@@ -35,7 +35,10 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   // Returns nothing: an operator that torch.compile can trace must not return an argument.
   m.def(
       "archive_kv.out(Tensor k, Tensor v, Tensor cos, Tensor sin, int first_slot, int tokens, int page_tokens, "
-      "str codec, bool interleaved=False, *, Tensor(a!) out) -> ()");
+      "str codec, bool interleaved=False, *, Tensor(a!) out, Tensor(b!)? refused=None) -> ()");
+  m.def(
+      "require_archived(Tensor refused, int layers, int kv_heads, int head_dim, int first_slot, int page_tokens, "
+      "str codec) -> ()");
   m.def(
       "restore_kv(Tensor payload, Tensor placements, Tensor(a!) k, Tensor(b!) v, Tensor(c!) cos, Tensor(d!) sin, "
       "int page_tokens, str codec, Tensor inv_freq, float attention_scaling=1.0, bool interleaved=False) -> ()");
@@ -52,6 +55,7 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
   m.impl("gather_kv_", TORCH_BOX(&everlong::ops::GatherKv));
   m.impl("archive_kv", TORCH_BOX(&everlong::ops::ArchiveKv));
   m.impl("archive_kv.out", TORCH_BOX(&everlong::ops::ArchiveKvOut));
+  m.impl("require_archived", TORCH_BOX(&everlong::ops::RequireArchived));
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::RestoreKv));
   m.impl("encode_kv", TORCH_BOX(&everlong::ops::EncodeKv));
   m.impl("decode_kv", TORCH_BOX(&everlong::ops::DecodeKv));

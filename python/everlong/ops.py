@@ -14,7 +14,7 @@ run at once on different tensors. They have no gradient.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -27,6 +27,7 @@ _Result = TypeVar("_Result")
 _CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 _WITH_SCALES = ("e4m3", "e5m2")
 CODECS = tuple(_CODE_BYTES)
+REFUSED_BYTES = 16  # of what an archive says of a number that its codec cannot hold
 
 
 def runs_on(device: torch.device) -> bool:
@@ -185,20 +186,35 @@ def archive_kv(
     interleaved: bool = False,
     *,
     out: torch.Tensor | None = None,
+    refused: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Slots [first_slot, first_slot + tokens) un-rotated and encoded as the payload of a block, uint8 [bytes].
 
     k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The layout of the bytes is that
     of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
     They are written to `out`, apart from k and v, where it is given: memory that was used before costs no page faults.
+    With `refused` too, uint8 [REFUSED_BYTES] on k's device, the call does not wait for a GPU: before the payload is
+    used, `require_archived` has to be asked, with a copy of `refused` on the host.
     """
     if out is not None:
-        torch.ops.everlong.archive_kv.out(k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, out=out)
+        torch.ops.everlong.archive_kv.out(
+            k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved, out=out, refused=refused
+        )
         return out
+    if refused is not None:
+        raise ValueError("refused is given without out")
     payload: torch.Tensor = torch.ops.everlong.archive_kv(
         k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
     )
     return payload
+
+
+def require_archived(
+    refused: torch.Tensor, k_shape: Sequence[int], first_slot: int, page_tokens: int, codec: str
+) -> None:
+    """Raise what `archive_kv` would have raised, had it waited; k_shape: [L, Hkv, F, D] of its keys."""
+    layers, kv_heads, _, head_dim = k_shape
+    torch.ops.everlong.require_archived(refused, layers, kv_heads, head_dim, first_slot, page_tokens, codec)
 
 
 @_with_torchs_errors
@@ -325,6 +341,7 @@ register_fake("everlong::rerotate_kv", _rotated)
 register_fake("everlong::shift_kv_", _written_in_place)
 register_fake("everlong::gather_kv_", _written_in_place)
 register_fake("everlong::archive_kv.out", _written_in_place)
+register_fake("everlong::require_archived", _written_in_place)
 register_fake("everlong::restore_kv", _written_in_place)
 register_fake("everlong::archive_kv", _archived)
 register_fake("everlong::encode_kv", _encoded)

@@ -18,9 +18,16 @@ import everlong._core as _core
 from everlong.text.encoding import decode_text
 from test_core import Written, manifest
 from test_exactness import SMALL, next_logits, random_text
+from test_transfer import store_beside
 from tiny_models import byte_tokenizer, tiny_model
 
 TEXT = random_text(2000)
+
+
+@pytest.fixture(params=["at once", "beside"], autouse=True)
+def storing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are stored at once, as on a CPU, or beside the next chunk's forward, as on a GPU."""
+    store_beside(monkeypatch, request.param == "beside")
 
 
 def open_model(folder: Path | None = None, kind: str = "llama", **config: Any) -> everlong.MemoryModel:

@@ -12,6 +12,7 @@ import everlong._core as _core
 from everlong import ops
 from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
 from test_exactness import SMALL, random_text
+from test_transfer import archive
 from tiny_models import byte_tokenizer, tiny_model
 
 GPU = torch.device("cuda", 0)
@@ -171,6 +172,28 @@ def test_what_no_codec_holds_is_named(codec: str, buffer: int, value: float) -> 
     assert messages[0] == messages[1]
 
 
+def test_what_is_refused_is_told_without_waiting_for_the_gpu() -> None:
+    cpu = frame_tensors(torch.float32)
+    want = ops.archive_kv(*cpu.buffers, 11, 600, 64, "e4m3")
+    cpu.v[2, 1, 400, 3] = torch.nan
+    gpu = cpu.copy_to(GPU)
+    out, refused = torch.empty_like(want, device=GPU), torch.empty(ops.REFUSED_BYTES, dtype=torch.uint8, device=GPU)
+    ops.archive_kv(*gpu.buffers, 11, 600, 64, "e4m3", out=out, refused=refused)
+    messages = []
+    for ask in (
+        lambda: ops.archive_kv(*cpu.buffers, 11, 600, 64, "e4m3"),
+        lambda: ops.require_archived(refused.cpu(), gpu.k.shape, 11, 64, "e4m3"),
+    ):
+        with pytest.raises(RuntimeError, match="layer 2, head 1") as caught:
+            ask()
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    gpu.v[2, 1, 400, 3] = frame_tensors(torch.float32).v[2, 1, 400, 3]
+    ops.archive_kv(*gpu.buffers, 11, 600, 64, "e4m3", out=out, refused=refused)
+    ops.require_archived(refused.cpu(), gpu.k.shape, 11, 64, "e4m3")
+    assert torch.equal(out.cpu(), want)
+
+
 def test_tensors_of_a_call_lie_on_one_device() -> None:
     frame = frame_tensors(torch.float32)
     gpu = frame.copy_to(GPU)
@@ -203,7 +226,7 @@ def test_payloads_travel_beside_the_current_stream() -> None:
         with transfer.on_device(staged) as payload:
             del staged
             assert bool((payload == seed).all())
-            archived = transfer.archive(len(payload), lambda out, payload=payload: out.copy_(payload))
+            archived = archive(transfer, payload)
         assert isinstance(archived, _core.StagingBuffer)
         assert (archived.array == seed).all()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import struct
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,9 @@ import torch
 
 import everlong
 import everlong._core as _core
-from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
+from everlong import ops
+from everlong.frame.kv_frame import KvFrame
+from everlong.frame.transfer import BATCH_BYTES, Archived, PayloadTransfer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -20,6 +25,23 @@ CPU = torch.device("cpu")
 
 def random_bytes(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
+
+
+def archive(transfer: PayloadTransfer, values: torch.Tensor) -> Archived:
+    """What becomes of a payload of these bytes, uint8 [n] on the device."""
+    return transfer.archive(len(values), lambda out, _: out.copy_(values), lambda _: None)()
+
+
+def store_beside(monkeypatch: pytest.MonkeyPatch, copies: bool = True) -> list[PayloadTransfer]:
+    """Frames copy payloads by a worker thread and store blocks beside forwards, as on a GPU; the list is theirs."""
+    made: list[PayloadTransfer] = []
+
+    def make(device: torch.device, largest_page: int, largest_block: int) -> PayloadTransfer:
+        made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
+        return made[-1]
+
+    monkeypatch.setattr("everlong.frame.kv_frame.PayloadTransfer", make)
+    return made
 
 
 def test_engine_copies_there_and_back() -> None:
@@ -58,7 +80,7 @@ def test_on_the_host_nothing_is_copied() -> None:
     with transfer.on_device(staged) as payload:
         assert payload.data_ptr() == staged.array.ctypes.data
     sent = torch.from_numpy(random_bytes(1000))
-    archived = transfer.archive(1000, lambda out: out.copy_(sent))
+    archived = archive(transfer, sent)
     assert isinstance(archived, _core.StagingBuffer)
     assert np.array_equal(archived.array, sent.numpy())
 
@@ -67,10 +89,10 @@ def test_large_payloads_come_back_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", 100_000)
     transfer = PayloadTransfer(CPU, 1000, 100_000, copies=True)
     payload = torch.from_numpy(random_bytes(1_234_567))
-    archived = transfer.archive(len(payload), lambda out: out.copy_(payload))
+    archived = archive(transfer, payload)
     assert isinstance(archived, np.ndarray)  # more than the pool has
     assert np.array_equal(archived, payload.numpy())
-    small = transfer.archive(90_000, lambda out: out.copy_(payload[:90_000]))
+    small = archive(transfer, payload[:90_000])
     assert isinstance(small, _core.StagingBuffer)
     assert np.array_equal(small.array, payload[:90_000].numpy())
     staged = transfer.stage(100_000)
@@ -112,7 +134,7 @@ def test_batches_find_room_however_many_blocks_wait_for_the_disk(monkeypatch: py
     monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", 100_000)
     transfer = PayloadTransfer(CPU, 1000, 300_000, copies=copies)
     sent = [torch.from_numpy(random_bytes(300_000, seed)) for seed in range(10)]
-    waiting = [transfer.archive(300_000, lambda out, values=values: out.copy_(values)) for values in sent]
+    waiting = [archive(transfer, values) for values in sent]
     for values, held in zip(sent, waiting, strict=True):
         assert np.array_equal(held.array if isinstance(held, _core.StagingBuffer) else held, values.numpy())
     assert isinstance(waiting[0], _core.StagingBuffer)
@@ -178,13 +200,7 @@ def test_recall_is_the_same_however_pages_travel(
 
     expected = recalled()
     monkeypatch.setattr("everlong.frame.transfer.BATCH_BYTES", batch_bytes)
-    made: list[PayloadTransfer] = []
-
-    def make(device: torch.device, largest_page: int, largest_block: int) -> PayloadTransfer:
-        made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
-        return made[-1]
-
-    monkeypatch.setattr("everlong.frame.kv_frame.PayloadTransfer", make)
+    made = store_beside(monkeypatch, copies)
     for got, want in zip(recalled(), expected, strict=True):
         assert torch.equal(got, want)
     assert made
@@ -200,3 +216,63 @@ def test_a_model_on_two_devices_is_refused() -> None:
     model.model.layers[1].to("meta")
     with pytest.raises(everlong.UnsupportedModelError, match=r"its layers lie on \['cpu', 'meta'\]"):
         everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
+
+
+def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is stored is what is stored at once, told in the same order."""
+
+    def read(mm: everlong.MemoryModel) -> list[object]:
+        told: list[object] = []
+        with mm.frame.observe(lambda block, span, ids, hidden: told.append((block, span, ids.tolist()))):
+            mm.read(random_text(1500))
+        pages = mm.memory.core.pages()
+        for page in pages:
+            out = np.zeros(mm.memory.core.page_bytes(page.end - page.begin), dtype=np.uint8)
+            mm.memory.core.read_pages([page], out)
+            told.append(out.tobytes())
+        return told
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        expected = read(mm)
+    store_beside(monkeypatch)
+    forwards, overtaken = threading.Semaphore(0), []
+    append, compute = _core.Memory.append, KvFrame._compute
+
+    def append_late(core: _core.Memory, **block: Any) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            forwards.acquire(timeout=60)  # the next chunk's
+            overtaken.append(block["begin"])
+        return append(core, **block)
+
+    def compute_and_tell(frame: KvFrame, *given: Any, **named: Any) -> torch.Tensor:
+        logits = compute(frame, *given, **named)
+        if frame._on_its_way is not None:
+            forwards.release()
+        return logits
+
+    monkeypatch.setattr(_core.Memory, "append", append_late)
+    monkeypatch.setattr(KvFrame, "_compute", compute_and_tell)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        assert read(mm) == expected
+    assert len(overtaken) > 5
+
+
+def test_what_a_device_refused_is_raised_in_the_words_of_an_archive_that_waits() -> None:
+    k = torch.randn(2, 3, 200, 16)
+    v = torch.randn(2, 3, 200, 16)
+    phase = torch.ones(200, 0)
+    v[1, 2, 140, 5] = torch.inf
+    with pytest.raises(RuntimeError) as caught:
+        ops.archive_kv(k, v, phase, phase, 20, 170, 64, "e4m3")
+    page, token = divmod(140 - 20, 64)
+    side = 2 * ((page * 2 + 1) * 3 + 2) + 1  # of page, layer and head: values
+    index = (side * 64 + token) * 16 + 5
+    refused = torch.from_numpy(np.frombuffer(struct.pack("<Qf4x", index, float("inf")), dtype=np.uint8).copy())
+    with pytest.raises(RuntimeError) as later:
+        ops.require_archived(refused, k.shape, 20, 64, "e4m3")
+    assert str(later.value) == str(caught.value)
+    out, nothing = ops.archive_kv(k, k + 1, phase, phase, 20, 170, 64, "e4m3"), torch.zeros(16, dtype=torch.uint8)
+    assert ops.archive_kv(k, k + 1, phase, phase, 20, 170, 64, "e4m3", out=out.clone(), refused=nothing).equal(out)
+    ops.require_archived(nothing, k.shape, 20, 64, "e4m3")
+    with pytest.raises(RuntimeError, match=r"refused is Byte \[15\] on the CPU; expected contiguous uint8 \[16\]"):
+        ops.archive_kv(k, k + 1, phase, phase, 20, 170, 64, "e4m3", out=out, refused=nothing[1:])

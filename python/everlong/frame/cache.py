@@ -233,9 +233,24 @@ class ResidentCache(Cache):
             return self.rolling_slot + stream_token - rolling_begin
         return self.begin + stream_token
 
-    def archive(self, first_slot: int, tokens: int, out: torch.Tensor, *, page_tokens: int, codec: str) -> None:
-        """Write the payload of a block to `out`, uint8 [bytes] on the cache's device."""
+    def archive(
+        self,
+        first_slot: int,
+        tokens: int,
+        out: torch.Tensor,
+        refused: torch.Tensor | None = None,
+        *,
+        page_tokens: int,
+        codec: str,
+    ) -> None:
+        """Write the payload of a block to `out`, uint8 [bytes] on the cache's device.
+
+        With `refused`, which `require_archived` reads later, without waiting for the device, where one table serves all
+        layers.
+        """
         parts = self._parts()
+        if refused is not None and len(parts) > 1:
+            refused.fill_(0xFF)  # nothing: each part says itself what it refuses
         payloads = [
             ops.archive_kv(
                 part.k,
@@ -248,11 +263,16 @@ class ResidentCache(Cache):
                 codec,
                 part.rope.interleaved,
                 out=out if len(parts) == 1 else None,
+                refused=refused if len(parts) == 1 else None,
             )
             for part in parts
         ]
         if len(parts) > 1:
             torch.cat(self._page_by_page(payloads, tokens, page_tokens, codec), out=out)
+
+    def require_archived(self, refused: torch.Tensor, first_slot: int, *, page_tokens: int, codec: str) -> None:
+        """Raise for what `archive` refused; of a copy on the host."""
+        ops.require_archived(refused, self.k.shape, first_slot, page_tokens, codec)
 
     def evict(self, tokens: int, delta: int) -> None:
         """Drop rolling's oldest tokens; the rest moves up and turns by `delta` positions."""

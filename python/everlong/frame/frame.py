@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import time
@@ -34,8 +35,9 @@ from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter
 from everlong.frame.observers import Observation, Observers, OnBlock
 from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
-from everlong.frame.transfer import Bytes
+from everlong.frame.transfer import Archived
 from everlong.frame.trimming import TokenScorer
+from everlong.frame.writing import BlockOnItsWay
 from everlong.memory import Memory
 from everlong.models.served import Served
 from everlong.models.tokens import Tokens
@@ -169,6 +171,7 @@ class Frame(abc.ABC):
         # rolling's.
         self._unarchived_hidden = HiddenRows()
         self.branched_at: int | None = None  # inside of `branch`: where the stream stood before
+        self._on_its_way: BlockOnItsWay | None = None  # between two chunks of a text alone
         self._broken = False
         self._in_step = False
 
@@ -191,9 +194,17 @@ class Frame(abc.ABC):
         What fails leaves no token of it behind, or breaks the frame.
         """
 
+    @property
+    def _stores_beside(self) -> bool:
+        """Whether storing a block costs less while something else is computed."""
+        return False
+
     @abc.abstractmethod
-    def _payload(self, action: _core.Archive, rolling_begin: int) -> _core.StagingBuffer | Bytes:
-        """The bytes that are archived of a span; `rolling_begin` is the stream's token at the rolling zone's start."""
+    def _payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
+        """The bytes that are archived of a span; `rolling_begin` is the stream's token at the rolling zone's start.
+
+        The snapshot is taken in this call; the result, which any thread may call, once, waits for it.
+        """
 
     @abc.abstractmethod
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
@@ -274,6 +285,7 @@ class Frame(abc.ABC):
         """
         try:
             if self._broken:
+                self._hear_of_arrival([])
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
             elif not self.memory.core.read_only:
                 self.end_of_text()
@@ -349,6 +361,7 @@ class Frame(abc.ABC):
             self._due_after = self.os.stream_end
         # Never ahead of what is durable.
         if self._due is not None and self._due_after <= self.os.archived_until:
+            self._let_arrive()
             with interrupts_between_steps():
                 self.memory.core.flush()
                 keep_checkpoint(self.memory.core, self._due)
@@ -480,6 +493,8 @@ class Frame(abc.ABC):
         rows: list[torch.Tensor] = []
         kept = HiddenRows()
         begun = False
+        # While a text is read nobody asks for its newest block: the next chunk is computed while that is stored.
+        beside = origin == "read" and recall is None and self._stores_beside and self._token_scorer is None
         left = sum(map(len, runs))
         for run in runs:
             done = 0
@@ -505,7 +520,8 @@ class Frame(abc.ABC):
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
                     boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
                     topics = _NO_TOPICS if topic_ends is None else self._topics_of(topic_ends, hidden)
-                    asked = self._do(self.os.observe(len(chunk), origin, boundaries, topics, attended()))
+                    actions = self.os.observe(len(chunk), origin, boundaries, topics, attended())
+                    asked = self._do(actions, beside=beside and left > 0)
                 begun = True
                 self._bring(asked, recall)
                 self._note_on_the_way()
@@ -614,12 +630,16 @@ class Frame(abc.ABC):
             asked = self._do(decision())
         self._bring(asked, recall)
 
-    def _do(self, actions: Actions) -> _Asked:
-        """Archive, trim and evict, in order; what is asked back comes after that."""
+    def _do(self, actions: Actions, *, beside: bool = False) -> _Asked:
+        """Archive, trim and evict, in order; what is asked back comes after that.
+
+        `beside`: the last block of `actions` may still be on its way at the end, until the next call.
+        """
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         asked: list[_core.Recall] = []
         refusals: list[BaseException] = []
+        self._hear_of_arrival(refusals)
 
         def choose(trim: _core.Trim) -> list[int]:
             try:
@@ -633,8 +653,9 @@ class Frame(abc.ABC):
         for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
                 trim = follows if isinstance(follows, _core.Trim) else None
+                self._hear_of_arrival(refusals)
                 try:
-                    chosen = self._archive(action, rolling_begin, trim, choose)
+                    chosen = self._archive(action, rolling_begin, trim, choose, beside=beside)
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
                     refusals.append(error)
@@ -678,6 +699,8 @@ class Frame(abc.ABC):
         rolling_begin: int,
         trim: _core.Trim | None,
         choose: Callable[[_core.Trim], list[int]],
+        *,
+        beside: bool,
     ) -> list[int] | None:
         """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it."""
         told = self._ids_of_block(action.begin, action.end)
@@ -688,7 +711,8 @@ class Frame(abc.ABC):
         tensors = self.writers.tensors(told, hidden)
         if chosen:
             tensors |= self._chosen_tensors(action, chosen, rolling_begin)
-        block = self.memory.core.append(
+        append = functools.partial(
+            self.memory.core.append,
             stream=self.os.stream,
             begin=action.begin,
             end=action.end,
@@ -698,13 +722,32 @@ class Frame(abc.ABC):
             created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
             tags=(*self.tags, *self._told_tags(told)),
             token_ids=ids,
-            payload=payload,
             tensors=tensors,
             role=action.role,
         )
-        self.archived_blocks += 1
-        self.observers.tell(block, (action.begin, action.end), told, hidden)
+
+        def arrived(block: int) -> None:
+            self.archived_blocks += 1
+            self.observers.tell(block, (action.begin, action.end), told, hidden)
+
+        self._on_its_way = BlockOnItsWay(lambda: append(payload=payload()), arrived, beside=beside)
+        if not beside:
+            self._let_arrive()
         return chosen
+
+    def _let_arrive(self) -> None:
+        """A block that is on its way is in the memory from now on. Raises what the memory refused it for."""
+        block, self._on_its_way = self._on_its_way, None
+        if block is not None:
+            block.arrive()
+
+    def _hear_of_arrival(self, refusals: list[BaseException]) -> None:
+        """`_let_arrive`, within a step that goes on."""
+        try:
+            self._let_arrive()
+        except BaseException as error:
+            _LOGGER.warning("archiving a block failed: %r", error)
+            refusals.append(error)
 
     def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:
         """What the tagger says; a block that is read again for another model has its tags."""

@@ -30,7 +30,7 @@ from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter, plain_row
 from everlong.frame.phase import PhaseTap
 from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.topics import TopicEnds
-from everlong.frame.transfer import Bytes, PayloadTransfer
+from everlong.frame.transfer import Archived, PayloadTransfer
 from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
@@ -196,14 +196,22 @@ class KvFrame(Frame):
 
     # --- archiving and evicting
 
-    def _payload(self, action: _core.Archive, rolling_begin: int) -> _core.StagingBuffer | Bytes:
-        tokens = action.end - action.begin
-        first_slot = self.cache.slot_of(action.begin, rolling_begin)
+    @property
+    def _stores_beside(self) -> bool:
+        return self._transfer.copies
 
-        def encode(out: torch.Tensor) -> None:
-            self.cache.archive(first_slot, tokens, out, page_tokens=self.config.page_tokens, codec=self.config.codec)
+    def _payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
+        cache, tokens = self.cache, action.end - action.begin
+        first_slot = cache.slot_of(action.begin, rolling_begin)
+        page_tokens, codec = self.config.page_tokens, self.config.codec
 
-        return self._transfer.archive(self._block_bytes(tokens), encode)
+        def encode(out: torch.Tensor, refused: torch.Tensor | None) -> None:
+            cache.archive(first_slot, tokens, out, refused, page_tokens=page_tokens, codec=codec)
+
+        def require_archived(refused: torch.Tensor) -> None:
+            cache.require_archived(refused, first_slot, page_tokens=page_tokens, codec=codec)
+
+        return self._transfer.archive(self._block_bytes(tokens), encode, require_archived)
 
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
         if action.keeps:

@@ -16,7 +16,7 @@ from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.details import SoftBlock
 from everlong.frame.frame import Frame, Page
 from everlong.frame.kept_payload import KeptPayload
-from everlong.frame.transfer import Bytes
+from everlong.frame.transfer import Archived
 from everlong.memory import Memory
 from everlong.models.text_model import TextModel
 from everlong.models.tokens import Tokens
@@ -111,8 +111,8 @@ class TextFrame(Frame):
                 embeds[row] = token.embed
         return Tokens(ids, embeds)
 
-    def _payload(self, action: _core.Archive, rolling_begin: int) -> Bytes:
-        return np.zeros(0, dtype=np.uint8)
+    def _payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
+        return lambda: np.zeros(0, dtype=np.uint8)
 
     def _evict(self, action: _core.Evict, rolling_begin: int) -> None:
         del self._rolling[: action.tokens]

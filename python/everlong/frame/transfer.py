@@ -11,13 +11,19 @@ import numpy as np
 import torch
 
 import everlong._core as _core
+import everlong.ops as ops
 
 BATCH_BYTES = 32 << 20  # pages are read, copied and decoded in batches of about this size, one while the next is read
 _BATCHES = 4  # in the pool at once
 _BLOCKS = 2  # likewise: one is archived while the last one is being written
+_ALIGNED = 256  # bytes that kernels want their buffers at multiples of
 _PAYLOADS = 2  # of a batch, on the device: one is copied there while the last one is decoded
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Archived = _core.StagingBuffer | Bytes
+# Writes a payload, and what it refuses of it (ops.archive_kv); where that is None it raises at once.
+Encode = Callable[[torch.Tensor, torch.Tensor | None], object]
+RequireArchived = Callable[[torch.Tensor], object]  # raises for what was refused, of a copy on the host
 
 
 class PayloadTransfer:
@@ -25,15 +31,15 @@ class PayloadTransfer:
 
     The buffer that is filled is the payload then. On a GPU buffers are pinned, and copies run beside the stream that
     computes: one to the device waits for what used its place there last, one to the host for what wrote its source,
-    neither for anything else. No call here waits for the GPU but `archive`. `copies=True` copies on the host too, by a
-    worker thread. Of one thread at a time.
+    neither for anything else. No call here waits for the GPU, but what `archive` returns does. `copies=True` copies on
+    the host too, by a worker thread. Of one thread at a time.
     """
 
     def __init__(
         self, device: torch.device, largest_page: int, largest_block: int = 0, *, copies: bool | None = None
     ) -> None:
         self._device = device
-        self._copies = device.type != "cpu" if copies is None else copies
+        self.copies = device.type != "cpu" if copies is None else copies
         self.batch_bytes = max(BATCH_BYTES, largest_page)
         index = None if device.type == "cpu" else device.index
         # A buffer takes up to twice its bytes. What is archived may stay in its buffer until the disk has it: however
@@ -53,8 +59,8 @@ class PayloadTransfer:
 
         The buffer must not be touched again.
         """
-        host = torch.from_numpy(staged.array)
-        if not self._copies:
+        host = _tensor_of(staged)
+        if not self.copies:
             yield host
             return
         payload, last_use = self._payload()
@@ -73,30 +79,38 @@ class PayloadTransfer:
         payload = torch.empty(self.batch_bytes, dtype=torch.uint8, device=self._device)
         return payload, self._engine.point_of(self._stream())  # torch may have had other use of it until now
 
-    def archive(self, count: int, encode: Callable[[torch.Tensor], object]) -> _core.StagingBuffer | Bytes:
-        """The bytes that `encode` writes to a uint8 [count] on the device, on the host.
+    def archive(self, count: int, encode: Encode, require_archived: RequireArchived) -> Callable[[], Archived]:
+        """Has `encode` write a uint8 [count] on the device; the result waits until it is on the host, and returns it.
 
-        In a buffer that was used before, where one is free: the memory may hold it until it is written, without a copy.
+        The result is to be called once, by any thread, before the next call here. It raises what `require_archived`
+        does, and returns a buffer that was used before, where one is free: the memory may hold it until it is written,
+        without a copy.
         """
         staged = self._engine.try_acquire(count, keep_free=self._for_batches)
-        if self._copies:
-            payload = torch.empty(count, dtype=torch.uint8, device=self._device)
-            encode(payload)
-            if staged is None:
-                return self._in_batches(payload)
-            encoded = self._engine.point_of(self._stream())
-            self._engine.wait(self._engine.to_host(staged, payload.data_ptr(), after=encoded))
-            return staged
-        if staged is None:
-            payload = torch.empty(count, dtype=torch.uint8, device="cpu")
-            encode(payload)
-            return payload.numpy()
-        encode(torch.from_numpy(staged.array))
-        return staged
-
-    def _in_batches(self, payload: torch.Tensor) -> Bytes:
-        out = np.empty(payload.numel(), dtype=np.uint8)
+        if not self.copies:
+            host = torch.empty(count, dtype=torch.uint8, device="cpu") if staged is None else _tensor_of(staged)
+            encode(host, None)
+            return lambda: host.numpy() if staged is None else staged
+        # One buffer: whoever holds the payload holds both, until they are copied.
+        written = torch.empty(_ALIGNED + count, dtype=torch.uint8, device=self._device)
+        refused, payload = written[: ops.REFUSED_BYTES], written[_ALIGNED:]
+        encode(payload, refused)
         encoded = self._engine.point_of(self._stream())
+        told = self._engine.acquire(ops.REFUSED_BYTES)
+        tells = self._engine.to_host(told, refused.data_ptr(), after=encoded)
+        copy = None if staged is None else self._engine.to_host(staged, payload.data_ptr(), after=encoded)
+
+        def arrived() -> Archived:
+            self._engine.wait(tells)
+            if copy is not None:
+                self._engine.wait(copy)
+            require_archived(_tensor_of(told))
+            return self._in_batches(payload, encoded) if staged is None else staged
+
+        return arrived
+
+    def _in_batches(self, payload: torch.Tensor, encoded: _core.StreamPoint) -> Bytes:
+        out = np.empty(payload.numel(), dtype=np.uint8)
         under_way: deque[tuple[int, _core.StagingBuffer, _core.Transfer]] = deque()
         for first in range(0, len(out), self.batch_bytes):
             staged = self._engine.acquire(min(self.batch_bytes, len(out) - first))
@@ -115,3 +129,7 @@ class PayloadTransfer:
 
     def _stream(self) -> int:
         return 0 if self._device.type == "cpu" else int(torch.cuda.current_stream(self._device).cuda_stream)
+
+
+def _tensor_of(staged: _core.StagingBuffer) -> torch.Tensor:
+    return torch.from_numpy(staged.array)
