@@ -25,6 +25,7 @@ BETWEEN = ["torch==2.13.*", "transformers==5.24.*"]
 SUITE = (
     "attach",
     "core",
+    "custom_generate",
     "eval_models",
     "exactness",
     "fingerprint",
@@ -36,6 +37,7 @@ SUITE = (
     "placement",
     "reading",
     "rope",
+    "shared_model",
     "splice",
     "text_alone",
     "weights",

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import everlong
+from everlong.models.releases import checkpointing
 from test_exactness import OWN_STATE, SMALL, TOLERANCE, plain_logits, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -169,7 +170,7 @@ def test_a_part_in_training_mode_is_named() -> None:
 @pytest.mark.parametrize("part", ["", "model.layers.1.mlp"])
 def test_a_model_that_is_trained_while_it_has_a_memory_is_told_at_the_next_call(part: str) -> None:
     model = tiny_model()
-    model.activation_checkpointing_enable()  # whose layers keep no keys while they are trained
+    checkpointing(model)[0]()  # whose layers keep no keys while they are trained
     with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
         mm.read(random_text(300))
         before = mm.stream_tokens, mm.memory.stats()

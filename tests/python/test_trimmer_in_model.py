@@ -42,7 +42,7 @@ from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
 # A window that all keys lie in: what slides out of a layer is not for anyone to choose.
-SHAPES = [("llama", {}), ("qwen3", {}), ("gemma3", {"sliding_window": 128})]
+SHAPES = [("llama", {}), ("qwen3", {}), ("gemma3", {"rope": "nested", "sliding_window": 128})]
 
 _STEP = 0.02  # of a logit: norms of these models are computed in fp32, so that a smaller one drowns in rounding
 

@@ -10,10 +10,11 @@ import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from everlong.generation.decoding import Decoding, prepared_by
+from everlong.models.releases import hides_nothing
 from everlong.text.prompt import Prompt
 
 # What a frame would need of a call and has no place for.
-_REFUSED = ("inputs_embeds", "attention_mask", "prompt_lookup_num_tokens", "assistant_model")
+_REFUSED = ("inputs_embeds", "prompt_lookup_num_tokens", "assistant_model")
 _NOT_RETURNED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -36,9 +37,12 @@ def prompt_and_decoding(
         raise ValueError(f"a batch of {input_ids.shape[0]}: a memory is one stream; one MemoryModel for each works")
     if input_ids.shape[1] == 0:
         raise ValueError("the prompt is empty")
-    for name in _REFUSED:
-        if model_kwargs.get(name) is not None:
-            raise ValueError(f"{name}: a memory goes on from the token ids of one prompt, without padding")
+    mask = model_kwargs.get("attention_mask")
+    refused = [name for name in _REFUSED if model_kwargs.get(name) is not None]
+    if mask is not None and not hides_nothing(mask):
+        refused.append("attention_mask")
+    if refused:
+        raise ValueError(f"{refused[0]}: a memory goes on from the token ids of one prompt, without padding")
     for name in _NOT_RETURNED:
         if getattr(generation_config, name, False):
             raise ValueError(f"{name}: a memory's answer is token ids")

@@ -7,6 +7,7 @@ differs that everlong uses.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,6 +48,17 @@ def rotary_positions(rotary: torch.nn.Module, positions: torch.Tensor) -> torch.
     One for pictures too has three axes, which are the same for text; from 5.19 on it makes them of one by itself.
     """
     return positions.expand(3, -1, -1) if hasattr(rotary, "mrope_section") else positions
+
+
+def hides_nothing(attention_mask: torch.Tensor) -> bool:
+    """Whether it is one of ones alone: `generate` makes it where it is given none, and from 5.18 on drops it again."""
+    return bool((attention_mask == 1).all())
+
+
+def checkpointing(model: Any) -> tuple[Callable[..., None], Callable[[], None]]:
+    """What turns on, and off, that activations are computed again on the way back; "gradient" until 5.22."""
+    name = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
+    return getattr(model, f"{name}_checkpointing_enable"), getattr(model, f"{name}_checkpointing_disable")
 
 
 def _named(forward: Any) -> str | None:

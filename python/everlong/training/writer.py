@@ -32,6 +32,7 @@ from everlong.learned.deciding import KINDS, odds
 from everlong.learned.latents import LatentReader
 from everlong.learned.trimmer import Trimmer
 from everlong.learned.writer import Writer, WriterConfig
+from everlong.models.releases import checkpointing
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.text.encoding import encode
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
@@ -499,12 +500,11 @@ def _checkpointed(model: Any, wanted: bool) -> Iterator[None]:
         yield
         return
     before = model.training
-    # transformers 5.x renames it.
-    name = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
-    getattr(model, f"{name}_checkpointing_enable")({"use_reentrant": False})
+    enable, disable = checkpointing(model)
+    enable({"use_reentrant": False})
     model.train()
     try:
         yield
     finally:
-        getattr(model, f"{name}_checkpointing_disable")()
+        disable()
         model.train(before)
