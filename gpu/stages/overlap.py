@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -26,13 +27,16 @@ def run(check: Check) -> None:
     if check.small:
         torch.set_num_threads(1)  # tiny models gain nothing from a second one
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
-    middle = {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 16, "head_dim": 128}
+    # The layers of an 8B model, and chunks so long that the device, not the host, is what takes time.
+    middle = {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 8, "head_dim": 128}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = everlong.MemoryConfig()
     if not check.small:
-        heads = {"num_attention_heads": 16, "num_key_value_heads": 8}
+        heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
+        config = dataclasses.replace(config, frame_tokens=6144, chunk_tokens=2048, block_tokens=1024)
     words = 2000 if check.small else 32000
     model = random_qwen3(check.device, vocab_size=words, **heads, **(small if check.small else middle))
-    tokenizer, config = word_tokenizer(words), everlong.MemoryConfig()
+    tokenizer = word_tokenizer(words)
     served = serve(model, config).keyed
     assert served is not None
     with (

@@ -246,7 +246,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
 
     def compute_and_tell(frame: KvFrame, *given: Any, **named: Any) -> torch.Tensor:
         logits = compute(frame, *given, **named)
-        if frame._on_its_way is not None:
+        for _ in frame._on_their_way._waiting:
             forwards.release()
         return logits
 

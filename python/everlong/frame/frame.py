@@ -37,7 +37,7 @@ from everlong.frame.taps import HiddenRows, HiddenTap
 from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Archived
 from everlong.frame.trimming import TokenScorer
-from everlong.frame.writing import BlockOnItsWay
+from everlong.frame.writing import BlocksOnTheirWay
 from everlong.memory import Memory
 from everlong.models.served import Served
 from everlong.models.tokens import Tokens
@@ -171,7 +171,7 @@ class Frame(abc.ABC):
         # rolling's.
         self._unarchived_hidden = HiddenRows()
         self.branched_at: int | None = None  # inside of `branch`: where the stream stood before
-        self._on_its_way: BlockOnItsWay | None = None  # between two chunks of a text alone
+        self._on_their_way = BlocksOnTheirWay()  # some between two chunks of a text, none else
         self._broken = False
         self._in_step = False
 
@@ -272,8 +272,9 @@ class Frame(abc.ABC):
         """Take what listens off the model."""
 
     def detach(self) -> None:
-        """Take what listens off the model, end the thread of observers, and no more."""
+        """Take what listens off the model, end the threads of blocks and observers, and no more."""
         self._detach()
+        self._on_their_way.close()
         self.observers.close()
 
     # --- life
@@ -285,7 +286,7 @@ class Frame(abc.ABC):
         """
         try:
             if self._broken:
-                self._hear_of_arrival([])
+                self._let_arrive()
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
             elif not self.memory.core.read_only:
                 self.end_of_text()
@@ -361,7 +362,8 @@ class Frame(abc.ABC):
             self._due_after = self.os.stream_end
         # Never ahead of what is durable.
         if self._due is not None and self._due_after <= self.os.archived_until:
-            self._let_arrive()
+            if refusals := self._let_arrive():
+                raise refusals[0]
             with interrupts_between_steps():
                 self.memory.core.flush()
                 keep_checkpoint(self.memory.core, self._due)
@@ -633,13 +635,12 @@ class Frame(abc.ABC):
     def _do(self, actions: Actions, *, beside: bool = False) -> _Asked:
         """Archive, trim and evict, in order; what is asked back comes after that.
 
-        `beside`: the last block of `actions` may still be on its way at the end, until the next call.
+        `beside`: blocks of `actions` may still be on their way at the end, until the next call.
         """
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = self.os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         asked: list[_core.Recall] = []
-        refusals: list[BaseException] = []
-        self._hear_of_arrival(refusals)
+        refusals = self._let_arrive()
 
         def choose(trim: _core.Trim) -> list[int]:
             try:
@@ -653,9 +654,8 @@ class Frame(abc.ABC):
         for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
                 trim = follows if isinstance(follows, _core.Trim) else None
-                self._hear_of_arrival(refusals)
                 try:
-                    chosen = self._archive(action, rolling_begin, trim, choose, beside=beside)
+                    chosen = self._archive(action, rolling_begin, trim, choose, refusals if beside else None)
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
                     refusals.append(error)
@@ -699,10 +699,12 @@ class Frame(abc.ABC):
         rolling_begin: int,
         trim: _core.Trim | None,
         choose: Callable[[_core.Trim], list[int]],
-        *,
-        beside: bool,
+        refusals: list[BaseException] | None,
     ) -> list[int] | None:
-        """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it."""
+        """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it.
+
+        With `refusals` it is stored beside what follows; what the memory refused of blocks before it is added there.
+        """
         told = self._ids_of_block(action.begin, action.end)
         ids = told.numpy().astype(np.int32)
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
@@ -730,24 +732,21 @@ class Frame(abc.ABC):
             self.archived_blocks += 1
             self.observers.tell(block, (action.begin, action.end), told, hidden)
 
-        self._on_its_way = BlockOnItsWay(lambda: append(payload=payload()), arrived, beside=beside)
-        if not beside:
-            self._let_arrive()
+        def store() -> int:
+            return append(payload=payload())
+
+        if refusals is None:
+            arrived(store())
+        else:
+            refusals.extend(self._on_their_way.send(store, arrived))
         return chosen
 
-    def _let_arrive(self) -> None:
-        """A block that is on its way is in the memory from now on. Raises what the memory refused it for."""
-        block, self._on_its_way = self._on_its_way, None
-        if block is not None:
-            block.arrive()
-
-    def _hear_of_arrival(self, refusals: list[BaseException]) -> None:
-        """`_let_arrive`, within a step that goes on."""
-        try:
-            self._let_arrive()
-        except BaseException as error:
+    def _let_arrive(self) -> list[BaseException]:
+        """All blocks that are on their way are in the memory from now on, but those that the result tells of."""
+        refusals = self._on_their_way.arrive()
+        for error in refusals:
             _LOGGER.warning("archiving a block failed: %r", error)
-            refusals.append(error)
+        return refusals
 
     def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:
         """What the tagger says; a block that is read again for another model has its tags."""

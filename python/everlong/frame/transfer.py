@@ -82,9 +82,9 @@ class PayloadTransfer:
     def archive(self, count: int, encode: Encode, require_archived: RequireArchived) -> Callable[[], Archived]:
         """Has `encode` write a uint8 [count] on the device; the result waits until it is on the host, and returns it.
 
-        The result is to be called once, by any thread, before the next call here. It raises what `require_archived`
-        does, and returns a buffer that was used before, where one is free: the memory may hold it until it is written,
-        without a copy.
+        The result is to be called once, by any thread, those of several calls one after the other. It raises what
+        `require_archived` does, and returns a buffer that was used before, where one is free: the memory may hold it
+        until it is written, without a copy.
         """
         staged = self._engine.try_acquire(count, keep_free=self._for_batches)
         if not self.copies:
