@@ -199,7 +199,7 @@ def doctor_runs(check: Check) -> Iterator[tuple[str, Sequence[tuple[str, str]], 
         yield "flash_attention_2", ARCHITECTURES, torch.bfloat16
     else:
         check.tell("flash_attention_2", "flash-attn is not installed")
-    yield "sdpa", ARCHITECTURES, torch.bfloat16
+    yield "sdpa", [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")], torch.bfloat16
 
 
 def examine_one(check: Check, kind: str, rope: str, implementation: str, dtype: torch.dtype) -> None:

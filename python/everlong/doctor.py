@@ -32,6 +32,7 @@ Verdict = Literal["exact", "approximate", "wrong"]
 
 _TAIL_TOKENS = 32  # scored after what came back
 _CHUNK_TOKENS = 64
+_AROUND_TOKENS = _TAIL_TOKENS + 2 * _CHUNK_TOKENS  # of a frame, beside the text
 _MOVED_POSITIONS = 4096
 _SLACK = 3.0  # times the model's own rounding that still counts as exact
 _SMALLEST_BOUND = 1e-4  # of a logit, for fp32, whose own rounding can be zero
@@ -91,7 +92,10 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     config = model.config.get_text_config()
     page = MemoryConfig().page_tokens
     default = default_config(model)
-    tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
+    tokens = min(tokens, trained_window(model) // 4)
+    # A longrope table changes with the length: the frames, which have room for more, must have that of the text.
+    tokens = min(tokens, table_tokens(config, tokens + _TAIL_TOKENS) - _AROUND_TOKENS)
+    tokens = max(page, tokens // page * page)
     served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
     assert served is not None  # text alone was not asked for
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
@@ -111,7 +115,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         logits = _restored(model, tokenizer, ids, codec, moved=0)
         checks.append(judge(f"archive {codec}", logits, lossy=codec not in lossless))
     # The larger frame that moving takes has the same table: longrope changes it with the length.
-    largest = table_tokens(config, tokens) - tokens - _TAIL_TOKENS - _CHUNK_TOKENS
+    largest = table_tokens(config, tokens + _AROUND_TOKENS) - tokens - _AROUND_TOKENS
     moved = min(served.window // 2, _MOVED_POSITIONS, largest)
     checks.append(judge(f"moved by {moved:,}", _restored(model, tokenizer, ids, "fp32", moved=moved)))
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
@@ -205,7 +209,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
             evict_tokens=evict,
             block_tokens=kept + 1 - evict,
             chunk_tokens=_CHUNK_TOKENS,
-            frame_tokens=recalled + kept + _TAIL_TOKENS + _CHUNK_TOKENS,
+            frame_tokens=recalled + kept + _AROUND_TOKENS,  # as the writer's: one table serves both
         )
         with MemoryModel(model, tokenizer, memory, small) as reader:
             reader.frame.recall(memory.core.pages_of(0, 0, len(text)))

@@ -161,3 +161,11 @@ def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"])
     assert shown.exit_code == 0
     assert "exact" in shown.stdout
+
+
+@pytest.mark.parametrize("tokens", [384, 448, 512])
+def test_a_text_about_as_long_as_a_short_longrope_table_is_examined(tokens: int) -> None:
+    """The table changes at 512 tokens: text and frames have one of the two, whichever it is."""
+    report = examine(tiny_model("phi3", "longrope"), byte_tokenizer(), tokens=tokens)
+    assert report.healthy
+    assert (report.tokens == 512) == (tokens == 512)
