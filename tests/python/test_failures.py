@@ -197,22 +197,30 @@ def test_ctrl_c_within_an_answer_ends_it_between_two_tokens(remember: bool) -> N
         assert all(np.array_equal(a, b) for a, b in zip(keys, expected[1][span][1], strict=True))
 
 
-def fail_in(model: Any, layer: int, call: int) -> torch.utils.hooks.RemovableHandle:
+def fail_in(
+    model: Any, layer: int, call: int, error: type[RuntimeError] = RuntimeError
+) -> torch.utils.hooks.RemovableHandle:
     passed = []
 
     def fail(*_: object) -> None:
         passed.append(1)
         if len(passed) == call:
-            raise RuntimeError("out of memory")
+            raise error("out of memory")
 
     handle: torch.utils.hooks.RemovableHandle = model.model.layers[layer].register_forward_hook(fail)
     return handle
 
 
-def test_a_forward_that_fails_leaves_full_attention_as_it_was() -> None:
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [(RuntimeError, RuntimeError), (torch.OutOfMemoryError, everlong.DeviceMemoryError)],
+)
+def test_a_forward_that_fails_leaves_full_attention_as_it_was(
+    raised: type[RuntimeError], told: type[RuntimeError]
+) -> None:
     with open_model() as mm, open_model() as twin:
-        hook = fail_in(mm.model, 1, call=10)
-        with pytest.raises(RuntimeError, match="out of memory"):
+        hook = fail_in(mm.model, 1, call=10, error=raised)
+        with pytest.raises(told, match="out of memory"):
             mm.read(TEXT, source="book")
         hook.remove()
         read = mm.stream_tokens

@@ -846,3 +846,17 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
 def test_payload_bytes_names_a_wrong_codec() -> None:
     with pytest.raises(ValueError, match="int4"):
         ops.payload_bytes(1, 16, 1, 1, 8, "int4")
+
+
+def test_want_of_memory_is_torchs_error() -> None:
+    """As the native library says it (cpp/bindings/ops_results.h); what else it says stays as it is."""
+
+    @ops._with_torchs_errors
+    def raise_error(text: str) -> None:
+        raise RuntimeError(text)
+
+    with pytest.raises(torch.OutOfMemoryError, match="no room on the device"):
+        raise_error("out of memory: no room on the device for a tensor of 12 34")
+    with pytest.raises(RuntimeError, match="k is") as caught:
+        raise_error("archive_kv: k is out of memory: no")
+    assert not isinstance(caught.value, torch.OutOfMemoryError)
