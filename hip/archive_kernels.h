@@ -23,18 +23,16 @@ struct ArchiveJob {
   bool interleaved = false;
   int64_t first_slot = 0;
   int64_t tokens = 0;
-  int32_t page_tokens = 0;  // at most MostPageTokens(frame.head_dim)
+  int32_t page_tokens = 0;  // at most kMostPageTokens
   kv::Codec codec = kv::Codec::kE4M3;
   uint8_t* payload = nullptr;
-  float* inverse = nullptr;            // workspace of 2 * tokens * half floats: the phases that undo those of the span
   RejectedNumber* rejected = nullptr;  // one, on the device
 };
 
-// What a block of threads can hold the scales of.
-int32_t MostPageTokens(int32_t head_dim);
+// What a block of threads holds a page of while its scales are found.
+inline constexpr int32_t kMostPageTokens = 512;
 
-// One block of threads for each head of each page of each layer: un-rotates, scales, encodes. When job.rejected comes
-// back with an index, the payload is unspecified.
+// Un-rotates, scales, encodes. When job.rejected comes back with an index, the payload is unspecified.
 LaunchStatus ArchiveKv(const ArchiveJob& job, void* stream);
 
 }  // namespace everlong::hip

@@ -1,12 +1,14 @@
-// What the threads of one block do in archive_kv: the block encodes one head of one page of one layer in phases, with
-// all threads waiting for each other between two of them. Host code compiles it too and runs the phases thread by
-// thread.
+// What threads do in archive_kv. With a codec without scales each goes its own way; with scales the threads of a block
+// encode a head of a page in steps, all waiting for each other between two of them. Host code compiles it too and runs
+// the steps thread by thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "archive_kernels.h"
 #include "atomics.h"
+#include "divisor.h"
 #include "elements.h"
 #include "everlong/kv/codec.h"
 #include "everlong/kv/element.h"
@@ -18,47 +20,41 @@ EVERLONG_HD inline int64_t PagesOf(const ArchiveJob& job) {
   return (job.tokens + job.page_tokens - 1) / job.page_tokens;
 }
 
-// Blocks of threads: (page, layer, head), the head fastest.
-EVERLONG_HD inline int64_t TasksOf(const ArchiveJob& job) {
-  return PagesOf(job) * job.frame.layers * job.frame.kv_heads;
-}
-
-// One head of one page of one layer: its rows in the frame, its bytes in the payload.
+// One head of one page: its rows in the frame and its bytes in the payload, layer by layer.
 struct HeadPage {
-  kv::PartLayout layout;  // of the part: a last page may hold fewer tokens
-  int64_t task = 0;
-  int64_t head = 0;
-  int64_t row = 0;          // of its first key and value in frame.k and frame.v, in elements
+  kv::PartLayout layout;  // of the parts: a last page may hold fewer tokens
+  int64_t page = 0;
+  int32_t head = 0;
+  int64_t row = 0;          // of its first key and value in frame.k and frame.v, in elements, in layer 0
   int64_t first_token = 0;  // of the span
-  uint8_t* part = nullptr;
+  uint8_t* part = nullptr;  // of layer 0
 };
 
-EVERLONG_HD inline HeadPage HeadPageAt(const ArchiveJob& job, int64_t task) {
+EVERLONG_HD inline HeadPage HeadPageAt(const ArchiveJob& job, int64_t page, int32_t head) {
   const kv::FrameKv& frame = job.frame;
   HeadPage at;
-  at.task = task;
-  at.head = task % frame.kv_heads;
-  const int64_t layer = task / frame.kv_heads % frame.layers;
-  const int64_t page = task / frame.kv_heads / frame.layers;
+  at.page = page;
+  at.head = head;
   at.first_token = page * job.page_tokens;
   const int64_t left = job.tokens - at.first_token;
   at.layout = {job.codec, frame.kv_heads, frame.head_dim,
                static_cast<int32_t>(left < job.page_tokens ? left : job.page_tokens)};
   const kv::PartLayout full{job.codec, frame.kv_heads, frame.head_dim, job.page_tokens};
-  at.part = job.payload + page * frame.layers * full.Bytes() + layer * at.layout.Bytes();
-  at.row = layer * frame.layer_stride + at.head * frame.head_stride +
-           (job.first_slot + at.first_token) * static_cast<int64_t>(frame.head_dim);
+  at.part = job.payload + page * frame.layers * full.Bytes();
+  at.row = head * frame.head_stride + (job.first_slot + at.first_token) * static_cast<int64_t>(frame.head_dim);
   return at;
 }
 
-// Number d of token t: counts through the payload, keys of a head before its values.
-EVERLONG_HD inline uint64_t IndexOfNumber(const ArchiveJob& job, int64_t task, bool is_key, int64_t t, int64_t d) {
-  const int64_t side = 2 * task + (is_key ? 0 : 1);
+// Number d of token t of a page: counts through the payload, keys of a head before its values.
+EVERLONG_HD inline uint64_t IndexOfNumber(const ArchiveJob& job, const HeadPage& at, int32_t layer, bool is_key,
+                                          int64_t t, int64_t d) {
+  const int64_t head = (at.page * job.frame.layers + layer) * job.frame.kv_heads + at.head;
+  const int64_t side = 2 * head + (is_key ? 0 : 1);
   return static_cast<uint64_t>((side * job.page_tokens + t) * job.frame.head_dim + d);
 }
 
 struct NumberPlace {
-  int64_t task = 0;
+  int64_t head = 0;  // of all pages and layers
   bool is_key = true;
   int64_t t = 0;
   int32_t d = 0;
@@ -71,180 +67,453 @@ EVERLONG_HD inline NumberPlace PlaceOfNumber(const ArchiveJob& job, uint64_t ind
   return {side / 2, side % 2 == 0, row % job.page_tokens, static_cast<int32_t>(number % job.frame.head_dim)};
 }
 
-// Phase `index` of the [tokens, half] of the span, inverted: [cos | sin].
-EVERLONG_HD inline void InvertPhase(int64_t index, const ArchiveJob& job) {
-  const int64_t at = job.first_slot * job.phase.half + index;
-  const kv::Phase inverse = kv::InversePhase({job.phase.cos[at], job.phase.sin[at]});
-  job.inverse[index] = inverse.c;
-  job.inverse[job.tokens * job.phase.half + index] = inverse.s;
+// The inverse phase of a unit's pairs for token `t` of the span.
+template <int32_t kWidth>
+EVERLONG_HD inline UnitPhase<kWidth> InversePhaseAt(const ArchiveJob& job, int64_t t, RowUnit unit) {
+  const int64_t at = (job.first_slot + t) * job.phase.half + unit.pair;
+  return InverseOf(LoadPhase<kWidth>(job.phase.cos + at, job.phase.sin + at));
 }
 
-// 32-bit words that the threads of a block share: a largest magnitude, later 1 / scale, for every channel of K and
-// every token of V.
-EVERLONG_HD inline int32_t SharedWords(const ArchiveJob& job) { return job.frame.head_dim + job.page_tokens; }
+// Keeps the first of kWidth numbers that the codec cannot hold, where there is one; they are number d on of token t.
+template <int32_t kWidth>
+EVERLONG_HD inline void RejectFirst(const float* values, const ArchiveJob& job, const HeadPage& at, int32_t layer,
+                                    bool is_key, int64_t t, int64_t d) {
+  int32_t first = kWidth;
+  EVERLONG_UNROLL
+  for (int32_t i = kWidth - 1; i >= 0; --i) {
+    if (kv::MagnitudeBits(values[i]) >= kv::RejectedBits(job.codec)) first = i;
+  }
+  if (first < kWidth) AtomicMin(&job.rejected->index, IndexOfNumber(job, at, layer, is_key, t, d + first));
+}
 
-// kWidth numbers an access of the frame; kInterleaved is job.interleaved.
-template <class Element, int32_t kWidth, bool kInterleaved>
-class HeadPageArchiver {
+template <int32_t kWidth>
+EVERLONG_HD inline uint32_t LargestOf(const float* values) {
+  uint32_t largest = 0;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) largest = LargerMagnitude(largest, values[i]);
+  return largest;
+}
+
+// --- codecs without scales
+
+// A unit of one row of every layer of a span: keys (kKeys), un-rotated, or values. Code: how numbers are coded.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
+class UnitArchiver {
  public:
-  EVERLONG_HD HeadPageArchiver(const ArchiveJob& job, int64_t task, uint32_t* shared, int32_t thread, int32_t threads)
+  // Token t of the span.
+  EVERLONG_HD UnitArchiver(const ArchiveJob& job, int64_t t, RowUnit unit, const HeadLayers& span,
+                           const Divisor& by_page)
       : job_(job),
-        at_(HeadPageAt(job, task)),
-        channels_(shared),
-        tokens_(shared + job.frame.head_dim),
-        thread_(thread),
-        threads_(threads) {}
-
-  // The phases, in order. Without scales only the last is needed.
-  EVERLONG_HD void Clear() const {
-    for (int32_t i = thread_; i < SharedWords(job_); i += threads_) channels_[i] = 0;
+        at_(HeadPageAt(job, by_page.Quotient(t), span.head)),
+        t_(t - at_.first_token),
+        unit_(unit),
+        span_(span) {
+    const kv::FrameKv& frame = job.frame;
+    const int64_t number = t_ * frame.head_dim + unit.d;
+    in_ = static_cast<const BitsOf<Element>*>(kKeys ? frame.k : frame.v) + span.first * frame.layer_stride + at_.row +
+          number;
+    out_stride_ = at_.layout.Bytes();
+    out_ = at_.part + span.first * out_stride_ + (kKeys ? at_.layout.KCodes(span.head) : at_.layout.VCodes(span.head)) +
+           number * static_cast<int64_t>(sizeof(BitsOf<Code>));
+    if (kKeys && unit.second != 0) phase_ = InversePhaseAt<kWidth>(job, t, unit);
   }
 
-  EVERLONG_HD void Measure() const {
-    ForUnits<true>([this](const Column& column, RowUnit unit) { MeasureColumn<true>(column, unit); });
-    ForUnits<false>([this](const Column& column, RowUnit unit) { MeasureColumn<false>(column, unit); });
-  }
-
-  EVERLONG_HD void StoreScales() const {
-    StoreScales(channels_, at_.layout.head_dim, at_.part + at_.layout.KScales(at_.head));
-    StoreScales(tokens_, at_.layout.tokens, at_.part + at_.layout.VScales(at_.head));
-  }
-
-  EVERLONG_HD void Encode() const {
-    ForUnits<true>([this](const Column& column, RowUnit unit) { EncodeColumn<true>(column, unit); });
-    ForUnits<false>([this](const Column& column, RowUnit unit) { EncodeColumn<false>(column, unit); });
+  // All of the layers.
+  EVERLONG_HD void Run() const {
+    const auto bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(out_)) | static_cast<uint64_t>(out_stride_);
+    if (bits % sizeof(Codes) == 0) {
+      RunAhead<true>();
+    } else {
+      RunAhead<false>();
+    }
   }
 
  private:
-  // Rows of the page that the thread handles of one unit.
-  struct Column {
-    int32_t first = 0;
-    int32_t step = 0;
-  };
+  using Codes = ElementVector<Code, kWidth>;
+  using Stored = StoredUnit<Element, kWidth>;
 
-  template <bool kKeys>
-  [[nodiscard]] EVERLONG_HD int32_t Half() const {
-    return kKeys ? job_.phase.half : 0;
-  }
-
-  // Threads of a warp stand side by side in a row; each keeps its unit over the rows, hence its channels.
-  template <bool kKeys, class Body>
-  EVERLONG_HD void ForUnits(const Body& body) const {
-    const int32_t units = UnitsPerRow(job_.frame.head_dim, Half<kKeys>(), kWidth);
-    const int32_t columns = units < threads_ ? units : threads_;
-    const int32_t rows = threads_ / columns;
-    if (thread_ >= columns * rows) return;
-    for (int32_t unit = thread_ % columns; unit < units; unit += columns) {
-      body(Column{thread_ / columns, rows}, UnitOfRow(unit, Half<kKeys>(), kInterleaved, kWidth));
+  template <bool kAligned>
+  EVERLONG_HD void RunAhead() const {
+    const int32_t second = kKeys ? unit_.second : 0;
+    const auto load = [&](int32_t i) { return LoadUnit<Element, kWidth>(in_ + i * job_.frame.layer_stride, second); };
+    if (second == 0) {
+      ForEachLoaded<kAligned ? kPlainAhead : 1>(span_.end - span_.first, load, [&](int32_t i, const Stored& stored) {
+        float values[kWidth];
+        WidenVector(stored.first, values);
+        Encode<kAligned>(values, i, 0);
+      });
+      return;
     }
+    ForEachLoaded<kAligned ? kTurnedAhead : 1>(span_.end - span_.first, load, [&](int32_t i, const Stored& stored) {
+      UnitValues<kWidth> values = WidenUnit(stored);
+      TurnUnit<kInterleaved>(values, phase_);
+      Encode<kAligned>(values.first(), i, 0);
+      Encode<kAligned>(values.second(), i, second);
+    });
   }
 
-  // Un-rotated keys, or values, as they are.
-  template <bool kKeys>
-  [[nodiscard]] EVERLONG_HD UnitValues<kWidth> Load(int32_t t, RowUnit unit) const {
-    const int64_t row = at_.row + static_cast<int64_t>(t) * job_.frame.head_dim;
-    if constexpr (!kKeys) return LoadUnit<Element, kWidth>(job_.frame.v, row, unit);
-    UnitValues<kWidth> keys = LoadUnit<Element, kWidth>(job_.frame.k, row, unit);
-    const float* cos = job_.inverse + (at_.first_token + t) * job_.phase.half + unit.pair;
-    TurnUnit<kInterleaved>(keys, unit, cos, cos + job_.tokens * job_.phase.half);
-    return keys;
-  }
-
-  // The largest magnitude of a vector whose first number is d; reports what the codec cannot hold.
-  template <bool kKeys>
-  EVERLONG_HD uint32_t LargestOf(const float* values, int32_t t, int32_t d) const {
-    uint32_t largest = 0;
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kWidth; ++i) {
-      const uint32_t bits = kv::MagnitudeBits(values[i]);
-      largest = bits > largest ? bits : largest;
+  // The vector that lies `number` numbers behind the unit's first.
+  template <bool kAligned>
+  EVERLONG_HD void Encode(const float* values, int32_t i, int32_t number) const {
+    if (LargestOf<kWidth>(values) >= kv::RejectedBits(job_.codec)) {
+      RejectFirst<kWidth>(values, job_, at_, span_.first + i, kKeys, t_, unit_.d + number);
     }
-    if (largest < kv::RejectedBits(job_.codec)) return largest;
-    for (int32_t i = kWidth - 1; i >= 0; --i) {
-      if (kv::MagnitudeBits(values[i]) < kv::RejectedBits(job_.codec)) continue;
-      AtomicMin(&job_.rejected->index, IndexOfNumber(job_, at_.task, kKeys, t, d + i));
-    }
-    return largest;
-  }
-
-  // largest[i] grows to the magnitude of values[i].
-  EVERLONG_HD static void Grow(const float* values, uint32_t (&largest)[kWidth]) {
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kWidth; ++i) {
-      const uint32_t bits = kv::MagnitudeBits(values[i]);
-      largest[i] = bits > largest[i] ? bits : largest[i];
-    }
-  }
-
-  template <bool kKeys>
-  EVERLONG_HD void MeasureColumn(const Column& column, RowUnit unit) const {
-    uint32_t first[kWidth] = {};
-    uint32_t second[kWidth] = {};
-    for (int32_t t = column.first; t < at_.layout.tokens; t += column.step) {
-      UnitValues<kWidth> values = Load<kKeys>(t, unit);
-      const uint32_t largest = LargestOf<kKeys>(values.first(), t, unit.d);
-      if constexpr (!kKeys) {
-        AtomicMax(&tokens_[t], largest);
-      } else {
-        Grow(values.first(), first);
-        if (unit.second == 0) continue;
-        LargestOf<kKeys>(values.second(), t, unit.d + unit.second);
-        Grow(values.second(), second);
-      }
-    }
-    if constexpr (kKeys) {
-      JoinChannels(first, unit.d);
-      if (unit.second != 0) JoinChannels(second, unit.d + unit.second);
-    }
-  }
-
-  EVERLONG_HD void JoinChannels(const uint32_t (&largest)[kWidth], int32_t d) const {
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kWidth; ++i) AtomicMax(&channels_[d + i], largest[i]);
-  }
-
-  EVERLONG_HD void StoreScales(uint32_t* words, int32_t count, uint8_t* out) const {
-    for (int32_t i = thread_; i < count; i += threads_) {
-      const float scale = kv::GroupScale(kv::FloatFromBits(words[i]), kv::FormatMax(job_.codec));
-      StoreBytes<Float32Element, 1>({{kv::FloatBits(scale)}}, out + 4 * static_cast<int64_t>(i));
-      words[i] = kv::FloatBits(1.0F / scale);
-    }
-  }
-
-  template <bool kKeys>
-  EVERLONG_HD void EncodeColumn(const Column& column, RowUnit unit) const {
-    for (int32_t t = column.first; t < at_.layout.tokens; t += column.step) {
-      UnitValues<kWidth> values = Load<kKeys>(t, unit);
-      EncodeVector<kKeys>(values.first(), t, unit.d);
-      if (unit.second != 0) EncodeVector<kKeys>(values.second(), t, unit.d + unit.second);
-    }
-  }
-
-  template <bool kKeys>
-  EVERLONG_HD void EncodeVector(const float* values, int32_t t, int32_t d) const {
-    float scaled[kWidth];
-    if (kv::HasScales(job_.codec)) {
-      EVERLONG_UNROLL
-      for (int32_t i = 0; i < kWidth; ++i) {
-        scaled[i] = values[i] * kv::FloatFromBits(kKeys ? channels_[d + i] : tokens_[t]);
-      }
+    uint8_t* out = out_ + i * out_stride_ + number * static_cast<int64_t>(sizeof(BitsOf<Code>));
+    const Codes codes = NarrowVector<Code, kWidth>(values);
+    if constexpr (kAligned) {
+      StoreOnce(codes, out);
     } else {
-      LargestOf<kKeys>(values, t, d);
-      EVERLONG_UNROLL
-      for (int32_t i = 0; i < kWidth; ++i) scaled[i] = values[i];
+      StoreBytes(codes, out);
     }
-    const int64_t codes = kKeys ? at_.layout.KCodes(at_.head) : at_.layout.VCodes(at_.head);
-    const int64_t number = static_cast<int64_t>(t) * at_.layout.head_dim + d;
-    uint8_t* out = at_.part + codes + number * kv::CodeBytes(job_.codec);
-    WithCode(job_.codec, [&](auto code) { StoreBytes(NarrowVector<decltype(code), kWidth>(scaled), out); });
   }
 
   const ArchiveJob& job_;
   HeadPage at_;
-  uint32_t* channels_;  // [D]
-  uint32_t* tokens_;    // [page_tokens]
+  int64_t t_;  // of the page
+  RowUnit unit_;
+  HeadLayers span_;
+  const BitsOf<Element>* in_;
+  uint8_t* out_;
+  int64_t out_stride_;  // bytes between layers
+  UnitPhase<kWidth> phase_{};
+};
+
+// `index` counts the units of the rows, by_units divides by those of one.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
+EVERLONG_HD inline void ArchiveUnits(int64_t index, const HeadLayers& span, const ArchiveJob& job,
+                                     const Divisor& by_units, const Divisor& by_page) {
+  const int64_t t = by_units.Quotient(index);
+  if (t >= job.tokens) return;
+  const auto of_row = static_cast<int32_t>(index - t * by_units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, kKeys ? job.phase.half : 0, kInterleaved, kWidth);
+  UnitArchiver<Element, kWidth, kInterleaved, kKeys, Code>(job, t, unit, span, by_page).Run();
+}
+
+// --- codecs with scales: a page of a head is cut into parts that one block of threads encodes, layer after layer. Keys
+// have a scale a channel, so that a part of them is some channels of all tokens; values one a token, so that a part of
+// them is all channels of some tokens. A thread reads its numbers once, and keeps them until their scales are known.
+
+inline constexpr int32_t kPageThreads = 256;  // at most
+
+// Rows of a part that a thread has a unit of: as many numbers of keys as of values.
+inline constexpr int32_t kKeyRows = 2;
+inline constexpr int32_t kValueRows = 2 * kKeyRows;
+
+inline constexpr int32_t kMostValueColumns = 32;
+
+// Threads stand in columns, one a unit, of so many lanes.
+struct PageParts {
+  int32_t threads = 0;
+  int32_t key_lanes = 0;
+  int32_t key_columns = 0;
+  int32_t key_parts = 0;
+  int32_t value_lanes = 0;
+  int32_t value_columns = 0;
+  int32_t value_parts = 0;
+  int32_t shared_words = 0;
+
+  [[nodiscard]] EVERLONG_HD int32_t parts() const { return key_parts + value_parts; }
+};
+
+inline int32_t RoundedUp(int32_t number, int32_t to) { return (number + to - 1) / to * to; }
+
+static_assert(kMostPageTokens <= kPageThreads * kKeyRows);
+template <int32_t kWidth>
+PageParts PartsOfPage(const ArchiveJob& job) {
+  constexpr int32_t kWarp = 64;  // the wider of both vendors'
+  constexpr int32_t kNumbers = 2 * kWidth;
+  const int32_t units = UnitsPerRow(job.frame.head_dim, job.phase.half, kWidth);
+  const int32_t vectors = UnitsPerRow(job.frame.head_dim, 0, kWidth);
+  PageParts parts;
+  parts.key_lanes = (job.page_tokens + kKeyRows - 1) / kKeyRows;
+  parts.key_columns = std::min({units, kPageThreads / parts.key_lanes, kPageThreads / kNumbers});
+  parts.key_parts = (units + parts.key_columns - 1) / parts.key_columns;
+  parts.threads = RoundedUp(parts.key_columns * std::max(parts.key_lanes, kNumbers), kWarp);
+  parts.value_columns = std::min({vectors, kMostValueColumns, parts.threads});
+  parts.value_lanes = parts.threads / parts.value_columns;
+  const int32_t rows = parts.value_lanes * kValueRows;
+  parts.value_parts = (job.page_tokens + rows - 1) / rows;
+  const int32_t key_words = kNumbers * parts.key_columns * (parts.key_lanes + 1);
+  const int32_t value_words = rows * ((parts.value_columns | 1) + 1);
+  parts.shared_words = std::max(key_words, value_words);
+  return parts;
+}
+
+// What both kinds of parts have.
+template <class Code>
+class PagePart {
+ public:
+  EVERLONG_HD PagePart(const ArchiveJob& job, const HeadPage& at) : job_(job), at_(at) {}
+
+ protected:
+  // Of the layer.
+  [[nodiscard]] EVERLONG_HD uint8_t* Part(int32_t layer) const { return at_.part + layer * at_.layout.Bytes(); }
+
+  // Stores the scale of a group; 1 / scale as bits.
+  [[nodiscard]] EVERLONG_HD uint32_t StoreScale(uint32_t largest, uint8_t* out) const {
+    const float scale = kv::GroupScale(kv::FloatFromBits(largest), kv::FormatMax(job_.codec));
+    StoreBytes<Float32Element, 1>({{kv::FloatBits(scale)}}, out);
+    return kv::FloatBits(1.0F / scale);
+  }
+
+  template <int32_t kWidth>
+  EVERLONG_HD static void StoreCodes(const float* scaled, uint8_t* out) {
+    const auto codes = NarrowVector<Code, kWidth>(scaled);
+    if (reinterpret_cast<uintptr_t>(out) % sizeof(codes) == 0) {
+      StoreOnce(codes, out);
+    } else {
+      StoreBytes(codes, out);
+    }
+  }
+
+  const ArchiveJob& job_;
+  HeadPage at_;
+};
+
+// One part of the keys of a head of a page. For every layer: Load, Measure, all threads wait, Scale, all wait, Encode.
+// The next layer may be loaded once a layer is measured.
+template <class Element, int32_t kWidth, bool kInterleaved, class Code>
+class KeyPart : public PagePart<Code> {
+ public:
+  EVERLONG_HD KeyPart(const ArchiveJob& job, const PageParts& parts, const HeadPage& at, int32_t part, uint32_t* shared,
+                      int32_t thread)
+      : PagePart<Code>(job, at),
+        columns_(parts.key_columns),
+        lanes_(parts.key_lanes),
+        column_(thread % parts.key_columns),
+        lane_(thread / parts.key_columns),
+        partial_(shared),
+        inverse_(shared + kNumbers * parts.key_columns * parts.key_lanes) {
+    const int32_t units = UnitsPerRow(job.frame.head_dim, job.phase.half, kWidth);
+    const int32_t first = part * columns_;
+    unit_ = UnitOfRow(first + column_, job.phase.half, kInterleaved, kWidth);
+    takes_part_ = lane_ < lanes_ && first + column_ < units;
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (Has(r) && unit_.second != 0) phase_[r] = InversePhaseAt<kWidth>(job, at.first_token + Token(r), unit_);
+    }
+    // The channel that the thread scales: number `thread` of inverse_.
+    if (thread >= kNumbers * columns_) return;
+    const int32_t access = thread / (columns_ * kAccess);
+    group_ = thread - access * columns_ * kAccess;
+    access_ = access;
+    const int32_t number = access * kAccess + group_ % kAccess;
+    const int32_t of_part = first + group_ / kAccess;
+    const RowUnit unit = UnitOfRow(of_part, job.phase.half, kInterleaved, kWidth);
+    if (of_part >= units || (unit.second == 0 && number >= kWidth)) return;
+    channel_ = unit.d + (number < kWidth ? number : unit.second + number - kWidth);
+  }
+
+  EVERLONG_HD void Load(int32_t layer) {
+    const kv::FrameKv& frame = this->job_.frame;
+    const auto* keys = static_cast<const BitsOf<Element>*>(frame.k) + layer * frame.layer_stride + this->at_.row;
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (Has(r)) stored_[r] = LoadUnit<Element, kWidth>(keys + Token(r) * frame.head_dim + unit_.d, unit_.second);
+    }
+  }
+
+  EVERLONG_HD void Measure(int32_t layer) {
+    if (!takes_part_) return;
+    uint32_t largest[kNumbers] = {};
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (!Has(r)) continue;
+      values_[r] = WidenUnit(stored_[r]);
+      if (unit_.second != 0) TurnUnit<kInterleaved>(values_[r], phase_[r]);
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kNumbers; ++i) largest[i] = LargerMagnitude(largest[i], values_[r].numbers[i]);
+    }
+    uint32_t of_all = 0;
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kNumbers; ++i) of_all = largest[i] > of_all ? largest[i] : of_all;
+    if (of_all >= kv::RejectedBits(this->job_.codec)) Reject(layer);
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kNumbers; i += kAccess) {
+      ElementVector<Float32Element, kAccess> access;
+      EVERLONG_UNROLL
+      for (int32_t j = 0; j < kAccess; ++j) access.bits[j] = largest[i + j];
+      StoreVector(access, partial_, ((i / kAccess * lanes_ + lane_) * columns_ + column_) * kAccess);
+    }
+  }
+
+  EVERLONG_HD void Scale(int32_t layer) const {
+    if (channel_ < 0) return;
+    const uint32_t* of_lane = partial_ + access_ * lanes_ * columns_ * kAccess + group_;
+    uint32_t largest = 0;
+    for (int32_t lane = 0; lane < lanes_; ++lane, of_lane += columns_ * kAccess) {
+      largest = *of_lane > largest ? *of_lane : largest;
+    }
+    uint8_t* out = this->Part(layer) + this->at_.layout.KScales(this->at_.head) + int64_t{4} * channel_;
+    inverse_[access_ * columns_ * kAccess + group_] = this->StoreScale(largest, out);
+  }
+
+  EVERLONG_HD void Encode(int32_t layer) const {
+    if (!takes_part_) return;
+    float inverse[kNumbers];
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kNumbers; i += kAccess) {
+      const int64_t at = (i / kAccess * columns_ + column_) * kAccess;
+      WidenVector(LoadVector<Float32Element, kAccess>(inverse_, at), inverse + i);
+    }
+    uint8_t* codes = this->Part(layer) + this->at_.layout.KCodes(this->at_.head);
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (!Has(r)) continue;
+      float scaled[kNumbers];
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kNumbers; ++i) scaled[i] = values_[r].numbers[i] * inverse[i];
+      uint8_t* out = codes + Token(r) * this->at_.layout.head_dim + unit_.d;
+      this->template StoreCodes<kWidth>(scaled, out);
+      if (unit_.second != 0) this->template StoreCodes<kWidth>(scaled + kWidth, out + unit_.second);
+    }
+  }
+
+ private:
+  static constexpr int32_t kRows = kKeyRows;
+  static constexpr int32_t kNumbers = 2 * kWidth;  // of a unit
+  static constexpr int32_t kAccess = kWidth < 4 ? kWidth : 4;
+
+  // Of the page.
+  [[nodiscard]] EVERLONG_HD int64_t Token(int32_t r) const { return lane_ + r * lanes_; }
+  [[nodiscard]] EVERLONG_HD bool Has(int32_t r) const { return takes_part_ && Token(r) < this->at_.layout.tokens; }
+
+  EVERLONG_HD void Reject(int32_t layer) {
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (!Has(r)) continue;
+      RejectFirst<kWidth>(values_[r].first(), this->job_, this->at_, layer, true, Token(r), unit_.d);
+      if (unit_.second == 0) continue;
+      RejectFirst<kWidth>(values_[r].second(), this->job_, this->at_, layer, true, Token(r), unit_.d + unit_.second);
+    }
+  }
+
+  int32_t columns_;
+  int32_t lanes_;
+  int32_t column_;
+  int32_t lane_;
+  uint32_t* partial_;  // [2 * kWidth / kAccess, lanes, columns, kAccess]: largest magnitudes of a lane's rows
+  uint32_t* inverse_;  // [2 * kWidth / kAccess, columns, kAccess]: 1 / scale
+  RowUnit unit_;
+  bool takes_part_;
+  int32_t channel_ = -1;  // of the head, that the thread scales; -1: none
+  int32_t access_ = 0;
+  int32_t group_ = 0;
+  UnitPhase<kWidth> phase_[kRows];
+  StoredUnit<Element, kWidth> stored_[kRows];
+  UnitValues<kWidth> values_[kRows];
+};
+
+// One part of the values of a head of a page, in the same steps.
+template <class Element, int32_t kWidth, class Code>
+class ValuePart : public PagePart<Code> {
+ public:
+  EVERLONG_HD ValuePart(const ArchiveJob& job, const PageParts& parts, const HeadPage& at, int32_t part,
+                        uint32_t* shared, int32_t thread)
+      : PagePart<Code>(job, at),
+        columns_(parts.value_columns),
+        lanes_(parts.value_lanes),
+        column_(thread % parts.value_columns),
+        lane_(thread / parts.value_columns),
+        thread_(thread),
+        threads_(parts.threads),
+        first_(part * parts.value_lanes * kRows),
+        partial_(shared),
+        inverse_(shared + parts.value_lanes * kRows * (parts.value_columns | 1)) {}
+
+  EVERLONG_HD void Load(int32_t layer) {
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (Has(r)) stored_[r] = LoadOnce<Vector>(Row(layer, r) + column_ * kWidth);
+    }
+  }
+
+  EVERLONG_HD void Measure(int32_t layer) {
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (!Has(r)) continue;
+      measured_[r] = stored_[r];
+      uint32_t largest = LargestOfVector(layer, r, column_ * kWidth, measured_[r]);
+      for (int32_t d = Next(); d < Numbers(); d += columns_ * kWidth) {
+        const uint32_t others = LargestOfVector(layer, r, d, LoadVector<Element, kWidth>(Row(layer, r), d));
+        largest = others > largest ? others : largest;
+      }
+      partial_[RowOfPart(r) * (columns_ | 1) + column_] = largest;
+    }
+  }
+
+  EVERLONG_HD void Scale(int32_t layer) const {
+    for (int32_t row = thread_; row < lanes_ * kRows && first_ + row < this->at_.layout.tokens; row += threads_) {
+      uint32_t largest = 0;
+      for (int32_t column = 0; column < columns_; ++column) {
+        const uint32_t of_column = partial_[row * (columns_ | 1) + column];
+        largest = of_column > largest ? of_column : largest;
+      }
+      uint8_t* out = this->Part(layer) + this->at_.layout.VScales(this->at_.head) + int64_t{4} * (first_ + row);
+      inverse_[row] = this->StoreScale(largest, out);
+    }
+  }
+
+  EVERLONG_HD void Encode(int32_t layer) const {
+    uint8_t* codes = this->Part(layer) + this->at_.layout.VCodes(this->at_.head);
+    EVERLONG_UNROLL
+    for (int32_t r = 0; r < kRows; ++r) {
+      if (!Has(r)) continue;
+      const float inverse = kv::FloatFromBits(inverse_[RowOfPart(r)]);
+      uint8_t* out = codes + int64_t{first_ + RowOfPart(r)} * Numbers();
+      EncodeVector(measured_[r], inverse, out + column_ * kWidth);
+      for (int32_t d = Next(); d < Numbers(); d += columns_ * kWidth) {
+        EncodeVector(LoadVector<Element, kWidth>(Row(layer, r), d), inverse, out + d);
+      }
+    }
+  }
+
+ private:
+  static constexpr int32_t kRows = kValueRows;
+  using Vector = ElementVector<Element, kWidth>;
+
+  [[nodiscard]] EVERLONG_HD int32_t Numbers() const { return this->at_.layout.head_dim; }
+  // Number that the thread's second vector of a row begins with: there is one where a row has more than columns.
+  [[nodiscard]] EVERLONG_HD int32_t Next() const { return (column_ + columns_) * kWidth; }
+  [[nodiscard]] EVERLONG_HD int32_t RowOfPart(int32_t r) const { return lane_ + r * lanes_; }
+  [[nodiscard]] EVERLONG_HD bool Has(int32_t r) const {
+    return lane_ < lanes_ && first_ + RowOfPart(r) < this->at_.layout.tokens;
+  }
+  [[nodiscard]] EVERLONG_HD const BitsOf<Element>* Row(int32_t layer, int32_t r) const {
+    const kv::FrameKv& frame = this->job_.frame;
+    return static_cast<const BitsOf<Element>*>(frame.v) + layer * frame.layer_stride + this->at_.row +
+           int64_t{first_ + RowOfPart(r)} * Numbers();
+  }
+
+  EVERLONG_HD uint32_t LargestOfVector(int32_t layer, int32_t r, int32_t d, const Vector& vector) const {
+    float values[kWidth];
+    WidenVector(vector, values);
+    const uint32_t largest = LargestOf<kWidth>(values);
+    if (largest >= kv::RejectedBits(this->job_.codec)) {
+      RejectFirst<kWidth>(values, this->job_, this->at_, layer, false, first_ + RowOfPart(r), d);
+    }
+    return largest;
+  }
+
+  EVERLONG_HD void EncodeVector(const Vector& vector, float inverse, uint8_t* out) const {
+    float values[kWidth];
+    WidenVector(vector, values);
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) values[i] *= inverse;
+    this->template StoreCodes<kWidth>(values, out);
+  }
+
+  int32_t columns_;
+  int32_t lanes_;
+  int32_t column_;
+  int32_t lane_;
   int32_t thread_;
   int32_t threads_;
+  int32_t first_;      // token of the page that the part begins with
+  uint32_t* partial_;  // [lanes * kRows, columns | 1]: largest magnitudes of a column's vectors
+  uint32_t* inverse_;  // [lanes * kRows]: 1 / scale
+  Vector stored_[kRows];
+  Vector measured_[kRows];
 };
 
 // What RejectedNumber::index stands for.
@@ -255,10 +524,10 @@ struct RejectedPlace {
   int64_t token = 0;  // of the span
 };
 
-inline RejectedPlace PlaceOfRejected(const ArchiveJob& job, uint64_t index) {
+EVERLONG_HD inline RejectedPlace PlaceOfRejected(const ArchiveJob& job, uint64_t index) {
   const NumberPlace place = PlaceOfNumber(job, index);
-  const int64_t page = place.task / job.frame.kv_heads / job.frame.layers;
-  return {place.is_key, place.task / job.frame.kv_heads % job.frame.layers, place.task % job.frame.kv_heads,
+  const int64_t page = place.head / job.frame.kv_heads / job.frame.layers;
+  return {place.is_key, place.head / job.frame.kv_heads % job.frame.layers, place.head % job.frame.kv_heads,
           page * job.page_tokens + place.t};
 }
 
@@ -267,14 +536,16 @@ template <class Element, bool kInterleaved>
 EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
   if (job.rejected->index == RejectedNumber::kNone) return;
   const NumberPlace place = PlaceOfNumber(job, job.rejected->index);
-  const HeadPage at = HeadPageAt(job, place.task);
-  const int64_t row = at.row + place.t * job.frame.head_dim;
+  const RejectedPlace at = PlaceOfRejected(job, job.rejected->index);
+  const kv::FrameKv& frame = job.frame;
+  const int64_t row = at.layer * frame.layer_stride + at.head * frame.head_stride +
+                      (job.first_slot + at.token) * static_cast<int64_t>(frame.head_dim);
   const int32_t half = place.is_key ? job.phase.half : 0;
   const int32_t rotated = kInterleaved ? place.d / 2 : place.d % (half > 0 ? half : 1);
   const RowUnit unit = UnitOfRow(place.d < 2 * half ? rotated : place.d - half, half, kInterleaved, 1);
-  UnitValues<1> values = LoadUnit<Element, 1>(place.is_key ? job.frame.k : job.frame.v, row, unit);
-  const float* cos = job.inverse + (at.first_token + place.t) * job.phase.half + unit.pair;
-  TurnUnit<kInterleaved>(values, unit, cos, cos + job.tokens * job.phase.half);
+  const auto* numbers = static_cast<const BitsOf<Element>*>(place.is_key ? frame.k : frame.v) + row;
+  UnitValues<1> values = WidenUnit(LoadUnit<Element, 1>(numbers + unit.d, unit.second));
+  if (unit.second != 0) TurnUnit<kInterleaved>(values, InversePhaseAt<1>(job, at.token, unit));
   job.rejected->value = unit.d == place.d ? values.numbers[0] : values.numbers[1];
 }
 

@@ -23,6 +23,12 @@
 #else
 #define EVERLONG_HARDWARE_FP8 0
 #endif
+// BF16 by the hardware, NaNs apart: NVIDIA from sm_80 on rounds to nearest even.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define EVERLONG_HARDWARE_BF16 1
+#else
+#define EVERLONG_HARDWARE_BF16 0
+#endif
 
 namespace everlong::hip {
 
@@ -39,6 +45,21 @@ struct Float16Element {
 struct BFloat16Element {
   EVERLONG_HD static float Widen(uint16_t bits) { return kv::BFloat16ToFloat(bits); }
   EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToBFloat16(value); }
+  // Two numbers, the first in the lower half.
+  static constexpr bool kPairsMayBeNans = EVERLONG_HARDWARE_BF16 == 0;
+  EVERLONG_HD static void WidenPair(uint32_t pair, float* values) {
+    values[0] = kv::FloatFromBits(pair << 16);
+    values[1] = kv::FloatFromBits(pair & 0xFFFF0000U);
+  }
+  EVERLONG_HD static uint32_t NarrowPair(float first, float second) {
+#if EVERLONG_HARDWARE_BF16
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    return static_cast<uint32_t>(Narrow(first)) | static_cast<uint32_t>(Narrow(second)) << 16;
+#endif
+  }
 };
 struct E4M3Element {
   EVERLONG_HD static float Widen(uint8_t bits) {
@@ -60,6 +81,27 @@ struct E4M3Element {
     return static_cast<uint8_t>(pair);
 #else
     return kv::FloatToE4M3(value);
+#endif
+  }
+  static constexpr bool kPairsMayBeNans = true;  // none is ever encoded
+  EVERLONG_HD static void WidenPair(uint16_t pair, float* values) {
+#if EVERLONG_HARDWARE_FP8
+    asm("{.reg .b32 halves; .reg .b16 low, high; cvt.rn.f16x2.e4m3x2 halves, %2; mov.b32 {low, high}, halves; "
+        "cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+        : "=f"(values[0]), "=f"(values[1])
+        : "h"(pair));
+#else
+    values[0] = Widen(static_cast<uint8_t>(pair));
+    values[1] = Widen(static_cast<uint8_t>(pair >> 8));
+#endif
+  }
+  EVERLONG_HD static uint16_t NarrowPair(float first, float second) {
+#if EVERLONG_HARDWARE_FP8
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    return static_cast<uint16_t>(Narrow(first) | Narrow(second) << 8);
 #endif
   }
 };
@@ -85,6 +127,27 @@ struct E5M2Element {
     return kv::FloatToE5M2(value);
 #endif
   }
+  static constexpr bool kPairsMayBeNans = true;  // none is ever encoded
+  EVERLONG_HD static void WidenPair(uint16_t pair, float* values) {
+#if EVERLONG_HARDWARE_FP8
+    asm("{.reg .b32 halves; .reg .b16 low, high; cvt.rn.f16x2.e5m2x2 halves, %2; mov.b32 {low, high}, halves; "
+        "cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+        : "=f"(values[0]), "=f"(values[1])
+        : "h"(pair));
+#else
+    values[0] = Widen(static_cast<uint8_t>(pair));
+    values[1] = Widen(static_cast<uint8_t>(pair >> 8));
+#endif
+  }
+  EVERLONG_HD static uint16_t NarrowPair(float first, float second) {
+#if EVERLONG_HARDWARE_FP8
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    return static_cast<uint16_t>(Narrow(first) | Narrow(second) << 8);
+#endif
+  }
 };
 
 // body(element) with the conversion of `dtype`: picks a kernel on the host.
@@ -101,9 +164,9 @@ auto WithElement(DType dtype, const Body& body) {
   return body(BFloat16Element{});
 }
 
-// body(code) with the conversion of `codec`: a branch that all threads take together.
+// body(code) with the conversion of `codec`: picks a kernel on the host.
 template <class Body>
-EVERLONG_HD inline auto WithCode(kv::Codec codec, const Body& body) {
+auto WithCode(kv::Codec codec, const Body& body) {
   switch (codec) {
     case kv::Codec::kFloat32:
       return body(Float32Element{});
@@ -192,19 +255,150 @@ EVERLONG_HD inline void StoreBytes(const ElementVector<Element, kWidth>& vector,
   }
 }
 
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+// What an access of so many bytes reads.
+template <size_t kBytes>
+struct WordsOf;
+template <>
+struct WordsOf<1> {
+  using Type = uint8_t;
+};
+template <>
+struct WordsOf<2> {
+  using Type = uint16_t;
+};
+template <>
+struct WordsOf<4> {
+  using Type = uint32_t;
+};
+#if defined(__CUDA_ARCH__)
+template <>
+struct WordsOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordsOf<16> {
+  using Type = uint4;
+};
+#else
+template <>
+struct WordsOf<8> {
+  using Type = uint32_t __attribute__((ext_vector_type(2)));
+};
+template <>
+struct WordsOf<16> {
+  using Type = uint32_t __attribute__((ext_vector_type(4)));
+};
+#endif
+
+// A vector as the accesses that it takes, of 16 bytes at most.
+template <class Vector>
+struct AccessesOf {
+  static constexpr size_t kCount = sizeof(Vector) <= 16 ? 1 : sizeof(Vector) / 16;
+  using Words = typename WordsOf<sizeof(Vector) / kCount>::Type;
+  Words words[kCount];
+};
+#endif
+
+// --- memory that is read or written once: it need not push what others read again out of the caches
+
+template <class Vector>
+EVERLONG_HD inline Vector LoadOnce(const void* at) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  using Accesses = AccessesOf<Vector>;
+  const auto* from = static_cast<const typename Accesses::Words*>(at);
+  Accesses accesses;
+  EVERLONG_UNROLL
+  for (size_t i = 0; i < Accesses::kCount; ++i) {
+#if defined(__CUDA_ARCH__)
+    accesses.words[i] = __ldcs(from + i);
+#else
+    accesses.words[i] = __builtin_nontemporal_load(from + i);
+#endif
+  }
+  return __builtin_bit_cast(Vector, accesses);
+#else
+  return *static_cast<const Vector*>(at);
+#endif
+}
+
+template <class Vector>
+EVERLONG_HD inline void StoreOnce(const Vector& vector, void* at) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  using Accesses = AccessesOf<Vector>;
+  const auto accesses = __builtin_bit_cast(Accesses, vector);
+  auto* to = static_cast<typename Accesses::Words*>(at);
+  EVERLONG_UNROLL
+  for (size_t i = 0; i < Accesses::kCount; ++i) {
+#if defined(__CUDA_ARCH__)
+    __stcs(to + i, accesses.words[i]);
+#else
+    __builtin_nontemporal_store(accesses.words[i], to + i);
+#endif
+  }
+#else
+  *static_cast<Vector*>(at) = vector;
+#endif
+}
+
+// --- conversion of vectors
+
+// Whether Element converts two numbers at once.
+template <class Element>
+concept ConvertsPairs = requires { Element::NarrowPair(0.0F, 0.0F); };
+
+// The numbers of a vector, two by two.
+template <class Element, int32_t kWidth>
+struct VectorPairs {
+  decltype(Element::NarrowPair(0.0F, 0.0F)) pairs[kWidth / 2];
+};
+
 // values [kWidth].
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline void WidenVector(const ElementVector<Element, kWidth>& vector, float* values) {
-  EVERLONG_UNROLL
-  for (int32_t i = 0; i < kWidth; ++i) values[i] = Element::Widen(vector.bits[i]);
+  if constexpr (ConvertsPairs<Element> && kWidth % 2 == 0) {
+    const auto pairs = __builtin_bit_cast(VectorPairs<Element, kWidth>, vector);
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kWidth / 2; ++i) Element::WidenPair(pairs.pairs[i], values + 2 * i);
+  } else {
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) values[i] = Element::Widen(vector.bits[i]);
+  }
 }
 
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> NarrowVector(const float* values) {
+  if constexpr (ConvertsPairs<Element> && kWidth % 2 == 0) {
+    bool in_pairs = true;
+    if constexpr (!Element::kPairsMayBeNans) {
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) in_pairs = in_pairs && values[i] == values[i];
+    }
+    if (in_pairs) {
+      VectorPairs<Element, kWidth> pairs;
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kWidth / 2; ++i) pairs.pairs[i] = Element::NarrowPair(values[2 * i], values[2 * i + 1]);
+      return __builtin_bit_cast(ElementVector<Element, kWidth>, pairs);
+    }
+  }
   ElementVector<Element, kWidth> vector;
   EVERLONG_UNROLL
   for (int32_t i = 0; i < kWidth; ++i) vector.bits[i] = Element::Narrow(values[i]);
   return vector;
+}
+
+// The larger of `most` and |value|, as MagnitudeBits orders them. Of a NaN other bits, as large.
+EVERLONG_HD inline uint32_t LargerMagnitude(uint32_t most, float value) {
+#if EVERLONG_HARDWARE_BF16
+  float larger;
+  asm("{.reg .f32 magnitude; abs.f32 magnitude, %2; max.NaN.f32 %0, %1, magnitude;}"
+      : "=f"(larger)
+      : "f"(kv::FloatFromBits(most)), "f"(value));
+  return kv::FloatBits(larger);
+#else
+  const uint32_t bits = kv::MagnitudeBits(value);
+  return bits > most ? bits : most;
+#endif
 }
 
 }  // namespace everlong::hip

@@ -4,52 +4,60 @@
 #include <cstdint>
 
 #include "divisor.h"
+#include "elements.h"
 #include "everlong/kv/element.h"
+#include "everlong/kv/position_phase.h"
 #include "gather_kernels.h"
-#include "rotation_units.h"
+#include "row_units.h"
 
 namespace everlong::hip {
 
-// All rows of k or v: where each lies in its head is the gather's to say.
-inline HeadRows GatheredRows(const kv::FrameKv& from, const void* in, const kv::FrameKv& to, void* out, int64_t count) {
-  return {in,
-          out,
-          to.dtype,
-          to.layers,
-          to.kv_heads,
-          count,
-          to.head_dim,
-          {from.layer_stride, from.head_stride, 0},
-          {to.layer_stride, to.head_stride, 0}};
-}
+// What turns the gathered rows from their sources' rotation to their targets': cos, sin [count, half].
+struct GatherTurn {
+  float* cos = nullptr;
+  float* sin = nullptr;
+};
 
-// Phase number `index` of [count, half]: what turns the row from its source's rotation to its target's, in fp64 as the
-// core has it; the target's slot says from now on which rotation it carries.
+// Phase number `index` of [count, half], in fp64 as the core has it; the target's slot says from now on which rotation
+// it carries.
 EVERLONG_HD inline void ComposeGather(int64_t index, const kv::SlotPhase& from, const kv::SlotPhase& to,
-                                      const SlotGather& gather, const TakenPhase& taken, const Divisor& by_half,
-                                      float* cos_out, float* sin_out) {
+                                      const SlotGather& gather, const TakenRope& rope, const Divisor& by_half,
+                                      const GatherTurn& turn) {
   const int64_t row = by_half.Quotient(index);
   const int64_t pair = index - row * by_half.divisor();
   const int64_t source = gather.sources[row] * by_half.divisor() + pair;
   const int64_t target = gather.targets[row] * by_half.divisor() + pair;
   const kv::Phase lost = kv::InversePhase({from.cos[source], from.sin[source]});
-  const double c = taken.cos[index];
-  const double s = taken.sin[index];
-  cos_out[index] = static_cast<float>(c * lost.c - s * lost.s);
-  sin_out[index] = static_cast<float>(s * lost.c + c * lost.s);
-  to.cos[target] = taken.cos[index];
-  to.sin[target] = taken.sin[index];
+  const kv::Phase taken = kv::PhaseAt(gather.positions[row], rope.inv_freq[pair], rope.attention_scaling);
+  const double c = taken.c;
+  const double s = taken.s;
+  turn.cos[index] = static_cast<float>(c * lost.c - s * lost.s);
+  turn.sin[index] = static_cast<float>(s * lost.c + c * lost.s);
+  to.cos[target] = taken.c;
+  to.sin[target] = taken.s;
 }
 
-// All of unit `index` of `rows`, turned by `phase` [count, half].
-template <class Element, int32_t kWidth, bool kInterleaved>
-EVERLONG_HD inline void GatherUnit(int64_t index, const HeadRows& rows, const SlotGather& gather,
-                                   const PairPhase& phase, const RowDivisors& by) {
-  UnitPlace place = PlaceOf(index, rows, phase, by, kWidth);
-  const int64_t row = by.tokens.Remainder(by.units.Quotient(index));
-  place.in += gather.sources[row] * rows.head_dim;
-  place.out += gather.targets[row] * rows.head_dim;
-  MoveUnit<Element, kWidth, Turn::kOn, kInterleaved>(place, rows, phase);
+// One unit of one row in every layer of `span`: `index` counts the units of the rows, by_units divides by those of one.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
+EVERLONG_HD inline void GatherUnits(int64_t index, const HeadLayers& span, const kv::FrameKv& from,
+                                    const kv::FrameKv& to, int32_t half, const SlotGather& gather,
+                                    const GatherTurn& turn, const Divisor& by_units) {
+  const int64_t row = by_units.Quotient(index);
+  if (row >= gather.count) return;
+  const auto of_row = static_cast<int32_t>(index - row * by_units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, kKeys ? half : 0, kInterleaved, kWidth);
+  UnitPhase<kWidth> phase{};
+  if (unit.second != 0) {
+    const int64_t first = row * half + unit.pair;
+    phase = LoadPhase<kWidth>(turn.cos + first, turn.sin + first);
+  }
+  const int64_t in =
+      span.first * from.layer_stride + span.head * from.head_stride + gather.sources[row] * from.head_dim + unit.d;
+  const int64_t out =
+      span.first * to.layer_stride + span.head * to.head_stride + gather.targets[row] * to.head_dim + unit.d;
+  MoveUnits<Element, kWidth, kInterleaved>(static_cast<const BitsOf<Element>*>(kKeys ? from.k : from.v) + in,
+                                           from.layer_stride, static_cast<BitsOf<Element>*>(kKeys ? to.k : to.v) + out,
+                                           to.layer_stride, span.end - span.first, unit.second, phase);
 }
 
 }  // namespace everlong::hip

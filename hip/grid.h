@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "launch.h"
+#include "row_units.h"
 #include "vendor.h"
 
 namespace everlong::hip {
@@ -12,9 +13,38 @@ namespace everlong::hip {
 inline constexpr int32_t kBlockThreads = 256;
 inline constexpr int64_t kMostBlocks = 1 << 20;  // threads stride over what is left
 
+// As many as hold `work` threads: none strides.
+inline uint32_t BlocksOf(int64_t work) { return static_cast<uint32_t>((work + kBlockThreads - 1) / kBlockThreads); }
+
 inline dim3 BlocksFor(int64_t work) {
   return dim3(static_cast<uint32_t>(std::min((work + kBlockThreads - 1) / kBlockThreads, kMostBlocks)));
 }
+
+// How many layers a block of threads takes one after the other, when each alone makes blocks_a_layer: threads that go
+// through many do once what is the same for all, and enough blocks are left for any GPU.
+inline int32_t LayersABlock(int64_t blocks_a_layer, int32_t layers) {
+  constexpr int64_t kEnoughBlocks = 4096;
+  constexpr int32_t kTogether = 4;
+  const int64_t wanted = layers * blocks_a_layer / kEnoughBlocks;
+  const auto taken = static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, layers));
+  return taken < kTogether ? taken : (taken + kTogether - 1) / kTogether * kTogether;
+}
+
+// Blocks for `work` units of every head of every layer: along x the units, along y the heads, along z the layers.
+struct LayerGrid {
+  dim3 blocks;
+  int32_t layers_a_block = 1;
+
+  LayerGrid(int64_t work, int32_t heads, int32_t layers) {
+    const uint32_t of_head = BlocksOf(work);
+    layers_a_block = LayersABlock(int64_t{of_head} * heads, layers);
+    const int32_t groups = (layers + layers_a_block - 1) / layers_a_block;
+    blocks = dim3(of_head, static_cast<uint32_t>(heads), static_cast<uint32_t>(groups));
+  }
+
+  // With so many more along x, in front.
+  [[nodiscard]] dim3 Behind(uint32_t others) const { return dim3(others + blocks.x, blocks.y, blocks.z); }
+};
 
 // What the launch before it returned.
 inline LaunchStatus Launched() { return static_cast<LaunchStatus>(hipGetLastError()); }
@@ -23,6 +53,12 @@ inline LaunchStatus Launched() { return static_cast<LaunchStatus>(hipGetLastErro
 inline LaunchStatus Answered(hipError_t answer) {
   if (answer != hipError_t{}) static_cast<void>(hipGetLastError());
   return static_cast<LaunchStatus>(answer);
+}
+
+// The head and layers of the calling thread's block in a LayerGrid.
+__device__ inline HeadLayers LayersOfBlock(int32_t layers_a_block, int32_t layers) {
+  const int32_t first = static_cast<int32_t>(blockIdx.z) * layers_a_block;
+  return {static_cast<int32_t>(blockIdx.y), first, min(first + layers_a_block, layers)};
 }
 
 // The calling thread's first index of a loop over work, and how far apart its indexes are.

@@ -9,66 +9,66 @@
 namespace everlong::hip {
 namespace {
 
-constexpr int64_t kMostPlacements = 65535;  // blocks along y
-
-// A row of blocks for each placement; its blocks stride over what the placement holds.
-dim3 PlacementBlocks(const RestoreJob& job, int64_t work_of_largest) {
-  return dim3(BlocksFor(std::max<int64_t>(work_of_largest, 1)).x,
-              static_cast<uint32_t>(std::min(job.count, kMostPlacements)));
-}
-
-__global__ void __launch_bounds__(kBlockThreads) PlacePhases(RestoreJob job, Divisor by_half) {
-  for (int64_t row = blockIdx.y; row < job.count; row += gridDim.y) {
-    const kv::PagePlacement place = job.placements[row];
-    const int64_t phases = static_cast<int64_t>(place.tokens) * job.phase.half;
-    for (int64_t i = FirstIndex(); i < phases; i += IndexStride()) PlacePhase(i, place, job, by_half);
+// All phases and all values: keys, which are turned by what stands in the frame's phase then, come next. The first
+// blocks along x have the phases.
+template <class Element, int32_t kWidth, class Code>
+__global__ void __launch_bounds__(kBlockThreads)
+    RestoreValues(RestoreJob job, int32_t layers_a_block, uint32_t phase_blocks, Divisor by_half, Divisor by_units,
+                  Divisor by_tokens) {
+  if (blockIdx.x < phase_blocks) {
+    if (blockIdx.y == 0 && blockIdx.z == 0) PlacePhase(FirstIndex(), job, by_half, by_tokens);
+    return;
   }
+  const int64_t index = FirstIndex() - int64_t{phase_blocks} * kBlockThreads;
+  RestoreUnits<Element, kWidth, false, false, Code>(index, LayersOfBlock(layers_a_block, job.frame.layers), job,
+                                                    by_units, by_tokens);
 }
 
-template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
-__global__ void __launch_bounds__(kBlockThreads) RestoreUnits(RestoreJob job, RestoreDivisors by) {
-  const int64_t units = UnitsOfPlacement(job, kKeys ? job.phase.half : 0, kWidth);
-  for (int64_t row = blockIdx.y; row < job.count; row += gridDim.y) {
-    const kv::PagePlacement place = job.placements[row];
-    for (int64_t i = FirstIndex(); i < units; i += IndexStride()) {
-      RestoreUnit<Element, kWidth, kInterleaved, kKeys>(i, place, job, by);
-    }
-  }
+template <class Element, int32_t kWidth, bool kInterleaved, class Code>
+__global__ void __launch_bounds__(kBlockThreads)
+    RestoreKeys(RestoreJob job, int32_t layers_a_block, Divisor by_units, Divisor by_tokens) {
+  RestoreUnits<Element, kWidth, kInterleaved, true, Code>(FirstIndex(), LayersOfBlock(layers_a_block, job.frame.layers),
+                                                          job, by_units, by_tokens);
 }
 
-template <class Element, int32_t kWidth, bool kInterleaved>
+template <class Element, int32_t kWidth, class Code>
 LaunchStatus Launch(const RestoreJob& job, hipStream_t stream) {
+  const kv::FrameKv& frame = job.frame;
   const int32_t half = job.phase.half;
-  const dim3 key_blocks = PlacementBlocks(job, UnitsOfPlacement(job, half, kWidth));
-  const dim3 value_blocks = PlacementBlocks(job, UnitsOfPlacement(job, 0, kWidth));
+  const int32_t units_of_value = UnitsPerRow(frame.head_dim, 0, kWidth);
+  const int32_t units_of_key = UnitsPerRow(frame.head_dim, half, kWidth);
+  const int64_t rows = job.count * job.most_tokens;
+  const LayerGrid values(rows * units_of_value, frame.kv_heads, frame.layers);
+  const LayerGrid keys(rows * units_of_key, frame.kv_heads, frame.layers);
+  const uint32_t phase_blocks = BlocksOf(rows * half);
   const dim3 threads(kBlockThreads);
-  RestoreUnits<Element, kWidth, kInterleaved, true>
-      <<<key_blocks, threads, 0, stream>>>(job, DivisorsOf(job, half, kWidth));
+  const Divisor by_tokens(job.most_tokens);
+  RestoreValues<Element, kWidth, Code><<<values.Behind(phase_blocks), threads, 0, stream>>>(
+      job, values.layers_a_block, phase_blocks, Divisor(half > 0 ? half : 1), Divisor(units_of_value), by_tokens);
   EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
-  RestoreUnits<Element, kWidth, false, false><<<value_blocks, threads, 0, stream>>>(job, DivisorsOf(job, 0, kWidth));
+  if (job.interleaved) {
+    RestoreKeys<Element, kWidth, true, Code>
+        <<<keys.blocks, threads, 0, stream>>>(job, keys.layers_a_block, Divisor(units_of_key), by_tokens);
+  } else {
+    RestoreKeys<Element, kWidth, false, Code>
+        <<<keys.blocks, threads, 0, stream>>>(job, keys.layers_a_block, Divisor(units_of_key), by_tokens);
+  }
   return Launched();
-}
-
-template <class Element, int32_t kWidth>
-LaunchStatus LaunchPairing(const RestoreJob& job, hipStream_t stream) {
-  return job.interleaved ? Launch<Element, kWidth, true>(job, stream) : Launch<Element, kWidth, false>(job, stream);
 }
 
 }  // namespace
 
 LaunchStatus RestoreKv(const RestoreJob& job, void* stream) {
   if (job.count == 0 || job.most_tokens == 0) return 0;
-  const auto on = static_cast<hipStream_t>(stream);
-  if (job.phase.half > 0) {  // first: keys are turned by what stands in the frame's phase then
-    PlacePhases<<<PlacementBlocks(job, job.most_tokens * job.phase.half), dim3(kBlockThreads), 0, on>>>(
-        job, Divisor(job.phase.half));
-    EVERLONG_RETURN_IF_NOT_LAUNCHED(Launched());
-  }
   return WithElement(job.frame.dtype, [&](auto element) {
     using Element = decltype(element);
     constexpr int32_t kWidth = kVectorWidth<Element>;
-    if (AllowsVectors(job.frame, job.phase.half, kWidth)) return LaunchPairing<Element, kWidth>(job, on);
-    return LaunchPairing<Element, 1>(job, on);
+    const auto on = static_cast<hipStream_t>(stream);
+    return WithCode(job.codec, [&](auto code) {
+      using Code = decltype(code);
+      if (AllowsVectors(job.frame, job.phase.half, kWidth)) return Launch<Element, kWidth, Code>(job, on);
+      return Launch<Element, 1, Code>(job, on);
+    });
   });
 }
 

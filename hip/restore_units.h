@@ -13,94 +13,170 @@
 
 namespace everlong::hip {
 
-// Phase `index` of the [tokens, half] of a placement.
-EVERLONG_HD inline void PlacePhase(int64_t index, const kv::PagePlacement& place, const RestoreJob& job,
-                                   const Divisor& by_half) {
-  const int64_t t = by_half.Quotient(index);
-  const double frequency = job.inv_freq[index - t * by_half.divisor()];
-  const kv::Phase phase = kv::PhaseAt(place.position + t, frequency, job.attention_scaling);
-  const int64_t at = place.slot * job.phase.half + index;
+// Rows are counted as if every placement had as many as the largest: [count, most_tokens].
+struct PlacedRow {
+  kv::PagePlacement place;
+  int64_t t = 0;  // of the placement; beyond its tokens: no row
+
+  EVERLONG_HD PlacedRow(int64_t row, const RestoreJob& job, const Divisor& by_tokens) {
+    const int64_t number = by_tokens.Quotient(row);
+    if (number >= job.count) return;
+    place = job.placements[number];
+    t = row - number * by_tokens.divisor();
+  }
+  [[nodiscard]] EVERLONG_HD bool exists() const { return t < place.tokens; }
+};
+
+// Phase `index` of the [count, most_tokens, half].
+EVERLONG_HD inline void PlacePhase(int64_t index, const RestoreJob& job, const Divisor& by_half,
+                                   const Divisor& by_tokens) {
+  const int64_t number = by_half.Quotient(index);
+  const PlacedRow row(number, job, by_tokens);
+  if (!row.exists()) return;
+  const int64_t pair = index - number * by_half.divisor();
+  const kv::Phase phase = kv::PhaseAt(row.place.position + row.t, job.inv_freq[pair], job.attention_scaling);
+  const int64_t at = (row.place.slot + row.t) * job.phase.half + pair;
   job.phase.cos[at] = phase.c;
   job.phase.sin[at] = phase.s;
 }
 
-// Units of every placement, as many as the largest has: layer, head, token and unit, the last fastest.
-EVERLONG_HD inline int64_t UnitsOfPlacement(const RestoreJob& job, int32_t half, int32_t width) {
-  return static_cast<int64_t>(job.frame.layers) * job.frame.kv_heads * job.most_tokens *
-         UnitsPerRow(job.frame.head_dim, half, width);
-}
+// A unit of one row of every layer of a span, out of a payload. kKeys: keys, whose channels have a scale each; else
+// values, whose rows have. Code: how their numbers are coded.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
+class UnitRestorer {
+ public:
+  EVERLONG_HD UnitRestorer(const RestoreJob& job, const PlacedRow& row, RowUnit unit, const HeadLayers& span)
+      : unit_(unit), layers_(span.end - span.first) {
+    const kv::FrameKv& frame = job.frame;
+    const kv::PartLayout layout{job.codec, frame.kv_heads, frame.head_dim, row.place.page_tokens};
+    const int64_t page_row = row.place.first_token + row.t;
+    const uint8_t* part = job.payload + row.place.byte_offset + span.first * layout.Bytes();
+    in_stride_ = layout.Bytes();
+    codes_ = part + (kKeys ? layout.KCodes(span.head) : layout.VCodes(span.head)) +
+             (page_row * frame.head_dim + unit.d) * kCodeBytes;
+    scales_ = part + (kKeys ? layout.KScales(span.head) + 4 * unit.d : layout.VScales(span.head) + 4 * page_row);
+    out_ = static_cast<BitsOf<Element>*>(kKeys ? frame.k : frame.v) + span.first * frame.layer_stride +
+           span.head * frame.head_stride + (row.place.slot + row.t) * frame.head_dim + unit.d;
+    out_stride_ = frame.layer_stride;
+    if (kKeys && unit.second != 0) {
+      const int64_t phase = (row.place.slot + row.t) * job.phase.half + unit.pair;
+      phase_ = LoadPhase<kWidth>(job.phase.cos + phase, job.phase.sin + phase);
+    }
+  }
 
-// What an index of a unit is divided by: the same for all placements.
-struct RestoreDivisors {
-  Divisor units;  // of a row
-  Divisor tokens;
-  Divisor heads;
+  // All of the layers.
+  EVERLONG_HD void Run() const {
+    if (IsAligned()) {
+      RunAhead<true>();
+    } else {
+      RunAhead<false>();
+    }
+  }
+
+ private:
+  static constexpr int32_t kCodeBytes = sizeof(BitsOf<Code>);
+  static constexpr bool kScaled = kCodeBytes == 1;
+  static constexpr int32_t kScales = kKeys ? (kWidth < 4 ? kWidth : 4) : 1;  // an access
+  static constexpr int32_t kAccesses = kKeys ? kWidth / kScales : 1;
+  using Codes = ElementVector<Code, kWidth>;
+  using Scales = ElementVector<Float32Element, kScales>;
+
+  // What stands for a vector in the payload.
+  struct Coded {
+    Codes codes;
+    Scales scales[kScaled ? kAccesses : 1];
+  };
+  struct CodedUnit {
+    Coded first;
+    Coded second;
+  };
+
+  [[nodiscard]] EVERLONG_HD bool IsAligned() const {
+    const auto codes = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(codes_)) | static_cast<uint64_t>(in_stride_);
+    const auto scales = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(scales_)) | static_cast<uint64_t>(in_stride_);
+    return codes % sizeof(Codes) == 0 && (!kScaled || scales % sizeof(Scales) == 0);
+  }
+
+  template <bool kAligned>
+  EVERLONG_HD static Coded Load(const uint8_t* codes, const uint8_t* scales) {
+    Coded coded{};
+    if constexpr (kAligned) {
+      coded.codes = LoadOnce<Codes>(codes);
+    } else {
+      coded.codes = LoadBytes<Code, kWidth>(codes);
+    }
+    if constexpr (kScaled) {
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kAccesses; ++i) {
+        const uint8_t* at = scales + 4 * kScales * i;
+        if constexpr (kAligned) {
+          coded.scales[i] = *static_cast<const Scales*>(static_cast<const void*>(at));
+        } else {
+          coded.scales[i] = LoadBytes<Float32Element, kScales>(at);
+        }
+      }
+    }
+    return coded;
+  }
+
+  EVERLONG_HD static void Decode(const Coded& coded, float* values) {
+    WidenVector(coded.codes, values);
+    if constexpr (kScaled) {
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) {
+        const Scales& scales = coded.scales[kKeys ? i / kScales : 0];
+        values[i] *= kv::FloatFromBits(scales.bits[kKeys ? i % kScales : 0]);
+      }
+    }
+  }
+
+  template <bool kAligned>
+  EVERLONG_HD void RunAhead() const {
+    const auto load = [&](int32_t layer, int32_t number) {
+      const int64_t at = layer * in_stride_;
+      return Load<kAligned>(codes_ + at + number * kCodeBytes, scales_ + at + int64_t{4} * number);
+    };
+    if (!kKeys || unit_.second == 0) {
+      ForEachLoaded<kAligned ? kPlainAhead : 1>(
+          layers_, [&](int32_t layer) { return load(layer, 0); },
+          [&](int32_t layer, const Coded& coded) {
+            float values[kWidth];
+            Decode(coded, values);
+            StoreOnce(NarrowVector<Element, kWidth>(values), out_ + layer * out_stride_);
+          });
+      return;
+    }
+    ForEachLoaded<kAligned ? kTurnedAhead : 1>(
+        layers_, [&](int32_t layer) { return CodedUnit{load(layer, 0), load(layer, unit_.second)}; },
+        [&](int32_t layer, const CodedUnit& coded) {
+          UnitValues<kWidth> values;
+          Decode(coded.first, values.first());
+          Decode(coded.second, values.second());
+          TurnUnit<kInterleaved>(values, phase_);
+          StoreUnit<Element>(values, out_ + layer * out_stride_, unit_.second);
+        });
+  }
+
+  RowUnit unit_;
+  int32_t layers_;
+  const uint8_t* codes_;
+  const uint8_t* scales_;
+  int64_t in_stride_;  // bytes between layers
+  BitsOf<Element>* out_;
+  int64_t out_stride_;
+  UnitPhase<kWidth> phase_{};
 };
-inline RestoreDivisors DivisorsOf(const RestoreJob& job, int32_t half, int32_t width) {
-  return {Divisor(UnitsPerRow(job.frame.head_dim, half, width)), Divisor(job.most_tokens), Divisor(job.frame.kv_heads)};
-}
 
-// kWidth numbers of a part, decoded: number `first` on of the codes at `codes`, by scales that are `scale_step` floats
-// apart (1: of every channel; 0: of the token).
-template <int32_t kWidth>
-EVERLONG_HD inline void DecodeVector(kv::Codec codec, const uint8_t* codes, int64_t first, const uint8_t* scales,
-                                     int32_t scale_step, float* values) {
-  WithCode(codec, [&](auto code) {
-    using Code = decltype(code);
-    WidenVector(LoadBytes<Code, kWidth>(codes + first * static_cast<int64_t>(sizeof(BitsOf<Code>))), values);
-  });
-  if (!kv::HasScales(codec)) return;
-  if (scale_step == 0) {
-    const float scale = kv::FloatFromBits(LoadBytes<Float32Element, 1>(scales).bits[0]);
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kWidth; ++i) values[i] *= scale;
-    return;
-  }
-  constexpr int32_t kScales = kWidth < kVectorWidth<Float32Element> ? kWidth : kVectorWidth<Float32Element>;
-  EVERLONG_UNROLL
-  for (int32_t first_scale = 0; first_scale < kWidth; first_scale += kScales) {
-    const auto vector = LoadBytes<Float32Element, kScales>(scales + 4 * static_cast<int64_t>(first_scale));
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kScales; ++i) values[first_scale + i] *= kv::FloatFromBits(vector.bits[i]);
-  }
-}
-
-// Unit `index` of the keys (kKeys) or values of a placement; nothing where the largest placement alone has one.
-template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
-EVERLONG_HD inline void RestoreUnit(int64_t index, const kv::PagePlacement& place, const RestoreJob& job,
-                                    const RestoreDivisors& by) {
-  const kv::FrameKv& frame = job.frame;
-  const int32_t half = kKeys ? job.phase.half : 0;
-  const int64_t row = by.units.Quotient(index);
-  const int64_t head_of_all = by.tokens.Quotient(row);
-  const int64_t t = row - head_of_all * by.tokens.divisor();
-  if (t >= place.tokens) return;
-  const auto of_row = static_cast<int32_t>(index - row * by.units.divisor());
-  const RowUnit unit = UnitOfRow(of_row, half, kInterleaved, kWidth);
-  const int64_t layer = by.heads.Quotient(head_of_all);
-  const int64_t head = head_of_all - layer * by.heads.divisor();
-  const int64_t page_row = place.first_token + t;
-
-  const kv::PartLayout layout{job.codec, frame.kv_heads, frame.head_dim, place.page_tokens};
-  const uint8_t* part = job.payload + place.byte_offset + layer * layout.Bytes();
-  const uint8_t* codes = part + (kKeys ? layout.KCodes(head) : layout.VCodes(head));
-  const int64_t number = page_row * frame.head_dim + unit.d;
-  const uint8_t* scales = part + (kKeys ? layout.KScales(head) + 4 * unit.d : layout.VScales(head) + 4 * page_row);
-  const int32_t scale_step = kKeys ? 1 : 0;
-  UnitValues<kWidth> values;
-  DecodeVector<kWidth>(job.codec, codes, number, scales, scale_step, values.first());
-
-  void* base = kKeys ? frame.k : frame.v;
-  const int64_t out =
-      layer * frame.layer_stride + head * frame.head_stride + (place.slot + t) * frame.head_dim + unit.d;
-  if (kKeys && unit.second != 0) {
-    DecodeVector<kWidth>(job.codec, codes, number + unit.second, scales + 4 * static_cast<int64_t>(unit.second),
-                         scale_step, values.second());
-    const int64_t phase = (place.slot + t) * half + unit.pair;
-    TurnUnit<kInterleaved>(values, unit, job.phase.cos + phase, job.phase.sin + phase);
-    StoreVector(NarrowVector<Element, kWidth>(values.second()), base, out + unit.second);
-  }
-  StoreVector(NarrowVector<Element, kWidth>(values.first()), base, out);
+// `index` counts the units of the rows, by_units divides by those of one.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
+EVERLONG_HD inline void RestoreUnits(int64_t index, const HeadLayers& span, const RestoreJob& job,
+                                     const Divisor& by_units, const Divisor& by_tokens) {
+  const int64_t number = by_units.Quotient(index);
+  const PlacedRow row(number, job, by_tokens);
+  if (!row.exists()) return;
+  const auto of_row = static_cast<int32_t>(index - number * by_units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, kKeys ? job.phase.half : 0, kInterleaved, kWidth);
+  UnitRestorer<Element, kWidth, kInterleaved, kKeys, Code>(job, row, unit, span).Run();
 }
 
 }  // namespace everlong::hip

@@ -64,22 +64,118 @@ EVERLONG_HD inline void TurnPairs(UnitValues<kWidth>& values, const PhaseOf& pha
   }
 }
 
-// The unit of the row that begins at number `row` of `base`.
+// A unit as it is stored.
 template <class Element, int32_t kWidth>
-EVERLONG_HD inline UnitValues<kWidth> LoadUnit(const void* base, int64_t row, RowUnit unit) {
+struct StoredUnit {
+  ElementVector<Element, kWidth> first;
+  ElementVector<Element, kWidth> second;
+};
+
+// The unit whose first vector is at `at`, `second` numbers before its second one (0: it has none).
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline StoredUnit<Element, kWidth> LoadUnit(const BitsOf<Element>* at, int32_t second) {
+  StoredUnit<Element, kWidth> stored{};
+  stored.first = LoadOnce<ElementVector<Element, kWidth>>(at);
+  if (second != 0) stored.second = LoadOnce<ElementVector<Element, kWidth>>(at + second);
+  return stored;
+}
+
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline UnitValues<kWidth> WidenUnit(const StoredUnit<Element, kWidth>& stored) {
   UnitValues<kWidth> values;
-  WidenVector(LoadVector<Element, kWidth>(base, row + unit.d), values.first());
-  if (unit.second != 0) {
-    WidenVector(LoadVector<Element, kWidth>(base, row + unit.d + unit.second), values.second());
-  }
+  WidenVector(stored.first, values.first());
+  WidenVector(stored.second, values.second());
   return values;
 }
 
-// Turns a rotated unit by cos[i], sin[i], those of its pairs.
+template <class Element, int32_t kWidth>
+EVERLONG_HD inline void StoreUnit(UnitValues<kWidth>& values, BitsOf<Element>* at, int32_t second) {
+  StoreOnce(NarrowVector<Element, kWidth>(values.first()), at);
+  StoreOnce(NarrowVector<Element, kWidth>(values.second()), at + second);
+}
+
+// The phases of a rotated unit's pairs: a thread that handles the same unit of many heads keeps them.
+template <int32_t kWidth>
+struct UnitPhase {
+  float cos[kWidth];
+  float sin[kWidth];
+};
+
+// cos, sin: of the unit's first pair.
+template <int32_t kWidth>
+EVERLONG_HD inline UnitPhase<kWidth> LoadPhase(const float* cos, const float* sin) {
+  constexpr int32_t kFloats = kWidth < kVectorWidth<Float32Element> ? kWidth : kVectorWidth<Float32Element>;
+  UnitPhase<kWidth> phase;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; i += kFloats) {
+    WidenVector(LoadBytes<Float32Element, kFloats>(reinterpret_cast<const uint8_t*>(cos + i)), phase.cos + i);
+    WidenVector(LoadBytes<Float32Element, kFloats>(reinterpret_cast<const uint8_t*>(sin + i)), phase.sin + i);
+  }
+  return phase;
+}
+
+template <int32_t kWidth>
+EVERLONG_HD inline UnitPhase<kWidth> InverseOf(const UnitPhase<kWidth>& phase) {
+  UnitPhase<kWidth> inverse;
+  EVERLONG_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) {
+    const kv::Phase of_pair = kv::InversePhase({phase.cos[i], phase.sin[i]});
+    inverse.cos[i] = of_pair.c;
+    inverse.sin[i] = of_pair.s;
+  }
+  return inverse;
+}
+
 template <bool kInterleaved, int32_t kWidth>
-EVERLONG_HD inline void TurnUnit(UnitValues<kWidth>& values, RowUnit unit, const float* cos, const float* sin) {
-  if (unit.second == 0) return;
-  TurnPairs<kInterleaved>(values, [=](int32_t i) { return kv::Phase{cos[i], sin[i]}; });
+EVERLONG_HD inline void TurnUnit(UnitValues<kWidth>& values, const UnitPhase<kWidth>& phase) {
+  TurnPairs<kInterleaved>(values, [&](int32_t i) { return kv::Phase{phase.cos[i], phase.sin[i]}; });
+}
+
+// load(i) and then use(i, loaded) for every i in [0, count), kAhead at a time: all of them are loaded before the first
+// is used, for memory answers late and a thread that waits for one load after the other asks for little of it.
+template <int32_t kAhead, class Load, class Use>
+EVERLONG_HD inline void ForEachLoaded(int32_t count, const Load& load, const Use& use) {
+  int32_t i = 0;
+  for (; i + kAhead <= count; i += kAhead) {
+    decltype(load(0)) loaded[kAhead];
+    EVERLONG_UNROLL
+    for (int32_t j = 0; j < kAhead; ++j) loaded[j] = load(i + j);
+    EVERLONG_UNROLL
+    for (int32_t j = 0; j < kAhead; ++j) use(i + j, loaded[j]);
+  }
+  for (; i < count; ++i) use(i, load(i));
+}
+
+// So many units a thread loads before it uses the first.
+inline constexpr int32_t kTurnedAhead = 2;
+inline constexpr int32_t kPlainAhead = 4;
+
+// Layers [first, end) of one head: what a thread does with its unit of its row.
+struct HeadLayers {
+  int32_t head = 0;
+  int32_t first = 0;
+  int32_t end = 0;
+};
+
+// `count` units from `in` to `out`, each step's a stride further on, turned by `phase` where they are rotated ones.
+template <class Element, int32_t kWidth, bool kInterleaved>
+EVERLONG_HD inline void MoveUnits(const BitsOf<Element>* in, int64_t in_stride, BitsOf<Element>* out,
+                                  int64_t out_stride, int32_t count, int32_t second, const UnitPhase<kWidth>& phase) {
+  if (second == 0) {
+    using Vector = ElementVector<Element, kWidth>;
+    ForEachLoaded<kPlainAhead>(
+        count, [&](int32_t i) { return LoadOnce<Vector>(in + i * in_stride); },
+        [&](int32_t i, const Vector& vector) { StoreOnce(vector, out + i * out_stride); });
+    return;
+  }
+  using Stored = StoredUnit<Element, kWidth>;
+  ForEachLoaded<kTurnedAhead>(
+      count, [&](int32_t i) { return LoadUnit<Element, kWidth>(in + i * in_stride, second); },
+      [&](int32_t i, const Stored& stored) {
+        UnitValues<kWidth> values = WidenUnit(stored);
+        TurnUnit<kInterleaved>(values, phase);
+        StoreUnit<Element>(values, out + i * out_stride, second);
+      });
 }
 
 }  // namespace everlong::hip

@@ -1,5 +1,5 @@
-// How a shift is cut into steps that no two threads can disturb each other in, and what one thread of a step does. Host
-// code compiles it too.
+// How a shift is cut so that no two threads disturb each other, and what one thread of it does. Host code compiles it
+// too.
 #pragma once
 
 #include <algorithm>
@@ -8,44 +8,58 @@
 #include <vector>
 
 #include "divisor.h"
+#include "elements.h"
 #include "everlong/base/dtype.h"
 #include "everlong/kv/element.h"
 #include "rotation_kernels.h"
+#include "row_units.h"
 #include "shift_kernels.h"
 
 namespace everlong::hip {
 
-// Rows that one step moves, [source, source + count) to [target, target + count). The rows of a step are read and
-// written in no order: they must not overlap, or lie at one place, or go through the workspace. Steps run one after the
-// other, those that free the place of later ones first (as memmove does).
-struct ShiftStep {
+// Where a row goes stands another one that moves `length` rows further on, and so forth: such a chain is one thread's.
+// It takes the row whose place is free first, and a row is read before the one behind it is written there. There are as
+// many chains as rows lie between source and target, or one a row where those do not overlap.
+struct ShiftChains {
   int64_t source = 0;
   int64_t target = 0;
-  int64_t count = 0;
-  bool staged = false;  // through the workspace: all rows are read before any is written
+  int64_t count = 0;   // of rows
+  int64_t chains = 0;  // and rows between two of a chain
+  bool last_first = false;
+
+  explicit ShiftChains(const SlotShift& shift)
+      : source(shift.source),
+        target(shift.target),
+        count(shift.count),
+        chains(std::min(std::abs(shift.source - shift.target), shift.count)),
+        last_first(shift.target > shift.source) {
+    if (chains == 0) chains = count;
+  }
+
+  [[nodiscard]] EVERLONG_HD int64_t First(int64_t chain) const { return last_first ? count - 1 - chain : chain; }
+  [[nodiscard]] EVERLONG_HD int64_t Step() const { return last_first ? -chains : chains; }
+  [[nodiscard]] EVERLONG_HD int32_t Length(int64_t chain) const {
+    return static_cast<int32_t>((count - chain + chains - 1) / chains);
+  }
 };
 
-inline constexpr int64_t kFewestDirectRows = 64;  // below it, steps are too small to fill a GPU
+inline constexpr int64_t kFewestChains = 64;  // below it, too few to fill a GPU: rows go through the workspace
 inline constexpr int64_t kStagedRows = 512;
 
-inline std::vector<ShiftStep> ShiftSteps(const SlotShift& shift) {
-  const int64_t distance = std::abs(shift.source - shift.target);
-  const bool disjoint = distance == 0 || distance >= shift.count;
-  const bool staged = !disjoint && distance < kFewestDirectRows;
-  const int64_t most = disjoint ? shift.count : (staged ? kStagedRows : distance);
-  std::vector<ShiftStep> steps;
-  for (int64_t first = 0; first < shift.count; first += most) {
-    const int64_t count = std::min(most, shift.count - first);
-    const int64_t row = shift.target < shift.source ? first : shift.count - first - count;
-    steps.push_back({shift.source + row, shift.target + row, count, staged});
-  }
-  return steps;
+inline bool IsStaged(const SlotShift& shift) {
+  return ShiftChains(shift).chains < std::min(kFewestChains, shift.count);
 }
 
-inline int64_t StagedRows(const SlotShift& shift) {
-  int64_t rows = 0;
-  for (const ShiftStep& step : ShiftSteps(shift)) rows = std::max(rows, step.staged ? step.count : 0);
-  return rows;
+// Rows that one step of a staged shift moves: all of them are read before any is written. Steps run one after the
+// other, those that free the place of later ones first.
+inline std::vector<SlotShift> StagedSteps(const SlotShift& shift) {
+  std::vector<SlotShift> steps;
+  for (int64_t first = 0; first < shift.count; first += kStagedRows) {
+    const int64_t count = std::min(kStagedRows, shift.count - first);
+    const int64_t row = shift.target < shift.source ? first : shift.count - first - count;
+    steps.push_back({shift.source + row, shift.target + row, count});
+  }
+  return steps;
 }
 
 // `count` rows of every layer and head of k or v, from slot `source` of `base` to slot `target` of it.
@@ -76,17 +90,57 @@ inline HeadRows FromWorkspace(HeadRows rows, const void* workspace) {
   return rows;
 }
 
-// Phase number `index` of the [count, half] that move, turned: the angle sum in fp64, as the core composes it.
-EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, int64_t source, const ShiftTurn& turn,
-                                     const Divisor& by_half, float* cos_out, float* sin_out) {
-  const int64_t at = source * phase.half + index;
+// A phase that moves, turned: the angle sum in fp64, as the core composes it.
+EVERLONG_HD inline kv::Phase ComposedPhase(const kv::SlotPhase& phase, int64_t at, const ShiftTurn& turn,
+                                           int64_t pair) {
   const double c = phase.cos[at];
   const double s = phase.sin[at];
-  const int64_t pair = by_half.Remainder(index);
   const double turn_c = turn.cos[pair];
   const double turn_s = turn.sin[pair];
-  cos_out[index] = static_cast<float>(c * turn_c - s * turn_s);
-  sin_out[index] = static_cast<float>(s * turn_c + c * turn_s);
+  return {static_cast<float>(c * turn_c - s * turn_s), static_cast<float>(s * turn_c + c * turn_s)};
+}
+
+// Phase number `index` of the [count, half] that move.
+EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, int64_t source, const ShiftTurn& turn,
+                                     const Divisor& by_half, float* cos_out, float* sin_out) {
+  const kv::Phase composed = ComposedPhase(phase, source * phase.half + index, turn, by_half.Remainder(index));
+  cos_out[index] = composed.c;
+  sin_out[index] = composed.s;
+}
+
+// Of every row of a chain one phase, in place: `index` counts [chains, half].
+EVERLONG_HD inline void ShiftPhases(int64_t index, const ShiftChains& chains, const kv::SlotPhase& phase,
+                                    const ShiftTurn& turn, const Divisor& by_half) {
+  const int64_t chain = by_half.Quotient(index);
+  if (chain >= chains.chains) return;
+  const int64_t pair = index - chain * phase.half;
+  int64_t row = chains.First(chain);
+  for (int32_t left = chains.Length(chain); left > 0; --left, row += chains.Step()) {
+    const kv::Phase composed = ComposedPhase(phase, (chains.source + row) * phase.half + pair, turn, pair);
+    const int64_t to = (chains.target + row) * phase.half + pair;
+    phase.cos[to] = composed.c;
+    phase.sin[to] = composed.s;
+  }
+}
+
+// Of every row of a chain one unit, of one head of one layer: `index` counts the units of the chains, by_units divides
+// by those of a row.
+template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
+EVERLONG_HD inline void ShiftUnits(int64_t index, int32_t head, int32_t layer, const ShiftChains& chains,
+                                   const kv::FrameKv& frame, const PairPhase& turn, const Divisor& by_units) {
+  const int64_t chain = by_units.Quotient(index);
+  if (chain >= chains.chains) return;
+  const auto of_row = static_cast<int32_t>(index - chain * by_units.divisor());
+  const RowUnit unit = UnitOfRow(of_row, kKeys ? turn.half : 0, kInterleaved, kWidth);
+  UnitPhase<kWidth> phase{};
+  if (unit.second != 0) phase = LoadPhase<kWidth>(turn.cos + unit.pair, turn.sin + unit.pair);
+  auto* const base = static_cast<BitsOf<Element>*>(kKeys ? frame.k : frame.v) + layer * frame.layer_stride +
+                     head * frame.head_stride + unit.d;
+  const int64_t row = chains.First(chain);
+  const int64_t stride = chains.Step() * frame.head_dim;
+  MoveUnits<Element, kWidth, kInterleaved>(base + (chains.source + row) * frame.head_dim, stride,
+                                           base + (chains.target + row) * frame.head_dim, stride, chains.Length(chain),
+                                           unit.second, phase);
 }
 
 }  // namespace everlong::hip

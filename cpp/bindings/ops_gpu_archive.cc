@@ -26,15 +26,15 @@ constexpr std::string_view kArchive = "archive_kv";
 void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::SlotPhase& phase, int64_t first_slot,
                     int64_t tokens, const kv::PayloadLayout& layout) {
   ThrowIfError(op, kv::ValidateArchive(frame, phase, first_slot, tokens, layout));
-  if (const int32_t most = hip::MostPageTokens(frame.head_dim); layout.page_tokens > most) {
-    Reject(op, "page_tokens", std::to_string(layout.page_tokens), "at most " + std::to_string(most) + " on a GPU");
+  if (layout.page_tokens > hip::kMostPageTokens) {
+    Reject(op, "page_tokens", std::to_string(layout.page_tokens),
+           "at most " + std::to_string(hip::kMostPageTokens) + " on a GPU");
   }
 }
 
 void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
                  bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout,
                  const Tensor& payload, const std::optional<Tensor>& refused = std::nullopt) {
-  const Tensor inverse = device.Allocate(2 * tokens * phase.half * static_cast<int64_t>(sizeof(float)));
   const Tensor rejected = refused.has_value() ? *refused : device.Allocate(sizeof(hip::RejectedNumber));
   hip::ArchiveJob job;
   job.frame = frame;
@@ -45,7 +45,6 @@ void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameK
   job.page_tokens = layout.page_tokens;
   job.codec = layout.codec;
   job.payload = DataOf<uint8_t>(payload);
-  job.inverse = DataOf<float>(inverse);
   job.rejected = DataOf<hip::RejectedNumber>(rejected);
   device.Check(hip::ArchiveKv(job, device.stream()));
   // What is not finite must not be stored: who does not ask for it later waits for the GPU here.

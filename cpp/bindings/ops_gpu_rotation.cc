@@ -1,6 +1,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -134,20 +135,19 @@ void GatherKv(const Tensor& from_k, const Tensor& from_v, const Tensor& from_cos
   ThrowIfError(kOp, kv::ValidateGather(from, from_phase, source_slots, to, to_phase, target_slots, places, rope));
   if (rows == 0) return;
 
-  const size_t half = rope.inv_freq.size();
-  std::vector<float> taken_cos(places.size() * half);
-  std::vector<float> taken_sin(taken_cos.size());
-  for (size_t row = 0; row < places.size(); ++row) {
-    rope.CosSin(places[row], std::span(taken_cos).subspan(row * half, half),
-                std::span(taken_sin).subspan(row * half, half));
+  // One table, for each upload costs its microseconds: sources, targets, positions, and the frequencies' bits.
+  std::vector<int64_t> table;
+  table.reserve(3 * source_slots.size() + rope.inv_freq.size());
+  for (const std::vector<int64_t>* numbers : {&source_slots, &target_slots, &places}) {
+    table.insert(table.end(), numbers->begin(), numbers->end());
   }
-  const Tensor device_sources = device.Upload(std::span(source_slots));
-  const Tensor device_targets = device.Upload(std::span(target_slots));
-  const Tensor device_cos = device.Upload(std::span<const float>(taken_cos));
-  const Tensor device_sin = device.Upload(std::span<const float>(taken_sin));
-  const hip::SlotGather gather{DataOf<int64_t>(device_sources), DataOf<int64_t>(device_targets), rows};
-  const hip::TakenPhase taken{DataOf<float>(device_cos), DataOf<float>(device_sin), interleaved};
-  const Tensor workspace = device.Allocate(2 * rows * static_cast<int64_t>(half * sizeof(float)));
+  for (const double frequency : rope.inv_freq) table.push_back(std::bit_cast<int64_t>(frequency));
+  const Tensor device_table = device.Upload(std::span<const int64_t>(table));
+  const auto* numbers = DataOf<int64_t>(device_table);
+  const hip::SlotGather gather{numbers, numbers + rows, numbers + 2 * rows, rows};
+  const hip::TakenRope taken{static_cast<const double*>(static_cast<const void*>(numbers + 3 * rows)),
+                             attention_scaling, interleaved};
+  const Tensor workspace = device.Allocate(2 * rows * from_phase.half * static_cast<int64_t>(sizeof(float)));
   device.Check(hip::GatherKv(from, from_phase, to, to_phase, gather, taken, DataOf<float>(workspace), device.stream()));
 }
 

@@ -73,7 +73,6 @@ struct Archived {
 Archived ArchiveOnHost(const Frame& frame, const kv::PayloadLayout& layout, size_t shift) {
   Archived result;
   result.payload.assign(static_cast<size_t>(layout.BlockBytes(kTokens)) + shift, 0xAB);
-  std::vector<float> inverse(static_cast<size_t>(2 * kTokens * frame.phase.half));
   ArchiveJob job;
   job.frame = frame.kv;
   job.phase = frame.phase;
@@ -83,7 +82,6 @@ Archived ArchiveOnHost(const Frame& frame, const kv::PayloadLayout& layout, size
   job.page_tokens = kPage;
   job.codec = layout.codec;
   job.payload = result.payload.data() + shift;
-  job.inverse = inverse.data();
   job.rejected = &result.rejected;
   host::Archive(job);
   result.payload.erase(result.payload.begin(), result.payload.begin() + static_cast<int64_t>(shift));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "../../hip/gather_units.h"
@@ -19,28 +20,31 @@ using kv::reference::MakeRope;
 using kv::reference::PositionsFrom;
 
 // As GatherKv enqueues it.
-void GatherOnHost(const Frame& from, const Frame& to, const SlotGather& gather, const TakenPhase& taken,
-                  bool backwards) {
+void GatherOnHost(const Frame& from, const Frame& to, const SlotGather& gather, const TakenRope& rope, bool backwards) {
   const int32_t half = from.phase.half;
   std::vector<float> cos(static_cast<size_t>(gather.count * half));
   std::vector<float> sin(cos.size());
+  const GatherTurn turn{cos.data(), sin.data()};
   for (int64_t i = 0; i < gather.count * half; ++i) {
-    ComposeGather(i, from.phase, to.phase, gather, taken, Divisor(half), cos.data(), sin.data());
+    ComposeGather(i, from.phase, to.phase, gather, rope, Divisor(half), turn);
   }
-  for (const bool keys : {true, false}) {
-    const HeadRows rows = keys ? GatheredRows(from.kv, from.kv.k, to.kv, to.kv.k, gather.count)
-                               : GatheredRows(from.kv, from.kv.v, to.kv, to.kv.v, gather.count);
-    const PairPhase phase = keys ? PairPhase{cos.data(), sin.data(), half, taken.interleaved, 0, half} : PairPhase{};
-    const bool vectors = AllowsVectors(rows, phase.half, host::VectorWidth(rows.dtype));
-    host::Dispatch(rows.dtype, vectors, phase.interleaved, [&](auto element, auto width, auto interleaved) {
-      const int64_t units = UnitCount(rows, phase.half, width());
-      if (units == 0) return;
-      const RowDivisors by = DivisorsOf(rows, phase.half, width());
-      for (int64_t i = 0; i < units; ++i) {
-        GatherUnit<decltype(element), width(), interleaved()>(backwards ? units - 1 - i : i, rows, gather, phase, by);
-      }
-    });
-  }
+  const int32_t vector = host::VectorWidth(to.dtype);
+  const bool vectors = AllowsVectors(from.kv, half, vector) && AllowsVectors(to.kv, half, vector);
+  host::Dispatch(to.dtype, vectors, rope.interleaved, [&](auto element, auto width, auto interleaved) {
+    using Element = decltype(element);
+    const auto run = [&](auto keys) {
+      const int32_t units = UnitsPerRow(to.kv.head_dim, keys() ? half : 0, width());
+      const int64_t count = gather.count * units + host::kBeyond;
+      host::ForSpans(to.kv, [&](const HeadLayers& span) {
+        for (int64_t i = 0; i < count; ++i) {
+          GatherUnits<Element, width(), interleaved(), keys()>(backwards ? count - 1 - i : i, span, from.kv, to.kv,
+                                                               half, gather, turn, Divisor(units));
+        }
+      });
+    };
+    run(std::false_type{});
+    run(std::true_type{});
+  });
 }
 
 struct Case {
@@ -82,16 +86,10 @@ TEST_P(GatherCase, SameBitsAsTheCpuInAnyOrder) {
   ASSERT_TRUE(
       kv::GatherSlots(from.kv, from.phase, sources, expected.kv, expected.phase, targets, positions, rope).ok());
 
-  const size_t half = rope.inv_freq.size();
-  std::vector<float> cos(positions.size() * half);
-  std::vector<float> sin(cos.size());
-  for (size_t row = 0; row < positions.size(); ++row) {
-    rope.CosSin(positions[row], std::span(cos).subspan(row * half, half), std::span(sin).subspan(row * half, half));
-  }
-  const SlotGather gather{sources.data(), targets.data(), param.count};
+  const SlotGather gather{sources.data(), targets.data(), positions.data(), param.count};
   for (const bool backwards : {false, true}) {
     const Frame got(2, 2, 16, PositionsFrom(9, 140), rope, param.dtype, 4);
-    GatherOnHost(from, got, gather, {cos.data(), sin.data(), param.interleaved}, backwards);
+    GatherOnHost(from, got, gather, {rope.inv_freq.data(), rope.attention_scaling, param.interleaved}, backwards);
     EXPECT_EQ(got.k_bytes, expected.k_bytes);
     EXPECT_EQ(got.v_bytes, expected.v_bytes);
     EXPECT_EQ(got.cos, expected.cos);

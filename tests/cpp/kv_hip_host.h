@@ -2,7 +2,9 @@
 // blocks and threads as loops.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "../../hip/archive_units.h"
@@ -12,7 +14,7 @@
 
 namespace everlong::hip::host {
 
-inline constexpr int32_t kThreads = 48;  // fewer than a GPU's, and no power of two
+inline constexpr int64_t kBeyond = 9;  // indexes behind the last one, which a launch's last block has too
 
 // body(element, width, interleaved) as types, as WithElement and the launchers pick them.
 template <class Body>
@@ -64,49 +66,111 @@ inline void MoveRows(HeadRows rows, const PairPhase& phase, bool backwards) {
   });
 }
 
+// All layers of every head, cut into spans of two as a LayerGrid might.
+template <class Body>
+void ForSpans(const kv::FrameKv& frame, const Body& body) {
+  for (int32_t head = 0; head < frame.kv_heads; ++head) {
+    for (int32_t first = 0; first < frame.layers; first += 2) {
+      body(HeadLayers{head, first, std::min(first + 2, frame.layers)});
+    }
+  }
+}
+
+// One block of threads, step by step.
+template <class Part>
+void RunPart(std::vector<Part> threads, const HeadLayers& span) {
+  for (Part& part : threads) part.Load(span.first);
+  for (int32_t layer = span.first; layer < span.end; ++layer) {
+    for (Part& part : threads) {
+      part.Measure(layer);
+      if (layer + 1 < span.end) part.Load(layer + 1);
+    }
+    for (Part& part : threads) part.Scale(layer);
+    for (Part& part : threads) part.Encode(layer);
+  }
+}
+
+template <class Element, int32_t kWidth, bool kInterleaved, class Code>
+void ArchivePages(const ArchiveJob& job) {
+  const PageParts parts = PartsOfPage<kWidth>(job);
+  std::vector<uint32_t> shared(static_cast<size_t>(parts.shared_words));
+  ForSpans(job.frame, [&](const HeadLayers& span) {
+    for (int64_t page = 0; page < PagesOf(job); ++page) {
+      const HeadPage at = HeadPageAt(job, page, span.head);
+      for (int32_t part = 0; part < parts.parts(); ++part) {
+        std::ranges::fill(shared, 0xABABABABU);
+        std::vector<KeyPart<Element, kWidth, kInterleaved, Code>> keys;
+        std::vector<ValuePart<Element, kWidth, Code>> values;
+        for (int32_t thread = 0; thread < parts.threads; ++thread) {
+          if (part < parts.key_parts) {
+            keys.emplace_back(job, parts, at, part, shared.data(), thread);
+          } else {
+            values.emplace_back(job, parts, at, part - parts.key_parts, shared.data(), thread);
+          }
+        }
+        if (part < parts.key_parts) {
+          RunPart(std::move(keys), span);
+        } else {
+          RunPart(std::move(values), span);
+        }
+      }
+    }
+  });
+}
+
+template <class Element, int32_t kWidth, bool kInterleaved, class Code>
+void ArchiveRows(const ArchiveJob& job) {
+  const Divisor by_key(UnitsPerRow(job.frame.head_dim, job.phase.half, kWidth));
+  const Divisor by_value(UnitsPerRow(job.frame.head_dim, 0, kWidth));
+  const Divisor by_page(job.page_tokens);
+  ForSpans(job.frame, [&](const HeadLayers& span) {
+    for (int64_t i = 0; i < job.tokens * by_key.divisor() + kBeyond; ++i) {
+      ArchiveUnits<Element, kWidth, kInterleaved, true, Code>(i, span, job, by_key, by_page);
+    }
+    for (int64_t i = 0; i < job.tokens * by_value.divisor() + kBeyond; ++i) {
+      ArchiveUnits<Element, kWidth, false, false, Code>(i, span, job, by_value, by_page);
+    }
+  });
+}
+
 inline void Archive(const ArchiveJob& job) {
   *job.rejected = RejectedNumber{};
-  for (int64_t i = 0; i < job.tokens * job.phase.half; ++i) InvertPhase(i, job);
   const bool vectors = AllowsVectors(job.frame, job.phase.half, VectorWidth(job.frame.dtype));
   Dispatch(job.frame.dtype, vectors, job.interleaved, [&](auto element, auto width, auto interleaved) {
-    using Archiver = HeadPageArchiver<decltype(element), width(), interleaved()>;
-    std::vector<uint32_t> shared(static_cast<size_t>(SharedWords(job)), 0xABABABABU);
-    const auto phase = [&](int64_t task, const auto& run) {
-      for (int32_t thread = 0; thread < kThreads; ++thread) run(Archiver(job, task, shared.data(), thread, kThreads));
-    };
-    for (int64_t task = 0; task < TasksOf(job); ++task) {
-      if (kv::HasScales(job.codec)) {
-        phase(task, [](const Archiver& archiver) { archiver.Clear(); });
-        phase(task, [](const Archiver& archiver) { archiver.Measure(); });
-        phase(task, [](const Archiver& archiver) { archiver.StoreScales(); });
+    using Element = decltype(element);
+    WithCode(job.codec, [&](auto code) {
+      using Code = decltype(code);
+      if constexpr (sizeof(BitsOf<Code>) == 1) {
+        ArchivePages<Element, width(), interleaved(), Code>(job);
+      } else {
+        ArchiveRows<Element, width(), interleaved(), Code>(job);
       }
-      phase(task, [](const Archiver& archiver) { archiver.Encode(); });
-    }
-    ReadRejected<decltype(element), interleaved()>(job);
+    });
+    ReadRejected<Element, interleaved()>(job);
   });
 }
 
 inline void Restore(const RestoreJob& job) {
-  for (int64_t row = 0; row < job.count; ++row) {
-    const kv::PagePlacement& place = job.placements[row];
-    for (int64_t i = 0; i < place.tokens * static_cast<int64_t>(job.phase.half); ++i) {
-      PlacePhase(i, place, job, Divisor(job.phase.half));
-    }
-  }
-  const bool vectors = AllowsVectors(job.frame, job.phase.half, VectorWidth(job.frame.dtype));
+  const Divisor by_tokens(job.most_tokens);
+  const int64_t rows = job.count * job.most_tokens;
+  const int32_t half = job.phase.half;
+  for (int64_t i = 0; half > 0 && i < rows * half + kBeyond; ++i) PlacePhase(i, job, Divisor(half), by_tokens);
+  const bool vectors = AllowsVectors(job.frame, half, VectorWidth(job.frame.dtype));
   Dispatch(job.frame.dtype, vectors, job.interleaved, [&](auto element, auto width, auto interleaved) {
     using Element = decltype(element);
-    for (int64_t row = 0; row < job.count; ++row) {
-      const kv::PagePlacement& place = job.placements[row];
-      const RestoreDivisors by_key = DivisorsOf(job, job.phase.half, width());
-      const RestoreDivisors by_value = DivisorsOf(job, 0, width());
-      for (int64_t i = 0; i < UnitsOfPlacement(job, job.phase.half, width()); ++i) {
-        RestoreUnit<Element, width(), interleaved(), true>(i, place, job, by_key);
-      }
-      for (int64_t i = 0; i < UnitsOfPlacement(job, 0, width()); ++i) {
-        RestoreUnit<Element, width(), false, false>(i, place, job, by_value);
-      }
-    }
+    const Divisor by_key(UnitsPerRow(job.frame.head_dim, half, width()));
+    const Divisor by_value(UnitsPerRow(job.frame.head_dim, 0, width()));
+    WithCode(job.codec, [&](auto code) {
+      using Code = decltype(code);
+      ForSpans(job.frame, [&](const HeadLayers& span) {
+        for (int64_t i = 0; i < rows * by_value.divisor() + kBeyond; ++i) {
+          RestoreUnits<Element, width(), false, false, Code>(i, span, job, by_value, by_tokens);
+        }
+        for (int64_t i = 0; i < rows * by_key.divisor() + kBeyond; ++i) {
+          RestoreUnits<Element, width(), interleaved(), true, Code>(i, span, job, by_key, by_tokens);
+        }
+      });
+    });
   });
 }
 

@@ -1,6 +1,8 @@
-// shift_kv_'s steps and units, run on the host, against the CPU path: the same bits whatever order a step runs in.
+// shift_kv_'s chains, steps and units, run on the host, against the CPU path: the same bits whatever order a step runs
+// in.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -17,22 +19,16 @@ using kv::reference::PositionsFrom;
 
 constexpr int64_t kSlots = 700;
 
-// As ShiftKv enqueues it.
-void ShiftOnHost(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift, const ShiftTurn& turn,
-                 bool backwards) {
-  const size_t staged = static_cast<size_t>(frame.layers * frame.kv_heads * StagedRows(shift) * frame.head_dim);
-  std::vector<float> workspace(staged, 0.0F);
-  const PairPhase by{turn.key_cos, turn.key_sin, turn.is_identity ? 0 : phase.half, turn.interleaved, 0, 0};
-  for (const ShiftStep& step : ShiftSteps(shift)) {
+// As ShiftKv enqueues a staged shift.
+void ShiftStaged(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift, const ShiftTurn& turn,
+                 const PairPhase& by, bool backwards) {
+  const int64_t rows_a_step = std::min(shift.count, kStagedRows);
+  std::vector<float> workspace(static_cast<size_t>(frame.layers * frame.kv_heads * rows_a_step * frame.head_dim));
+  for (const SlotShift& step : StagedSteps(shift)) {
     for (const bool keys : {true, false}) {
       const HeadRows rows = SlotRows(frame, keys ? frame.k : frame.v, step.source, step.target, step.count);
-      const PairPhase pairs = keys ? by : PairPhase{};
-      if (step.staged) {
-        host::MoveRows(ToWorkspace(rows, workspace.data()), pairs, backwards);
-        host::MoveRows(FromWorkspace(rows, workspace.data()), PairPhase{}, backwards);
-      } else {
-        host::MoveRows(rows, pairs, backwards);
-      }
+      host::MoveRows(ToWorkspace(rows, workspace.data()), keys ? by : PairPhase{}, backwards);
+      host::MoveRows(FromWorkspace(rows, workspace.data()), PairPhase{}, backwards);
     }
   }
   const auto phases = static_cast<size_t>(shift.count * phase.half);
@@ -43,6 +39,43 @@ void ShiftOnHost(const kv::FrameKv& frame, const kv::SlotPhase& phase, const Slo
   }
   std::copy(cos.begin(), cos.end(), phase.cos + shift.target * phase.half);
   std::copy(sin.begin(), sin.end(), phase.sin + shift.target * phase.half);
+}
+
+// body(i) for every i in [0, count).
+template <class Body>
+void InOrder(int64_t count, bool backwards, const Body& body) {
+  for (int64_t i = 0; i < count; ++i) body(backwards ? count - 1 - i : i);
+}
+
+// As ShiftKv enqueues it.
+void ShiftOnHost(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift, const ShiftTurn& turn,
+                 bool backwards) {
+  const PairPhase by{turn.key_cos, turn.key_sin, turn.is_identity ? 0 : phase.half, turn.interleaved, 0, 0};
+  if (shift.count == 0) return;
+  if (IsStaged(shift)) {
+    ShiftStaged(frame, phase, shift, turn, by, backwards);
+    return;
+  }
+  const ShiftChains chains(shift);
+  const bool vectors = AllowsVectors(frame, by.half, host::VectorWidth(frame.dtype));
+  host::Dispatch(frame.dtype, vectors, by.interleaved, [&](auto element, auto width, auto interleaved) {
+    using Element = decltype(element);
+    for (int32_t task = 0; task < frame.layers * frame.kv_heads; ++task) {
+      const int32_t head = task % frame.kv_heads;
+      const int32_t layer = task / frame.kv_heads;
+      const Divisor by_key(UnitsPerRow(frame.head_dim, by.half, width()));
+      InOrder(chains.chains * by_key.divisor() + host::kBeyond, backwards, [&](int64_t i) {
+        ShiftUnits<Element, width(), interleaved(), true>(i, head, layer, chains, frame, by, by_key);
+      });
+      const Divisor by_value(UnitsPerRow(frame.head_dim, 0, width()));
+      InOrder(chains.chains * by_value.divisor() + host::kBeyond, backwards, [&](int64_t i) {
+        ShiftUnits<Element, width(), false, false>(i, head, layer, chains, frame, PairPhase{}, by_value);
+      });
+    }
+  });
+  if (phase.half == 0) return;
+  InOrder(chains.chains * phase.half + host::kBeyond, backwards,
+          [&](int64_t i) { ShiftPhases(i, chains, phase, turn, Divisor(phase.half)); });
 }
 
 struct Case {
@@ -56,9 +89,9 @@ struct Case {
 class ShiftCase : public testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(All, ShiftCase,
-                         testing::Values(Case{{300, 0, 400}, -300},                             // 300, then 100 rows
-                                         Case{{0, 100, 600}, 100},                              // the last first
-                                         Case{{1, 0, 699}, -1, DType::kFloat32},                // staged
+                         testing::Values(Case{{300, 0, 400}, -300},               // chains of one row and of two
+                                         Case{{0, 100, 600}, 100},                // the last first
+                                         Case{{1, 0, 699}, -1, DType::kFloat32},  // staged
                                          Case{{0, 3, 697}, 12'345, DType::kFloat16, true},      // staged, backwards
                                          Case{{63, 0, 637}, -63, DType::kBFloat16, true, 8},    // staged
                                          Case{{64, 0, 636}, -64, DType::kBFloat16, false, 12},  // no whole vectors
@@ -99,14 +132,27 @@ TEST_P(ShiftCase, SameBitsAsTheCpuInAnyOrder) {
   }
 }
 
-TEST(Shift, StepsCoverEveryRowOnceAndDoNotOverlapUnlessStaged) {
+TEST(Shift, EveryRowMovesOnceAndIsReadBeforeItIsWritten) {
   for (const int64_t target : {0, 1, 40, 99, 100, 101, 170, 300, 900}) {
     const SlotShift shift{100, target, 600};
     std::vector<int> moved(600, 0);
-    for (const ShiftStep& step : ShiftSteps(shift)) {
+    const ShiftChains chains(shift);
+    for (int64_t chain = 0; chain < chains.chains; ++chain) {
+      int64_t row = chains.First(chain);
+      for (int32_t left = chains.Length(chain); left > 0; --left, row += chains.Step()) {
+        ASSERT_TRUE(row >= 0 && row < 600);
+        ++moved[static_cast<size_t>(row)];
+        const int64_t replaced = target + row - 100;  // the row of the source that it is written over
+        if (replaced >= 0 && replaced < 600 && replaced != row) {
+          EXPECT_EQ(replaced, row - chains.Step());
+        }
+      }
+    }
+    EXPECT_EQ(moved, std::vector<int>(600, 1)) << target;
+
+    std::ranges::fill(moved, 0);
+    for (const SlotShift& step : StagedSteps(shift)) {
       EXPECT_EQ(step.target - step.source, target - 100);
-      const int64_t distance = std::abs(step.target - step.source);
-      EXPECT_TRUE(step.staged || distance == 0 || distance >= step.count);
       for (int64_t row = 0; row < step.count; ++row) ++moved[static_cast<size_t>(step.source - 100 + row)];
     }
     EXPECT_EQ(moved, std::vector<int>(600, 1)) << target;
