@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,45 @@ TEST(Crc32c, ContinuesAcrossEverySplit) {
   const std::span<const std::byte> all(data);
   for (size_t split = 0; split <= data.size(); ++split) {
     EXPECT_EQ(Crc32c(all.subspan(split), Crc32c(all.first(split))), Crc32c(all));
+  }
+}
+
+// By the definition, bit by bit.
+uint32_t Bitwise(std::span<const std::byte> bytes, uint32_t crc = 0) {
+  crc = ~crc;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
+  }
+  return ~crc;
+}
+
+std::vector<std::byte> Noise(size_t bytes) {
+  std::mt19937 generator(7);
+  std::vector<std::byte> noise(bytes);
+  for (std::byte& byte : noise) byte = static_cast<std::byte>(generator());
+  return noise;
+}
+
+TEST(Crc32c, IsTheDefinitionsAtEveryLengthAndAlignment) {
+  const std::vector<std::byte> data = Noise(320);
+  for (size_t begin = 0; begin < 16; ++begin) {
+    for (size_t length = 0; length <= 300; ++length) {
+      const auto bytes = std::span(data).subspan(begin, length);
+      ASSERT_EQ(Crc32c(bytes), Bitwise(bytes)) << begin << " + " << length;
+    }
+  }
+}
+
+TEST(Crc32c, IsTheDefinitionsWhereStretchesEnd) {
+  const std::vector<std::byte> data = Noise(100'000);
+  for (const size_t length : {767, 768, 769, 1535, 1536, 8192, 24'575, 24'576, 24'577, 25'344, 49'152, 99'990}) {
+    for (const size_t begin : {0, 3}) {
+      const auto bytes = std::span(data).subspan(begin, length);
+      ASSERT_EQ(Crc32c(bytes), Bitwise(bytes)) << begin << " + " << length;
+      const auto rest = std::span(data).subspan(begin + length);
+      ASSERT_EQ(Crc32c(rest, Crc32c(bytes)), Bitwise(rest, Bitwise(bytes))) << begin << " + " << length;
+    }
   }
 }
 

@@ -54,15 +54,72 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
 }
 
 #ifdef EVERLONG_CRC32C_SSE42
-__attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t crc, const std::byte* data, size_t size) {
-  uint64_t wide = crc;
-  while (size >= 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, data, sizeof word);
-    wide = _mm_crc32_u64(wide, word);
-    data += 8;
-    size -= 8;
+// The instruction takes three cycles and a new one can begin in each, so three stretches of bytes are summed beside one
+// another. A sum is linear: what came before `bytes` more of them counts as if they were zeros.
+constexpr uint32_t BehindZeroByte(uint32_t crc) { return (crc >> 8) ^ kTables[0][crc & 0xFFU]; }
+
+// ahead[k][b] is the CRC of byte k of a sum, of value b, behind `bytes` zero bytes, a power of two.
+class ZeroBytes {
+ public:
+  explicit constexpr ZeroBytes(size_t bytes) {
+    std::array<uint32_t, 32> images{};  // of each bit of a sum
+    for (size_t bit = 0; bit < images.size(); ++bit) images[bit] = BehindZeroByte(uint32_t{1} << bit);
+    for (size_t done = 1; done < bytes; done *= 2) {
+      const std::array<uint32_t, 32> once = images;
+      for (uint32_t& image : images) image = SumOf(once, image);
+    }
+    for (size_t k = 0; k < ahead_.size(); ++k) {
+      for (uint32_t byte = 0; byte < 256; ++byte) ahead_[k][byte] = SumOf(images, byte << (8 * k));
+    }
   }
+  [[nodiscard]] constexpr uint32_t Behind(uint32_t crc) const {
+    return ahead_[0][crc & 0xFFU] ^ ahead_[1][(crc >> 8) & 0xFFU] ^ ahead_[2][(crc >> 16) & 0xFFU] ^
+           ahead_[3][crc >> 24];
+  }
+
+ private:
+  static constexpr uint32_t SumOf(const std::array<uint32_t, 32>& images, uint32_t crc) {
+    uint32_t sum = 0;
+    for (size_t bit = 0; bit < images.size(); ++bit) sum ^= ((crc >> bit) & 1U) != 0 ? images[bit] : 0U;
+    return sum;
+  }
+
+  std::array<std::array<uint32_t, 256>, 4> ahead_{};
+};
+
+// Of each of three stretches: long ones for what is large, short ones for what is left.
+constexpr size_t kLongStretch = 8192;
+constexpr size_t kShortStretch = 256;
+constexpr ZeroBytes kLongZeros(kLongStretch);
+constexpr ZeroBytes kShortZeros(kShortStretch);
+
+__attribute__((target("sse4.2"))) inline uint64_t AddWord(uint64_t crc, const std::byte* data) {
+  uint64_t word = 0;
+  std::memcpy(&word, data, sizeof word);
+  return _mm_crc32_u64(crc, word);
+}
+
+template <size_t kStretch>
+__attribute__((target("sse4.2"))) uint64_t ExtendByThree(uint64_t crc, const std::byte*& data, size_t& size,
+                                                         const ZeroBytes& zeros) {
+  for (; size >= 3 * kStretch; data += 3 * kStretch, size -= 3 * kStretch) {
+    uint64_t second = 0;
+    uint64_t third = 0;
+    for (size_t at = 0; at < kStretch; at += 8) {
+      crc = AddWord(crc, data + at);
+      second = AddWord(second, data + kStretch + at);
+      third = AddWord(third, data + 2 * kStretch + at);
+    }
+    second ^= zeros.Behind(static_cast<uint32_t>(crc));
+    crc = third ^ zeros.Behind(static_cast<uint32_t>(second));
+  }
+  return crc;
+}
+
+__attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t crc, const std::byte* data, size_t size) {
+  uint64_t wide = ExtendByThree<kLongStretch>(crc, data, size, kLongZeros);
+  wide = ExtendByThree<kShortStretch>(wide, data, size, kShortZeros);
+  for (; size >= 8; data += 8, size -= 8) wide = AddWord(wide, data);
   return ExtendPortable(static_cast<uint32_t>(wide), data, size);
 }
 #endif
