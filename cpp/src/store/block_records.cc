@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "everlong/base/crc32c.h"
+
 namespace everlong::store {
 namespace {
+
+constexpr size_t kSlice = size_t{32} << 10;      // of a part, which is copied while it is in the cache
+constexpr int64_t kRunBytes = int64_t{2} << 20;  // that a thread takes at a time
 
 Status Bad(const std::string& what) { return InvalidArgumentError("block draft: " + what); }
 
@@ -75,7 +81,7 @@ void BlockRecords::AddPages(std::span<const std::byte> payload, std::span<const 
     header.tokens = static_cast<int32_t>(
         std::min<int64_t>(geometry.page_tokens, span_.size() - static_cast<int64_t>(page) * geometry.page_tokens));
     header.part_bytes = page_bytes[page] / geometry.layers;
-    header.part_crcs = PartChecksums(bytes, geometry.layers);
+    header.part_crcs.resize(static_cast<size_t>(geometry.layers));
     headers_.push_back(std::move(header));
     payloads_.push_back(bytes);
   }
@@ -86,28 +92,88 @@ void BlockRecords::AddTensors(std::span<const std::byte> file) {
   header.kind = PayloadKind::kTensors;
   header.tokens = static_cast<int32_t>(span_.size());
   header.part_bytes = std::ssize(file);
-  header.part_crcs = PartChecksums(file, 1);
+  header.part_crcs.resize(1);
   headers_.push_back(std::move(header));
   payloads_.push_back(file);
 }
 
-Result<std::vector<PageRow>> BlockRecords::Write(int64_t block, SegmentSet& segments) {
+size_t BlockRecords::bytes() const {
+  int64_t bytes = 0;
+  for (const RecordHeader& header : headers_) bytes += RecordBytes(std::ssize(header.part_crcs), header.part_bytes);
+  return static_cast<size_t>(bytes);
+}
+
+void BlockRecords::ReadParts(std::span<std::byte> out) {
+  struct Part {
+    std::span<const std::byte> bytes;
+    uint32_t* crc = nullptr;
+    std::byte* to = nullptr;
+  };
+  std::vector<Part> parts;
+  int64_t all = 0;
+  size_t at = 0;
+  for (size_t page = 0; page < headers_.size(); ++page) {
+    RecordHeader& header = headers_[page];
+    const auto part_bytes = static_cast<size_t>(header.part_bytes);
+    const std::span<std::byte> record =
+        out.empty() ? out : out.subspan(at + static_cast<size_t>(RecordHeaderBytes(std::ssize(header.part_crcs))));
+    for (size_t part = 0; part < header.part_crcs.size(); ++part) {
+      parts.push_back({payloads_[page].subspan(part * part_bytes, part_bytes), &header.part_crcs[part],
+                       out.empty() ? nullptr : record.data() + part * part_bytes});
+    }
+    all += std::ssize(payloads_[page]);
+    at += static_cast<size_t>(RecordBytes(std::ssize(header.part_crcs), header.part_bytes));
+  }
+  const auto read = [](const Part& part) {
+    uint32_t crc = 0;
+    for (size_t done = 0; done < part.bytes.size(); done += kSlice) {
+      const std::span<const std::byte> slice = part.bytes.subspan(done, std::min(kSlice, part.bytes.size() - done));
+      crc = Crc32c(slice, crc);
+      if (part.to != nullptr) std::memcpy(part.to + done, slice.data(), slice.size());
+    }
+    *part.crc = crc;
+  };
+  // Neighbours together: no two threads then touch the same huge page first.
+  const auto runs = static_cast<size_t>(std::max<int64_t>(1, all / kRunBytes));
+  RunTogether(threads_, RamHelpers(all), runs, [&](size_t run) {
+    const size_t last = (run + 1) * parts.size() / runs;
+    for (size_t part = run * parts.size() / runs; part < last; ++part) read(parts[part]);
+  });
+}
+
+std::vector<std::span<const std::byte>> BlockRecords::Pieces() {
   static constexpr std::array<std::byte, kRecordAlignment> kPadding = {};
-  std::vector<PageRow> rows;
-  if (headers_.empty()) return rows;
-  std::vector<std::vector<std::byte>> encoded;
-  encoded.reserve(headers_.size());
+  ReadParts({});
+  encoded_.reserve(headers_.size());
   std::vector<std::span<const std::byte>> pieces;
   pieces.reserve(3 * headers_.size());
   for (size_t page = 0; page < headers_.size(); ++page) {
-    headers_[page].block = block;
-    encoded.push_back(EncodeRecordHeader(headers_[page]));
+    encoded_.push_back(EncodeRecordHeader(headers_[page]));
     const auto bytes = static_cast<int64_t>(payloads_[page].size());
-    pieces.emplace_back(encoded.back());
+    pieces.emplace_back(encoded_.back());
     pieces.emplace_back(payloads_[page]);
     pieces.emplace_back(std::span(kPadding).first(static_cast<size_t>(AlignRecord(bytes) - bytes)));
   }
-  EVERLONG_ASSIGN_OR_RETURN(SegmentSpot spot, segments.Append(pieces));
+  return pieces;
+}
+
+void BlockRecords::CopyTo(std::span<std::byte> out) {
+  ReadParts(out);
+  for (size_t page = 0; page < headers_.size(); ++page) {
+    const RecordHeader& header = headers_[page];
+    const auto record = out.first(static_cast<size_t>(RecordBytes(std::ssize(header.part_crcs), header.part_bytes)));
+    out = out.subspan(record.size());
+    const std::vector<std::byte> encoded = EncodeRecordHeader(header);
+    std::ranges::copy(encoded, record.begin());
+    std::ranges::fill(record.subspan(encoded.size() + payloads_[page].size()), std::byte{0});
+  }
+}
+
+Result<std::vector<PageRow>> BlockRecords::Write(int64_t block, SegmentSet& segments) {
+  std::vector<PageRow> rows;
+  if (headers_.empty()) return rows;
+  for (RecordHeader& header : headers_) header.block = block;
+  EVERLONG_ASSIGN_OR_RETURN(SegmentSpot spot, segments.Append(*this));
   rows.reserve(headers_.size());
   for (const RecordHeader& header : headers_) {
     rows.push_back({spot.segment, spot.offset, header.part_bytes, header.part_crcs});

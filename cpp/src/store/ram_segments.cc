@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "ram_buffer.h"
 #include "record.h"
 #include "segment_set.h"
 
@@ -15,30 +16,30 @@ namespace {
 
 constexpr int32_t kOnlySegment = 1;
 
+int64_t SizeOf(const RamBuffer& chunk) { return static_cast<int64_t>(chunk.size()); }
+
 // One segment without end. Every append is a chunk of its own, so nothing ever moves and a reader copies without a
 // lock.
 class RamSegments final : public SegmentSet {
  public:
   explicit RamSegments(int64_t budget) : budget_(budget) {}
 
-  Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override {
-    size_t bytes = 0;
-    for (const auto& piece : pieces) bytes += piece.size();
+  Result<SegmentSpot> Append(AppendSource& source) override {
+    const auto bytes = static_cast<int64_t>(source.bytes());
     const int64_t budget = budget_;
-    if (bytes_ + static_cast<int64_t>(bytes) > budget) {
+    if (bytes_ + bytes > budget) {
       return CapacityError("a memory in RAM holds " + std::to_string(bytes_) + " bytes and may hold " +
                            std::to_string(budget) +
                            " (host_bytes, less what its indexes take): " + std::to_string(bytes) +
                            " more do not fit. What is there stays; forget something, or give the memory a folder");
     }
-    auto chunk = std::make_shared<std::vector<std::byte>>();
-    chunk->reserve(bytes);
-    for (const auto& piece : pieces) chunk->insert(chunk->end(), piece.begin(), piece.end());
+    auto chunk = std::make_shared<RamBuffer>(source.bytes());
+    source.CopyTo(chunk->bytes());
     const std::unique_lock lock(mutex_);
     const int64_t offset = end_;
     chunks_.emplace(offset, std::move(chunk));
-    end_ = AlignRecord(offset + static_cast<int64_t>(bytes));
-    bytes_ += static_cast<int64_t>(bytes);
+    end_ = AlignRecord(offset + bytes);
+    bytes_ += bytes;
     return SegmentSpot{kOnlySegment, offset};
   }
 
@@ -47,7 +48,7 @@ class RamSegments final : public SegmentSet {
   Status Sync() override { return OkStatus(); }
 
   [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override {
-    std::shared_ptr<const std::vector<std::byte>> chunk;
+    std::shared_ptr<const RamBuffer> chunk;
     size_t within = 0;
     {
       const std::shared_lock lock(mutex_);
@@ -58,7 +59,7 @@ class RamSegments final : public SegmentSet {
       chunk = found->second;
     }
     if (within + out.size() > chunk->size()) return Missing(spot);
-    std::memcpy(out.data(), chunk->data() + within, out.size());
+    std::memcpy(out.data(), chunk->bytes().data() + within, out.size());
     return OkStatus();
   }
 
@@ -70,7 +71,7 @@ class RamSegments final : public SegmentSet {
     const std::unique_lock lock(mutex_);
     int64_t freed = 0;
     for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
-      const auto bytes = std::ssize(*chunk->second);
+      const auto bytes = SizeOf(*chunk->second);
       const auto after = std::partition_point(ranges.begin(), ranges.end(),
                                               [&chunk](const ByteRange& range) { return range.end <= chunk->first; });
       if (after != ranges.end() && after->begin < chunk->first + bytes) {
@@ -89,8 +90,8 @@ class RamSegments final : public SegmentSet {
     const auto after = chunks_.upper_bound(spot.offset);
     if (spot.segment != kOnlySegment || after == chunks_.begin()) return;
     const auto chunk = std::prev(after);
-    if (spot.offset >= chunk->first + std::ssize(*chunk->second)) return;  // gone already, with another record of it
-    bytes_ -= std::ssize(*chunk->second);
+    if (spot.offset >= chunk->first + SizeOf(*chunk->second)) return;  // gone already, with another record of it
+    bytes_ -= SizeOf(*chunk->second);
     chunks_.erase(chunk);
   }
 
@@ -110,7 +111,7 @@ class RamSegments final : public SegmentSet {
 
   std::atomic<int64_t> budget_;
   mutable std::shared_mutex mutex_;
-  std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> chunks_;  // by offset
+  std::map<int64_t, std::shared_ptr<const RamBuffer>> chunks_;  // by offset
   int64_t end_ = 0;
   int64_t bytes_ = 0;
 };

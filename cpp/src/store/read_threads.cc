@@ -2,11 +2,24 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
 
 namespace everlong::store {
+namespace {
+
+constexpr int64_t kBytesPerThread = int64_t{2} << 20;
+constexpr int64_t kMostRamThreads = 8;
+
+}  // namespace
+
+size_t RamHelpers(int64_t bytes) {
+  static const auto kProcessors = int64_t{std::thread::hardware_concurrency()};
+  return static_cast<size_t>(
+      std::max<int64_t>(0, std::min({bytes / kBytesPerThread, kProcessors, kMostRamThreads}) - 1));
+}
 
 bool ReadJob::RunNext() {
   const size_t i = next_.fetch_add(1);
@@ -46,15 +59,15 @@ std::shared_ptr<ReadThreads> ReadThreads::OfProcess() {
   return threads;
 }
 
-void ReadThreads::Start(std::shared_ptr<ReadJob> job) {
+void ReadThreads::Start(std::shared_ptr<ReadJob> job, size_t most) {
   const std::scoped_lock lock(mutex_);
   try {
-    while (threads_.size() < kReadThreads) threads_.emplace_back([this] { Work(); });
+    while (threads_.size() < most) threads_.emplace_back([this] { Work(); });
   } catch (const std::exception&) {  // the system has no further thread, or no memory for one
     // Those that started do, and without any whoever waits for the job does all of it.
     if (threads_.empty()) return;
   }
-  const size_t wanted = job->size();
+  const size_t wanted = std::min(job->size(), most);
   try {
     jobs_.push_back(std::move(job));
   } catch (const std::bad_alloc&) {

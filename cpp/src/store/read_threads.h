@@ -1,10 +1,12 @@
 // Threads that wait for the disk, so that many reads are under way at once: a solid-state disk gives its full rate only
-// then.
+// then; and a few of them for what is large in RAM. They sleep while there is nothing to do, so that torch's own
+// threads have the processor.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,7 +15,7 @@
 
 namespace everlong::store {
 
-// Reads that are started together. Run(i) is called once for every i < size(), from any thread, and
+// Pieces of work that are started together. Run(i) is called once for every i < size(), from any thread, and
 // throws nothing.
 class ReadJob {
  public:
@@ -36,9 +38,14 @@ class ReadJob {
   size_t done_ = 0;
 };
 
-inline constexpr int kReadThreads = 32;
+inline constexpr size_t kReadThreads = 32;
 
-// Thread-safe. The threads are started by the first job; those that the system refuses are tried again by the next.
+// How many threads beside the caller's work on so many bytes in RAM: not more than there are processors, and fewer than
+// it takes to fill the bus. None where waking one would cost more than it does.
+size_t RamHelpers(int64_t bytes);
+
+// Thread-safe. The threads are started by the first job that wants them; those that the system refuses are tried again
+// by the next.
 // The destructor finishes what was begun.
 class ReadThreads {
  public:
@@ -48,7 +55,8 @@ class ReadThreads {
   static std::shared_ptr<ReadThreads> OfProcess();
   ReadThreads(const ReadThreads&) = delete;
   ReadThreads& operator=(const ReadThreads&) = delete;
-  void Start(std::shared_ptr<ReadJob> job);
+  // With at most so many of them, about.
+  void Start(std::shared_ptr<ReadJob> job, size_t most = kReadThreads);
 
  private:
   void Work();
@@ -59,5 +67,28 @@ class ReadThreads {
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
+
+// Calls work(i) once for every i < count, in any order, on this thread and `helpers` others, and returns when all is
+// done. `work` throws nothing.
+template <class Work>
+void RunTogether(ReadThreads& threads, size_t helpers, size_t count, const Work& work) {
+  class Job final : public ReadJob {
+   public:
+    Job(size_t count, const Work& work) : ReadJob(count), work_(work) {}
+
+   protected:
+    void Run(size_t i) override { work_(i); }
+
+   private:
+    const Work& work_;  // the caller's, who waits
+  };
+  if (helpers == 0 || count < 2) {
+    for (size_t i = 0; i < count; ++i) work(i);
+    return;
+  }
+  const auto job = std::make_shared<Job>(count, work);
+  threads.Start(job, helpers);
+  job->Finish();
+}
 
 }  // namespace everlong::store

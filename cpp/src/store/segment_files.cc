@@ -101,9 +101,9 @@ Status SegmentFiles::StartWriting(int32_t newest_named, int64_t segment_bytes) {
   return OkStatus();
 }
 
-Result<SegmentSpot> SegmentFiles::Append(std::span<const std::span<const std::byte>> pieces) {
-  int64_t bytes = 0;
-  for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.size());
+Result<SegmentSpot> SegmentFiles::Append(AppendSource& source) {
+  const auto bytes = static_cast<int64_t>(source.bytes());
+  const std::vector<std::span<const std::byte>> pieces = source.Pieces();
   if (!active_ || (end_ > 0 && end_ + bytes > segment_bytes_)) EVERLONG_RETURN_IF_ERROR(StartSegment());
   const std::filesystem::path path = Path(newest_);
   if (Status written = WriteAt(*active_, path, end_, pieces); !written.ok()) {

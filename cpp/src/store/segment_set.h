@@ -31,14 +31,25 @@ struct ByteRange {
 // What counts, by segment: ranges in ascending order that do not overlap, their ends multiples of 4096.
 using LiveRanges = std::map<int32_t, std::vector<ByteRange>>;
 
+// What is to be appended: pieces that belong back to back. Used once.
+class AppendSource {
+ public:
+  virtual ~AppendSource() = default;
+  [[nodiscard]] virtual size_t bytes() const = 0;
+  // Where they lie.
+  virtual std::vector<std::span<const std::byte>> Pieces() = 0;
+  // Copies them to where they are to lie, of that size.
+  virtual void CopyTo(std::span<std::byte> out) = 0;
+};
+
 // Reads are safe from every thread beside the rest; the rest is one thread at a time.
 class SegmentSet {
  public:
   virtual ~SegmentSet() = default;
-  // Writes the pieces back to back behind all that was written before, in one segment; returns where the first begins
+  // Writes the source's pieces behind all that was written before, in one segment; returns where the first begins
   // (a multiple of 4096). Durable after Sync. After an error nothing that was written before has changed, but only Sync
   // says whether it is durable. kCapacity when the budget of a memory in RAM does not hold it.
-  virtual Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) = 0;
+  virtual Result<SegmentSpot> Append(AppendSource& source) = 0;
   // All that was appended since the last call is durable, or an error: then none of it may be counted on.
   virtual Status Sync() = 0;
   // Fills `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
@@ -69,7 +80,7 @@ class SegmentFiles final : public SegmentSet {
   static Result<std::unique_ptr<SegmentFiles>> OpenForWriting(const std::filesystem::path& folder, int32_t newest_named,
                                                               int64_t segment_bytes);
 
-  Result<SegmentSpot> Append(std::span<const std::span<const std::byte>> pieces) override;
+  Result<SegmentSpot> Append(AppendSource& source) override;
   Status Sync() override;
   [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override;
   Result<int64_t> KeepOnly(const LiveRanges& live) override;

@@ -1,6 +1,7 @@
 // Reading: pages from the RAM tier and from the segments, what the catalog says.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <system_error>
 #include <tuple>
@@ -18,6 +19,8 @@ namespace {
 
 // Bytes that are worth a second thread: waking one costs as much as copying some hundred kilobytes.
 constexpr int64_t kCopyBytesPerThread = int64_t{4} << 20;
+// Bytes of a memory in RAM that a thread copies before it looks for more.
+constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;
 
 std::string Text(const PageRead& read) {
   return "block " + std::to_string(read.block) + " page " + std::to_string(read.page);
@@ -53,6 +56,16 @@ std::vector<PageRead> MissingRuns(const PageRead& read, std::span<const HostTier
   return runs;
 }
 
+// A read as reads of whole parts, of some `bytes` each.
+void Split(const PageRead& read, int64_t part_bytes, int64_t bytes, const std::function<void(const PageRead&)>& take) {
+  const auto most = static_cast<int32_t>(std::clamp<int64_t>(bytes / part_bytes, 1, read.parts));
+  for (int32_t first = 0; first < read.parts; first += most) {
+    const int32_t parts = std::min(most, read.parts - first);
+    take({read.block, read.page, read.first_part + first, parts,
+          read.out.subspan(static_cast<size_t>(first * part_bytes), static_cast<size_t>(parts * part_bytes))});
+  }
+}
+
 class Refused final : public PendingReads {
  public:
   explicit Refused(Status status) : status_(std::move(status)) {}
@@ -64,7 +77,7 @@ class Refused final : public PendingReads {
 
 }  // namespace
 
-// Reads that the disk answers, and what is to be done when one fails.
+// Reads that the segments answer, and what is to be done when one fails.
 class PageReads final : public PendingReads, public ReadJob {
  public:
   struct Miss {
@@ -153,7 +166,18 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     std::vector<Copy> copies;
     std::vector<PageReads::Miss> misses;
     int64_t bytes = 0;
+    size_t helpers = kReadThreads;
+    if (rooms_.files == nullptr) {
+      int64_t wanted = 0;
+      for (const PageRead& read : reads) wanted += std::ssize(read.out);
+      helpers = RamHelpers(wanted);
+    }
     for (size_t i = 0; i < reads.size(); ++i) {
+      if (rooms_.files == nullptr && helpers > 0) {
+        Split(reads[i], rows[i]->part_bytes, kCopiedAtOnce,
+              [&](const PageRead& read) { misses.push_back({read, rows[i]}); });
+        continue;
+      }
       if (!tier_) {
         misses.push_back({reads[i], rows[i]});
         continue;
@@ -171,7 +195,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
     auto waiting = std::make_unique<WaitingReads>(job);  // before a thread reads: it waits whatever fails from here on
     // The disk begins before RAM is copied. One read is done by whoever waits for it.
-    if (rooms_.files != nullptr && job->size() > 1) threads_->Start(job);
+    if (helpers > 0 && job->size() > 1) threads_->Start(job, helpers);
     if (!copies.empty()) {
       const int64_t each = std::max<int64_t>(1, bytes / std::ssize(copies));
       ParallelFor(0, std::ssize(copies), kCopyBytesPerThread / each + 1, [&copies](int64_t first, int64_t last) {

@@ -119,7 +119,7 @@ Status Store::TryPutTensors(int64_t block, std::span<const TensorView> tensors) 
   all.insert(all.end(), tensors.begin(), tensors.end());
   EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
-  BlockRecords records(info.span);
+  BlockRecords records(info.span, *threads_);
   records.AddTensors(file);
   TensorRecord record;
   EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));

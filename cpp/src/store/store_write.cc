@@ -37,7 +37,7 @@ Status Store::CheckWritable() const {
 
 Status Store::WriteRecords(NewBlock& block) {
   const BlockDraft& draft = *block.draft;
-  BlockRecords records(draft.span);
+  BlockRecords records(draft.span, *threads_);
   records.AddPages(draft.payload, draft.page_bytes, geometry_);
   std::vector<std::byte> file;
   if (!draft.tensors.empty()) {

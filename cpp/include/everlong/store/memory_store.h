@@ -206,7 +206,8 @@ class MemoryStore {
   [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
   // Fills every read's buffer, checksum checked on the way in. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
-  // The same without waiting: what is in RAM is there on return, the rest comes from disk on the store's own threads.
+  // The same without waiting: what is in the cache tier is there on return, the rest comes on the store's own threads,
+  // from disk or, where it is much, out of a memory in RAM.
   // A refusal (kNotFound, kInvalidArgument) comes from Wait.
   [[nodiscard]] virtual std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const = 0;
 
