@@ -12,11 +12,13 @@
 namespace everlong::hip {
 namespace {
 
-constexpr int32_t kPageBlocks = 2;  // of threads that encode pages, that a multiprocessor holds by their registers
+// Blocks of threads that a multiprocessor holds at least, by their registers: of rows, and of parts of pages.
+constexpr int32_t kRowBlocks = 3;
+constexpr int32_t kPageBlocks = 2;
 
 // Units of keys and of values, the first key_blocks along x those of keys.
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kRowBlocks)
     ArchiveRows(ArchiveJob job, int32_t layers_a_block, uint32_t key_blocks, Divisor by_key, Divisor by_value,
                 Divisor by_page) {
   const HeadLayers span = LayersOfBlock(layers_a_block, job.frame.layers);
@@ -109,7 +111,9 @@ LaunchStatus ArchiveKv(const ArchiveJob& job, void* stream) {
     constexpr int32_t kWidth = kVectorWidth<Element>;
     return WithCode(job.codec, [&](auto code) {
       using Code = decltype(code);
-      if (AllowsVectors(job.frame, job.phase.half, kWidth)) return LaunchPairing<Element, kWidth, Code>(job, on);
+      if (AllowsVectors(job.frame, job.phase.half, kWidth) && AllowsColumns(job, kWidth)) {
+        return LaunchPairing<Element, kWidth, Code>(job, on);
+      }
       return LaunchPairing<Element, 1, Code>(job, on);
     });
   });

@@ -199,7 +199,8 @@ inline constexpr int32_t kPageThreads = 256;  // at most
 inline constexpr int32_t kKeyRows = 2;
 inline constexpr int32_t kValueRows = 2 * kKeyRows;
 
-inline constexpr int32_t kMostValueColumns = 32;
+// Whether every vector of a row has a column, as parts of more than one number an access need.
+inline bool AllowsColumns(const ArchiveJob& job, int32_t width) { return job.frame.head_dim / width <= kPageThreads; }
 
 // Threads stand in columns, one a unit, of so many lanes.
 struct PageParts {
@@ -228,8 +229,9 @@ PageParts PartsOfPage(const ArchiveJob& job) {
   parts.key_lanes = (job.page_tokens + kKeyRows - 1) / kKeyRows;
   parts.key_columns = std::min({units, kPageThreads / parts.key_lanes, kPageThreads / kNumbers});
   parts.key_parts = (units + parts.key_columns - 1) / parts.key_columns;
-  parts.threads = RoundedUp(parts.key_columns * std::max(parts.key_lanes, kNumbers), kWarp);
-  parts.value_columns = std::min({vectors, kMostValueColumns, parts.threads});
+  parts.value_columns = std::min(vectors, kPageThreads);
+  const int32_t threads = std::max(parts.key_columns * std::max(parts.key_lanes, kNumbers), parts.value_columns);
+  parts.threads = RoundedUp(threads, kWarp);
   parts.value_lanes = parts.threads / parts.value_columns;
   const int32_t rows = parts.value_lanes * kValueRows;
   parts.value_parts = (job.page_tokens + rows - 1) / rows;
@@ -434,10 +436,10 @@ class ValuePart : public PagePart<Code> {
       if (!Has(r)) continue;
       measured_[r] = stored_[r];
       uint32_t largest = LargestOfVector(layer, r, column_ * kWidth, measured_[r]);
-      for (int32_t d = Next(); d < Numbers(); d += columns_ * kWidth) {
-        const uint32_t others = LargestOfVector(layer, r, d, LoadVector<Element, kWidth>(Row(layer, r), d));
+      ForOthers(layer, r, [&](int32_t d, const Vector& vector) {
+        const uint32_t others = LargestOfVector(layer, r, d, vector);
         largest = others > largest ? others : largest;
-      }
+      });
       partial_[RowOfPart(r) * (columns_ | 1) + column_] = largest;
     }
   }
@@ -462,9 +464,7 @@ class ValuePart : public PagePart<Code> {
       const float inverse = kv::FloatFromBits(inverse_[RowOfPart(r)]);
       uint8_t* out = codes + int64_t{first_ + RowOfPart(r)} * Numbers();
       EncodeVector(measured_[r], inverse, out + column_ * kWidth);
-      for (int32_t d = Next(); d < Numbers(); d += columns_ * kWidth) {
-        EncodeVector(LoadVector<Element, kWidth>(Row(layer, r), d), inverse, out + d);
-      }
+      ForOthers(layer, r, [&](int32_t d, const Vector& vector) { EncodeVector(vector, inverse, out + d); });
     }
   }
 
@@ -473,8 +473,15 @@ class ValuePart : public PagePart<Code> {
   using Vector = ElementVector<Element, kWidth>;
 
   [[nodiscard]] EVERLONG_HD int32_t Numbers() const { return this->at_.layout.head_dim; }
-  // Number that the thread's second vector of a row begins with: there is one where a row has more than columns.
-  [[nodiscard]] EVERLONG_HD int32_t Next() const { return (column_ + columns_) * kWidth; }
+  // The thread's further numbers of a row, where it has more than columns: they are read twice.
+  template <class Body>
+  EVERLONG_HD void ForOthers(int32_t layer, int32_t r, const Body& body) const {
+    if constexpr (kWidth == 1) {
+      for (int32_t d = column_ + columns_; d < Numbers(); d += columns_) {
+        body(d, LoadVector<Element, kWidth>(Row(layer, r), d));
+      }
+    }
+  }
   [[nodiscard]] EVERLONG_HD int32_t RowOfPart(int32_t r) const { return lane_ + r * lanes_; }
   [[nodiscard]] EVERLONG_HD bool Has(int32_t r) const {
     return lane_ < lanes_ && first_ + RowOfPart(r) < this->at_.layout.tokens;

@@ -23,11 +23,10 @@ inline dim3 BlocksFor(int64_t work) {
 // How many layers a block of threads takes one after the other, when each alone makes blocks_a_layer: threads that go
 // through many do once what is the same for all, and enough blocks are left for any GPU.
 inline int32_t LayersABlock(int64_t blocks_a_layer, int32_t layers) {
-  constexpr int64_t kEnoughBlocks = 4096;
-  constexpr int32_t kTogether = 4;
-  const int64_t wanted = layers * blocks_a_layer / kEnoughBlocks;
-  const auto taken = static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, layers));
-  return taken < kTogether ? taken : (taken + kTogether - 1) / kTogether * kTogether;
+  constexpr int64_t kEnoughBlocks = 2048;
+  const auto most = static_cast<int32_t>(std::clamp<int64_t>(layers * blocks_a_layer / kEnoughBlocks, 1, layers));
+  const int32_t groups = (layers + most - 1) / most;
+  return (layers + groups - 1) / groups;
 }
 
 // Blocks for `work` units of every head of every layer: along x the units, along y the heads, along z the layers.

@@ -9,6 +9,8 @@
 namespace everlong::hip {
 namespace {
 
+constexpr int32_t kKeyBlocks = 3;  // of threads that a multiprocessor holds at least, by their registers
+
 // All phases and all values: keys, which are turned by what stands in the frame's phase then, come next. The first
 // blocks along x have the phases.
 template <class Element, int32_t kWidth, class Code>
@@ -25,7 +27,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kKeyBlocks)
     RestoreKeys(RestoreJob job, int32_t layers_a_block, Divisor by_units, Divisor by_tokens) {
   RestoreUnits<Element, kWidth, kInterleaved, true, Code>(FirstIndex(), LayersOfBlock(layers_a_block, job.frame.layers),
                                                           job, by_units, by_tokens);
