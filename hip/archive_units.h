@@ -161,7 +161,7 @@ class UnitArchiver {
     uint8_t* out = out_ + i * out_stride_ + number * static_cast<int64_t>(sizeof(BitsOf<Code>));
     const Codes codes = NarrowVector<Code, kWidth>(values);
     if constexpr (kAligned) {
-      StoreOnce(codes, out);
+      Store(codes, out);
     } else {
       StoreBytes(codes, out);
     }
@@ -262,7 +262,7 @@ class PagePart {
   EVERLONG_HD static void StoreCodes(const float* scaled, uint8_t* out) {
     const auto codes = NarrowVector<Code, kWidth>(scaled);
     if (reinterpret_cast<uintptr_t>(out) % sizeof(codes) == 0) {
-      StoreOnce(codes, out);
+      Store(codes, out);
     } else {
       StoreBytes(codes, out);
     }
@@ -426,7 +426,7 @@ class ValuePart : public PagePart<Code> {
   EVERLONG_HD void Load(int32_t layer) {
     EVERLONG_UNROLL
     for (int32_t r = 0; r < kRows; ++r) {
-      if (Has(r)) stored_[r] = LoadOnce<Vector>(Row(layer, r) + column_ * kWidth);
+      if (Has(r)) stored_[r] = Loaded<Vector>(Row(layer, r) + column_ * kWidth);
     }
   }
 

@@ -36,7 +36,8 @@ LaunchStatus CopyToHost(void* host, const void* device, int64_t bytes, void* str
 
 const char* LaunchError(LaunchStatus status) {
   const auto error = static_cast<hipError_t>(status);
-  if (error == hipErrorNoBinaryForGpu) return "no kernels for this GPU; this everlong was built for " EVERLONG_BUILT_FOR;
+  if (error == hipErrorNoBinaryForGpu)
+    return "no kernels for this GPU; this everlong was built for " EVERLONG_BUILT_FOR;
   return hipGetErrorString(error);
 }
 

@@ -255,90 +255,16 @@ EVERLONG_HD inline void StoreBytes(const ElementVector<Element, kWidth>& vector,
   }
 }
 
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-// What an access of so many bytes reads.
-template <size_t kBytes>
-struct WordsOf;
-template <>
-struct WordsOf<1> {
-  using Type = uint8_t;
-};
-template <>
-struct WordsOf<2> {
-  using Type = uint16_t;
-};
-template <>
-struct WordsOf<4> {
-  using Type = uint32_t;
-};
-#if defined(__CUDA_ARCH__)
-template <>
-struct WordsOf<8> {
-  using Type = uint2;
-};
-template <>
-struct WordsOf<16> {
-  using Type = uint4;
-};
-#else
-template <>
-struct WordsOf<8> {
-  using Type = uint32_t __attribute__((ext_vector_type(2)));
-};
-template <>
-struct WordsOf<16> {
-  using Type = uint32_t __attribute__((ext_vector_type(4)));
-};
-#endif
-
-// A vector as the accesses that it takes, of 16 bytes at most.
-template <class Vector>
-struct AccessesOf {
-  static constexpr size_t kCount = sizeof(Vector) <= 16 ? 1 : sizeof(Vector) / 16;
-  using Words = typename WordsOf<sizeof(Vector) / kCount>::Type;
-  Words words[kCount];
-};
-#endif
-
-// --- memory that is read or written once: it need not push what others read again out of the caches
+// --- a vector at its own address, a multiple of its size
 
 template <class Vector>
-EVERLONG_HD inline Vector LoadOnce(const void* at) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  using Accesses = AccessesOf<Vector>;
-  const auto* from = static_cast<const typename Accesses::Words*>(at);
-  Accesses accesses;
-  EVERLONG_UNROLL
-  for (size_t i = 0; i < Accesses::kCount; ++i) {
-#if defined(__CUDA_ARCH__)
-    accesses.words[i] = __ldcs(from + i);
-#else
-    accesses.words[i] = __builtin_nontemporal_load(from + i);
-#endif
-  }
-  return __builtin_bit_cast(Vector, accesses);
-#else
+EVERLONG_HD inline Vector Loaded(const void* at) {
   return *static_cast<const Vector*>(at);
-#endif
 }
 
 template <class Vector>
-EVERLONG_HD inline void StoreOnce(const Vector& vector, void* at) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  using Accesses = AccessesOf<Vector>;
-  const auto accesses = __builtin_bit_cast(Accesses, vector);
-  auto* to = static_cast<typename Accesses::Words*>(at);
-  EVERLONG_UNROLL
-  for (size_t i = 0; i < Accesses::kCount; ++i) {
-#if defined(__CUDA_ARCH__)
-    __stcs(to + i, accesses.words[i]);
-#else
-    __builtin_nontemporal_store(accesses.words[i], to + i);
-#endif
-  }
-#else
+EVERLONG_HD inline void Store(const Vector& vector, void* at) {
   *static_cast<Vector*>(at) = vector;
-#endif
 }
 
 // --- conversion of vectors

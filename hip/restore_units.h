@@ -101,7 +101,7 @@ class UnitRestorer {
   EVERLONG_HD static Coded Load(const uint8_t* codes, const uint8_t* scales) {
     Coded coded{};
     if constexpr (kAligned) {
-      coded.codes = LoadOnce<Codes>(codes);
+      coded.codes = Loaded<Codes>(codes);
     } else {
       coded.codes = LoadBytes<Code, kWidth>(codes);
     }
@@ -142,7 +142,7 @@ class UnitRestorer {
           [&](int32_t layer, const Coded& coded) {
             float values[kWidth];
             Decode(coded, values);
-            StoreOnce(NarrowVector<Element, kWidth>(values), out_ + layer * out_stride_);
+            Store(NarrowVector<Element, kWidth>(values), out_ + layer * out_stride_);
           });
       return;
     }

@@ -75,8 +75,8 @@ struct StoredUnit {
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline StoredUnit<Element, kWidth> LoadUnit(const BitsOf<Element>* at, int32_t second) {
   StoredUnit<Element, kWidth> stored{};
-  stored.first = LoadOnce<ElementVector<Element, kWidth>>(at);
-  if (second != 0) stored.second = LoadOnce<ElementVector<Element, kWidth>>(at + second);
+  stored.first = Loaded<ElementVector<Element, kWidth>>(at);
+  if (second != 0) stored.second = Loaded<ElementVector<Element, kWidth>>(at + second);
   return stored;
 }
 
@@ -90,8 +90,8 @@ EVERLONG_HD inline UnitValues<kWidth> WidenUnit(const StoredUnit<Element, kWidth
 
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline void StoreUnit(UnitValues<kWidth>& values, BitsOf<Element>* at, int32_t second) {
-  StoreOnce(NarrowVector<Element, kWidth>(values.first()), at);
-  StoreOnce(NarrowVector<Element, kWidth>(values.second()), at + second);
+  Store(NarrowVector<Element, kWidth>(values.first()), at);
+  Store(NarrowVector<Element, kWidth>(values.second()), at + second);
 }
 
 // The phases of a rotated unit's pairs: a thread that handles the same unit of many heads keeps them.
@@ -164,8 +164,8 @@ EVERLONG_HD inline void MoveUnits(const BitsOf<Element>* in, int64_t in_stride, 
   if (second == 0) {
     using Vector = ElementVector<Element, kWidth>;
     ForEachLoaded<kPlainAhead>(
-        count, [&](int32_t i) { return LoadOnce<Vector>(in + i * in_stride); },
-        [&](int32_t i, const Vector& vector) { StoreOnce(vector, out + i * out_stride); });
+        count, [&](int32_t i) { return Loaded<Vector>(in + i * in_stride); },
+        [&](int32_t i, const Vector& vector) { Store(vector, out + i * out_stride); });
     return;
   }
   using Stored = StoredUnit<Element, kWidth>;

@@ -21,9 +21,11 @@ __global__ void __launch_bounds__(kBlockThreads) ComposePhases(kv::SlotPhase pha
   }
 }
 
+constexpr int32_t kChainBlocks = 4;  // of threads, that a multiprocessor holds at least, by their registers
+
 // Chains of one head (along y) of one layer (along z): along x those of keys, of values, and of the slots' phases.
 template <class Element, int32_t kWidth, bool kInterleaved>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kChainBlocks)
     ShiftChainsOf(kv::FrameKv frame, kv::SlotPhase phase, ShiftChains chains, ShiftTurn turn, PairPhase keys,
                   uint32_t key_blocks, uint32_t value_blocks, Divisor by_key, Divisor by_value, Divisor by_half) {
   const auto head = static_cast<int32_t>(blockIdx.y);
