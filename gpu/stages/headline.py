@@ -58,7 +58,7 @@ FIRST_WORD = 1000  # below it are the words of the questions
 RARE, COMMON = 6, 10  # words of a question that stand in one place alone, and in many
 ANSWER_TOKENS = 64
 QUESTIONS = 5
-SECONDS_TO_FILL = 60.0
+SECONDS_TO_FILL = 30.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,9 @@ def run(check: Check) -> None:
     config = everlong.MemoryConfig()
     if not check.small:
         heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
-        config = dataclasses.replace(config, frame_tokens=6144, chunk_tokens=2048, block_tokens=1024)
+        config = dataclasses.replace(
+            config, frame_tokens=8192, chunk_tokens=4096, block_tokens=2048, rolling_tokens=2048
+        )
     words = 2000 if check.small else 32000
     model = random_qwen3(check.device, vocab_size=words, **heads, **(small if check.small else middle))
     tokenizer = word_tokenizer(words)
@@ -43,7 +45,7 @@ def run(check: Check) -> None:
         calibrated_memory(served, tokenizer, config) as memory,
         everlong.MemoryModel(model, tokenizer, memory, config, pack=None) as mm,
     ):
-        work = Work(mm, words, first_chunks=4 if check.small else 8)
+        work = Work(mm, words, first_chunks=4)
         work.warm_up()
         idle = watched(lambda: None, check.device)  # what the profiler itself waits for
         read = watched(work.read, check.device)
