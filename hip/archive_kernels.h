@@ -5,16 +5,12 @@
 
 #include "everlong/kv/codec.h"
 #include "everlong/kv/frame_kv.h"
+#include "everlong/kv/refused.h"
 #include "launch.h"
 
 namespace everlong::hip {
 
-// The first number (in the order of the payload) that the codec cannot hold; written by the kernel.
-struct RejectedNumber {
-  static constexpr uint64_t kNone = ~uint64_t{0};
-  uint64_t index = kNone;
-  float value = 0;  // as it is: NaN, an infinity, or too large
-};
+using RejectedNumber = kv::RefusedNumber;  // written by the kernel
 
 // Slots [first_slot, first_slot + tokens) of a frame as the payload of a block (kv/payload.h).
 struct ArchiveJob {

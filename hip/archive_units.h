@@ -23,7 +23,6 @@ EVERLONG_HD inline int64_t PagesOf(const ArchiveJob& job) {
 // One head of one page: its rows in the frame and its bytes in the payload, layer by layer.
 struct HeadPage {
   kv::PartLayout layout;  // of the parts: a last page may hold fewer tokens
-  int64_t page = 0;
   int32_t head = 0;
   int64_t row = 0;          // of its first key and value in frame.k and frame.v, in elements, in layer 0
   int64_t first_token = 0;  // of the span
@@ -33,7 +32,6 @@ struct HeadPage {
 EVERLONG_HD inline HeadPage HeadPageAt(const ArchiveJob& job, int64_t page, int32_t head) {
   const kv::FrameKv& frame = job.frame;
   HeadPage at;
-  at.page = page;
   at.head = head;
   at.first_token = page * job.page_tokens;
   const int64_t left = job.tokens - at.first_token;
@@ -45,26 +43,8 @@ EVERLONG_HD inline HeadPage HeadPageAt(const ArchiveJob& job, int64_t page, int3
   return at;
 }
 
-// Number d of token t of a page: counts through the payload, keys of a head before its values.
-EVERLONG_HD inline uint64_t IndexOfNumber(const ArchiveJob& job, const HeadPage& at, int32_t layer, bool is_key,
-                                          int64_t t, int64_t d) {
-  const int64_t head = (at.page * job.frame.layers + layer) * job.frame.kv_heads + at.head;
-  const int64_t side = 2 * head + (is_key ? 0 : 1);
-  return static_cast<uint64_t>((side * job.page_tokens + t) * job.frame.head_dim + d);
-}
-
-struct NumberPlace {
-  int64_t head = 0;  // of all pages and layers
-  bool is_key = true;
-  int64_t t = 0;
-  int32_t d = 0;
-};
-
-EVERLONG_HD inline NumberPlace PlaceOfNumber(const ArchiveJob& job, uint64_t index) {
-  const auto number = static_cast<int64_t>(index);
-  const int64_t row = number / job.frame.head_dim;
-  const int64_t side = row / job.page_tokens;
-  return {side / 2, side % 2 == 0, row % job.page_tokens, static_cast<int32_t>(number % job.frame.head_dim)};
+EVERLONG_HD inline kv::PayloadSizes SizesOf(const ArchiveJob& job) {
+  return {job.frame.layers, job.frame.kv_heads, job.frame.head_dim, job.page_tokens};
 }
 
 // The inverse phase of a unit's pairs for token `t` of the span.
@@ -83,7 +63,9 @@ EVERLONG_HD inline void RejectFirst(const float* values, const ArchiveJob& job, 
   for (int32_t i = kWidth - 1; i >= 0; --i) {
     if (kv::MagnitudeBits(values[i]) >= kv::RejectedBits(job.codec)) first = i;
   }
-  if (first < kWidth) AtomicMin(&job.rejected->index, IndexOfNumber(job, at, layer, is_key, t, d + first));
+  if (first == kWidth) return;
+  const kv::NumberPlace place{is_key, layer, at.head, at.first_token + t, static_cast<int32_t>(d + first)};
+  AtomicMin(&job.rejected->index, kv::IndexOfNumber(SizesOf(job), place));
 }
 
 template <int32_t kWidth>
@@ -523,37 +505,21 @@ class ValuePart : public PagePart<Code> {
   Vector measured_[kRows];
 };
 
-// What RejectedNumber::index stands for.
-struct RejectedPlace {
-  bool is_key = true;
-  int64_t layer = 0;
-  int64_t head = 0;
-  int64_t token = 0;  // of the span
-};
-
-EVERLONG_HD inline RejectedPlace PlaceOfRejected(const ArchiveJob& job, uint64_t index) {
-  const NumberPlace place = PlaceOfNumber(job, index);
-  const int64_t page = place.head / job.frame.kv_heads / job.frame.layers;
-  return {place.is_key, place.head / job.frame.kv_heads % job.frame.layers, place.head % job.frame.kv_heads,
-          page * job.page_tokens + place.t};
-}
-
 // Fills in rejected->value, by one thread after all others.
 template <class Element, bool kInterleaved>
 EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
   if (job.rejected->index == RejectedNumber::kNone) return;
-  const NumberPlace place = PlaceOfNumber(job, job.rejected->index);
-  const RejectedPlace at = PlaceOfRejected(job, job.rejected->index);
+  const kv::NumberPlace at = kv::PlaceOfNumber(SizesOf(job), job.rejected->index);
   const kv::FrameKv& frame = job.frame;
   const int64_t row = at.layer * frame.layer_stride + at.head * frame.head_stride +
                       (job.first_slot + at.token) * static_cast<int64_t>(frame.head_dim);
-  const int32_t half = place.is_key ? job.phase.half : 0;
-  const int32_t rotated = kInterleaved ? place.d / 2 : place.d % (half > 0 ? half : 1);
-  const RowUnit unit = UnitOfRow(place.d < 2 * half ? rotated : place.d - half, half, kInterleaved, 1);
-  const auto* numbers = static_cast<const BitsOf<Element>*>(place.is_key ? frame.k : frame.v) + row;
+  const int32_t half = at.is_key ? job.phase.half : 0;
+  const int32_t rotated = kInterleaved ? at.d / 2 : at.d % (half > 0 ? half : 1);
+  const RowUnit unit = UnitOfRow(at.d < 2 * half ? rotated : at.d - half, half, kInterleaved, 1);
+  const auto* numbers = static_cast<const BitsOf<Element>*>(at.is_key ? frame.k : frame.v) + row;
   UnitValues<1> values = WidenUnit(LoadUnit<Element, 1>(numbers + unit.d, unit.second));
   if (unit.second != 0) TurnUnit<kInterleaved>(values, InversePhaseAt<1>(job, at.token, unit));
-  job.rejected->value = unit.d == place.d ? values.numbers[0] : values.numbers[1];
+  job.rejected->value = unit.d == at.d ? values.numbers[0] : values.numbers[1];
 }
 
 }  // namespace everlong::hip

@@ -40,7 +40,7 @@ void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Ten
   RequirePayload(kArchive, out, k, v, layout, tokens);
   if (refused.has_value()) {  // what is found is said at once
     RequireRefused(kArchive, k, *refused);
-    constexpr hip::RejectedNumber kNothing;
+    constexpr kv::RefusedNumber kNothing;
     std::memcpy(refused->mutable_data_ptr(), &kNothing, sizeof kNothing);
   }
   ThrowIfError(kArchive,

@@ -35,7 +35,7 @@ void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::Slo
 void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameKv& frame, const kv::SlotPhase& phase,
                  bool interleaved, int64_t first_slot, int64_t tokens, const kv::PayloadLayout& layout,
                  const Tensor& payload, const std::optional<Tensor>& refused = std::nullopt) {
-  const Tensor rejected = refused.has_value() ? *refused : device.Allocate(sizeof(hip::RejectedNumber));
+  const Tensor rejected = refused.has_value() ? *refused : device.Allocate(sizeof(kv::RefusedNumber));
   hip::ArchiveJob job;
   job.frame = frame;
   job.phase = phase;
@@ -45,10 +45,10 @@ void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameK
   job.page_tokens = layout.page_tokens;
   job.codec = layout.codec;
   job.payload = DataOf<uint8_t>(payload);
-  job.rejected = DataOf<hip::RejectedNumber>(rejected);
+  job.rejected = DataOf<kv::RefusedNumber>(rejected);
   device.Check(hip::ArchiveKv(job, device.stream()));
   // What is not finite must not be stored: who does not ask for it later waits for the GPU here.
-  if (!refused.has_value()) ThrowIfRejected(op, job, device.Download<hip::RejectedNumber>(rejected));
+  if (!refused.has_value()) ThrowIfRefused(op, layout, first_slot, device.Download<kv::RefusedNumber>(rejected));
 }
 
 void RestorePages(std::string_view op, const OnDeviceOf& device, const Tensor& payload,

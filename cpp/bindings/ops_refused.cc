@@ -4,7 +4,6 @@
 #include <cstring>
 #include <string>
 
-#include "../../hip/archive_units.h"
 #include "everlong/kv/archive.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
@@ -13,7 +12,7 @@
 namespace everlong::ops {
 namespace {
 
-constexpr int64_t kRefusedBytes = sizeof(hip::RejectedNumber);
+constexpr int64_t kRefusedBytes = sizeof(kv::RefusedNumber);
 
 }  // namespace
 
@@ -25,28 +24,26 @@ void RequireRefused(std::string_view op, const Tensor& k, const Tensor& refused)
   }
 }
 
-void ThrowIfRejected(std::string_view op, const hip::ArchiveJob& job, const hip::RejectedNumber& found) {
-  if (found.index == hip::RejectedNumber::kNone) return;
-  const hip::RejectedPlace at = hip::PlaceOfRejected(job, found.index);
+void ThrowIfRefused(std::string_view op, const kv::PayloadLayout& layout, int64_t first_slot,
+                    const kv::RefusedNumber& found) {
+  if (found.index == kv::RefusedNumber::kNone) return;
+  const kv::PayloadSizes sizes{layout.layers, layout.kv_heads, layout.head_dim, layout.page_tokens};
+  const kv::NumberPlace at = kv::PlaceOfNumber(sizes, found.index);
   ThrowIfError(
-      op, kv::RejectedNumberError({at.is_key, at.layer, at.head, at.token, found.value}, job.first_slot, job.codec));
+      op, kv::RejectedNumberError({at.is_key, at.layer, at.head, at.token, found.value}, first_slot, layout.codec));
 }
 
 void RequireArchived(const Tensor& refused, int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t first_slot,
                      int64_t page_tokens, const std::string& codec) {
   constexpr std::string_view kOp = "archive_kv";
   RequireRefused(kOp, refused, refused);
-  hip::ArchiveJob job;
-  job.frame.layers = RequireInt32(kOp, "layers", layers, 1);
-  job.frame.kv_heads = RequireInt32(kOp, "kv_heads", kv_heads, 1);
-  job.frame.head_dim = RequireInt32(kOp, "head_dim", head_dim, 1);
-  const kv::PayloadLayout layout = LayoutOf(kOp, job.frame, page_tokens, codec);
-  job.first_slot = first_slot;
-  job.page_tokens = layout.page_tokens;
-  job.codec = layout.codec;
-  hip::RejectedNumber found;
+  kv::FrameKv frame;
+  frame.layers = RequireInt32(kOp, "layers", layers, 1);
+  frame.kv_heads = RequireInt32(kOp, "kv_heads", kv_heads, 1);
+  frame.head_dim = RequireInt32(kOp, "head_dim", head_dim, 1);
+  kv::RefusedNumber found;
   std::memcpy(&found, refused.const_data_ptr(), kRefusedBytes);
-  ThrowIfRejected(kOp, job, found);
+  ThrowIfRefused(kOp, LayoutOf(kOp, frame, page_tokens, codec), first_slot, found);
 }
 
 }  // namespace everlong::ops

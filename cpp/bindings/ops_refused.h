@@ -3,16 +3,19 @@
 
 #include <torch/csrc/stable/tensor.h>
 
+#include <cstdint>
 #include <string_view>
 
-#include "../../hip/archive_kernels.h"
+#include "everlong/kv/payload.h"
+#include "everlong/kv/refused.h"
 
 namespace everlong::ops {
 
 // `refused` of archive_kv, checked: uint8 [16] on k's device, contiguous.
 void RequireRefused(std::string_view op, const torch::stable::Tensor& k, const torch::stable::Tensor& refused);
 
-// The CPU's error for what was found; of `job` the sizes are read.
-void ThrowIfRejected(std::string_view op, const hip::ArchiveJob& job, const hip::RejectedNumber& found);
+// The CPU's error for what was found in a span that begins at `first_slot`.
+void ThrowIfRefused(std::string_view op, const kv::PayloadLayout& layout, int64_t first_slot,
+                    const kv::RefusedNumber& found);
 
 }  // namespace everlong::ops

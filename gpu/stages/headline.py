@@ -58,6 +58,7 @@ FIRST_WORD = 1000  # below it are the words of the questions
 RARE, COMMON = 6, 10  # words of a question that stand in one place alone, and in many
 ANSWER_TOKENS = 64
 QUESTIONS = 5
+RESTORE = "restore, and the best group read again"  # as recall_mode "auto" does it
 SECONDS_TO_FILL = 30.0
 
 
@@ -285,7 +286,7 @@ def parts_of(mm: everlong.MemoryModel, place: Planted) -> dict[str, float]:
         mock.patch.object(mm.searcher, "tap", parts.timed("its first reading", mm.searcher.tap)),
         mock.patch.object(mm.searcher, "find", parts.timed("search", mm.searcher.find)),
         mock.patch.object(mm.searcher, "quotes", parts.timed("search for a quote", mm.searcher.quotes)),
-        mock.patch.object(mm.frame, "bring_back", parts.timed("restore", mm.frame.bring_back)),
+        mock.patch.object(mm.frame, "bring_back", parts.timed(RESTORE, mm.frame.bring_back)),
         mock.patch.object(mm.frame, "extend", parts.timed("its second reading", mm.frame.extend)),
     ):
         mm.generate(as_text(place.words), max_new_tokens=1, remember=False, streamer=clock)

@@ -166,6 +166,7 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
         Case("gather_kv_, take 1 of 8", 2 * kv_bytes // 8, take, eager_take),
         Case("gather_kv_, put back", 2 * kv_bytes // 8, put, eager_put),
     ]
+    refused = torch.empty(ops.REFUSED_BYTES, dtype=torch.uint8, device=device)
     for codec in CODECS:
         payload = ops.archive_kv(k, v, cos, sin, 0, tokens, PAGE, codec)
         out = torch.empty_like(payload)
@@ -173,7 +174,7 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
         places = torch.tensor([[i * page_bytes, PAGE, 0, PAGE, i * PAGE, i * PAGE] for i in range(tokens // PAGE)])
 
         def archive(codec: str = codec, out: torch.Tensor = out) -> None:
-            ops.archive_kv(k, v, cos, sin, 0, tokens, PAGE, codec, out=out)
+            ops.archive_kv(k, v, cos, sin, 0, tokens, PAGE, codec, out=out, refused=refused)
 
         def eager_archive(codec: str = codec) -> torch.Tensor:
             return encode(unrotate(k, cos, sin), v, codec)

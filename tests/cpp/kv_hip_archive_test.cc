@@ -138,7 +138,7 @@ TEST_P(PayloadCase, NamesTheNumberThatTheCpuRefuses) {
     job.frame = frame.kv;
     job.page_tokens = kPage;
     job.tokens = kTokens;
-    const RejectedPlace place = PlaceOfRejected(job, got.rejected.index);
+    const kv::NumberPlace place = kv::PlaceOfNumber(SizesOf(job), got.rejected.index);
     const Status status = kv::RejectedNumberError(
         {place.is_key, place.layer, place.head, place.token, got.rejected.value}, kFirstSlot, GetParam().codec);
     EXPECT_EQ(status.message(), expected.message());

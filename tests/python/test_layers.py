@@ -47,6 +47,7 @@ HIP_BELOW = {
     "everlong/kv/element.h",
     "everlong/kv/frame_kv.h",
     "everlong/kv/position_phase.h",
+    "everlong/kv/refused.h",
 }
 
 STANDARD_HEADER = re.compile(r"[a-z_0-9]+")

@@ -331,10 +331,7 @@ class Frame(abc.ABC):
             try:
                 yield
             except torch.OutOfMemoryError as error:
-                raise DeviceMemoryError(
-                    f"{str(error).partition('. GPU')[0]}: a step of the frame found no room on the device; smaller "
-                    "chunk_tokens, frame_tokens or heads_device_bytes take less. What was archived stays"
-                ) from error
+                raise _of_the_device(error) from error
             finally:
                 self._in_step = False
             self._broken = False
@@ -679,6 +676,8 @@ class Frame(abc.ABC):
 
     def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
         """Answer RecallActions, or say why the step before them failed."""
+        if isinstance(asked.refusal, torch.OutOfMemoryError):
+            raise _of_the_device(asked.refusal) from asked.refusal
         if asked.refusal is not None:
             raise asked.refusal
         if recall is not None:
@@ -901,3 +900,10 @@ class Frame(abc.ABC):
 
 def identity(page: _core.PageRef) -> Page:
     return page.block, page.page
+
+
+def _of_the_device(error: torch.OutOfMemoryError) -> DeviceMemoryError:
+    return DeviceMemoryError(
+        f"{str(error).partition('. GPU')[0]}: a step of the frame found no room on the device; smaller chunk_tokens, "
+        "frame_tokens or heads_device_bytes take less. What was archived stays"
+    )
