@@ -77,9 +77,9 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
         steps = []
 
         def looked_at(method: Any) -> Any:
-            def look(*args: Any) -> Any:
+            def look(*args: Any, **named: Any) -> Any:
                 steps.append(method.__name__)
-                result = method(*args)
+                result = method(*args, **named)
                 peak.look()
                 return result
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from everlong.frame.taps import QueryTap
 from everlong.retrieval.recall import tap_question
 from everlong.text.prompt import start_ids, with_start
 from test_eval_haystack import FACTS, books
-from test_exactness import SMALL, TOLERANCE, plain_logits, random_text
+from test_exactness import SMALL, TOLERANCE, next_logits, plain_logits, random_text
 from test_reading import Interrupted
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -182,3 +183,28 @@ def test_the_doctor_finds_such_a_model_healthy() -> None:
     assert report.healthy
     verdicts = {check.name: check.verdict for check in report.checks}
     assert verdicts["frame"] == verdicts["archive fp32"] == "exact"
+
+
+@pytest.mark.parametrize("first", [1, 3, SMALL.sink_tokens - 1, SMALL.sink_tokens, SMALL.sink_tokens + 1])
+def test_a_stream_that_was_closed_before_its_sinks_were_full_goes_on(first: int, tmp_path: Path) -> None:
+    """What is stored, and what the model says then, is that of a stream that was never closed."""
+
+    def stored(mm: everlong.MemoryModel) -> list[np.ndarray]:
+        core = mm.memory.core
+        served = mm.frame.served
+        pages = [page for page in core.pages() if page.end > first]
+        keys = [[core.read_keys(page, layer) for layer in range(served.layers)] for page in pages]
+        return [np.concatenate([page[layer] for page in keys], axis=1)[:, -200:] for layer in range(served.layers)]
+
+    text = random_text(300)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text[:first], source="first")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text[first:], source="second")
+        ours, logits = stored(mm), next_logits(mm, "and so on")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text[:first], source="first")
+        mm.read(text[first:], source="second")
+        for one, other in zip(ours, stored(mm), strict=True):
+            assert np.allclose(one, other, atol=1e-4)
+        assert torch.allclose(logits, next_logits(mm, "and so on"), atol=1e-4)

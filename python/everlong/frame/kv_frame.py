@@ -522,7 +522,8 @@ class KvFrame(Frame):
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         state, stood_at = last.state, last.next_position
         placements = self._resident_again(stream_end, last, archived_until)
-        sinks = self.os.sinks
+        # Of a stream that nothing has left yet there may be more: the next tokens take the slots that wait for them.
+        sinks = self.os.sinks if self.os.evicted else self.config.sink_tokens
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
         self._restore(placements, self.cache.begin)
