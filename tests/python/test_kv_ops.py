@@ -860,3 +860,20 @@ def test_want_of_memory_is_torchs_error() -> None:
     with pytest.raises(RuntimeError, match="k is") as caught:
         raise_error("archive_kv: k is out of memory: no")
     assert not isinstance(caught.value, torch.OutOfMemoryError)
+
+
+def test_a_gpu_that_a_build_has_no_kernels_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of hip/copy.hip; another error is none of this kind."""
+    told = "derotate_kv: on Float [1, 1, 1, 2] on cuda:0: no kernels for this GPU; this everlong was built for sm_90"
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError(told)
+
+    monkeypatch.setattr(ops, "derotate_kv", refuse)
+    ask = ops._no_kernels.__wrapped__  # what is kept is kept for the process
+    assert ask(torch.device("cpu")) == told
+    told = "an illegal memory access"
+    with pytest.raises(RuntimeError, match="illegal"):
+        ask(torch.device("cpu"))
+    monkeypatch.undo()
+    assert ask(torch.device("cpu")) is None
