@@ -4,19 +4,20 @@ The wheel is built once, against the lowest torch; then it runs with the lowest 
 with the newest of both: the operators stand on torch's stable ABI. `matrix.py lowest` runs one alone.
 
 Everything is under build/matrix, some 5 GB each where pip has torch for GPUs only; PIP_FIND_LINKS may name an index of
-others. Environments are used again, brought up to date; FRESH=1 makes them anew. MATRIX_PYTHON names the Python,
-python3.12 by default, and WHEEL a wheel to run instead of building one. Exits non-zero when something failed.
+others. Environments are used again, brought up to date; FRESH=1 makes them anew. MATRIX_PYTHON names the Python's
+version, 3.12 by default, and WHEEL a wheel to run instead of building one. Exits non-zero when something failed.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from pythons import THIS, python_of
 
 ROOT = Path(__file__).parent.parent
 VARIED = ("torch", "transformers")
@@ -64,19 +65,11 @@ def newest(requirement: str) -> str:
 
 def python_and_version() -> tuple[str, str]:
     """The Python that everything runs with, and its version, "3.12"."""
-    name = os.environ.get("MATRIX_PYTHON", "python3.12")
-    which = "import sys; print(sys.executable, '{}.{}'.format(*sys.version_info))"
-    release = re.fullmatch(r"python(3\.\d+)", name)
-    # Where pyenv gives the commands, it asks which release is meant.
-    settings = {**os.environ, "PYENV_VERSION": release[1]} if release else dict(os.environ)
-    command = shutil.which(name)
-    if command is not None:
-        answer = subprocess.run([command, "-c", which], check=False, capture_output=True, text=True, env=settings)
-        if answer.returncode == 0:
-            python, version = answer.stdout.split()
-            return python, version
-    print(f"==== no {name} in PATH, and none by MATRIX_PYTHON: it is {sys.executable}", flush=True)
-    return sys.executable, "{}.{}".format(*sys.version_info)
+    version = os.environ.get("MATRIX_PYTHON", "3.12")
+    if (python := python_of(version)) is not None:
+        return python, version
+    print(f"==== there is no Python {version}, which MATRIX_PYTHON names: it is {sys.executable}", flush=True)
+    return sys.executable, THIS
 
 
 class Environment:

