@@ -10,7 +10,7 @@ questions by the same towers. In both what is asked of the test stories of Fairy
 train the router.
 With neither: clustered random vectors of 384 numbers, with queries of the same kind. One thread asks, one query at a
 time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on other questions
-(training/router.py).
+(parts/router).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import torch
 
 import everlong
 from everlong.models.machine import processor
+from everlong.parts.router.train import RouterTraining, train_router
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex, VectorIndex
-from everlong.training.router import RouterTraining, train_router
 
 K, MEASURED = 10, 400
 PROBES, EFS = (1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256)
@@ -50,10 +50,10 @@ def random_ones(count: int) -> Ones:
 
 def real_ones(folder: pathlib.Path, most: int) -> Ones:
     """The same of a memory's vectors and of questions, token by token."""
-    from everlong.learned.meaning import Meaning
-    from everlong.learned.pack import pack_for
     from everlong.models import load
+    from everlong.models.pack import pack_for
     from everlong.models.shallow import shallow_states
+    from everlong.parts.towers.at_work import Meaning
     from everlong.training.data import load_pairs
 
     model, tokenizer = load("smollm2")

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from everlong.eval.calibration import calibration
-from everlong.eval.meaning import ELSEWHERE
+from everlong.parts.towers.measure import ELSEWHERE
 
 Array = npt.NDArray[np.float64]
 # In the order of kTellingRankings, and what stands behind them.

@@ -16,11 +16,11 @@ import torch
 
 from everlong.frame.kept_writing import TombstoneWriter, written_payload
 from everlong.frame.trimming import ByStates
-from everlong.learned.kv_writer import PART, KvWriter, WrittenAnchors
-from everlong.learned.pack import pack_of_model
-from everlong.learned.trimmer import trimmer_of
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.models.pack import pack_of_model
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, WrittenAnchors
+from everlong.parts.trimmer.model import trimmer_of
 
 
 def cpu_seconds(work: Callable[[], object], rounds: int) -> float:
@@ -45,10 +45,10 @@ def main() -> None:
     model, _ = load(options.model)
     pack = pack_of_model(model, "auto")
     trimmer = trimmer_of(pack)
-    if PART not in pack.parts or trimmer is None:
+    if KV_WRITER not in pack.parts or trimmer is None:
         raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
-    config = KvWriter.of_part(pack.parts[PART]).config
-    writer = WrittenAnchors(pack.parts[PART], torch.device("cpu"))
+    config = KvWriter.of_part(pack.parts[KV_WRITER]).config
+    writer = WrittenAnchors(pack.parts[KV_WRITER], torch.device("cpu"))
     stones = TombstoneWriter(writer, ByStates(trimmer.settings.layers, trimmer.scores))
     tokens = options.block
     layers = {*writer.hidden_layers, *trimmer.settings.layers}

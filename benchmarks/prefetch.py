@@ -25,7 +25,7 @@ import torch
 import everlong
 from everlong.models import load
 from everlong.models.machine import processor
-from everlong.retrieval.prefetch import Prefetch
+from everlong.parts.walker.prefetch import Prefetch
 from everlong.text.prompt import build_prompt
 from everlong.training.data import load_pairs
 

@@ -18,8 +18,8 @@ import numpy as np
 from rerank_recall import questions_of
 
 import everlong
-from everlong.eval.meaning import Asked
 from everlong.models import DEFAULT_MODEL, load
+from everlong.parts.towers.measure import Asked
 from everlong.retrieval.quotes import Towers, nearest_sentences
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.prompt import build_prompt

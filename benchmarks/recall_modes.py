@@ -29,11 +29,11 @@ from everlong.data.qa import qa_dialogues
 from everlong.eval.answers import AnswerFile
 from everlong.eval.decoding import AS_MEASURED
 from everlong.eval.facts import Fact, Kind, make_facts
-from everlong.eval.meaning import Asked, planted_facts, read_planted, read_stories, to_answer
-from everlong.eval.meaning_answers import ToAnswer, drawn_evenly
 from everlong.eval.statistics import mean_interval
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 _STORY_TOKENS = 24
 _AT_ONCE = 12  # questions of a memory, one mode after the other

@@ -6,7 +6,7 @@
 
 Asks the memories that `everlong eval meaning` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
 same for every weight. The lifts of the first `candidates` places are computed once a question (retrieval/rerank.py),
-or what is decided of the blocks of all that the search named (retrieval/decide.py); a weight of 0 is the search without
+or what is decided of the blocks of all that the search named (parts/writer); a weight of 0 is the search without
 them. Printed: how many have their right group first, and among the first four.
 """
 
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 import everlong
-from everlong.eval.meaning import ELSEWHERE, Asked
 from everlong.frame.kv_frame import KvFrame
-from everlong.learned.details import BlockDetails, detail_writer
-from everlong.learned.pack import pack_for
 from everlong.models import DEFAULT_MODEL, load
-from everlong.retrieval.decide import BlockDecisions
+from everlong.models.pack import pack_for
+from everlong.parts.towers.measure import ELSEWHERE, Asked
+from everlong.parts.writer.at_work import BlockDetails, detail_writer
+from everlong.parts.writer.decisions import BlockDecisions
 from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
 from everlong.text.prompt import build_prompt, start_ids
 

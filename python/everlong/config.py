@@ -50,13 +50,13 @@ class MemoryConfig:
     kept_rungs: int = _OS.kept_rungs  # with 8 and 4: 64, 32, 16, 8 of a block of 512, each rung with as many slots
     trimmer: TrimmerKind = "newest"  # who chooses: "learned" is the Trimmer of the model's pack
     # Whether the KV writer of the model's pack puts into their keys and values something of the tokens that go, as a
-    # block ends: what is kept, and comes back with `recall_mode` "kept", is what it wrote (learned/kv_writer.py).
+    # block ends: what is kept, and comes back with `recall_mode` "kept", is what it wrote (parts/kv_writer).
     kept_writer: bool = False
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
     # What of a text ends a block before L_max. "rules": turns and signals, and near L_max a paragraph or sentence.
-    # "learned": where the model's own states say that a topic ends (learned/trigger.py), too.
+    # "learned": where the model's own states say that a topic ends (parts/trigger), too.
     segmenter: SegmenterKind = "rules"
     block_mean_tokens: int = 256  # of "learned": what blocks of books come to, on average
     chunk_tokens: int = 512  # tokens a forward while reading
@@ -70,8 +70,8 @@ class MemoryConfig:
 
     # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
     # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
-    # "meaning" searches where there is a pack with towers for the model (learned/towers.py), and is passed over
-    # elsewhere. "graph" beside others: a walk goes on from what they found (learned/walker.py), and what it loads comes
+    # "meaning" searches where there is a pack with towers for the model (parts/towers), and is passed over
+    # elsewhere. "graph" beside others: a walk goes on from what they found (parts/walker), and what it loads comes
     # back first, within the same `groups`; it goes through topics, too, where the memory has a `graph`.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
     encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
@@ -99,7 +99,7 @@ class MemoryConfig:
     # text alone has no keys to put it behind: there it is off.
     rerank_seconds: float = 0.0
     # What a nat of the writer's decision adds to the fused scores of a block's pages: whether the block says, by its
-    # Detail Tokens alone, what the question asks for (retrieval/decide.py). 0: off. Needs `details`, and a pack whose
+    # Detail Tokens alone, what the question asks for (parts/writer). 0: off. Needs `details`, and a pack whose
     # writer learned to decide (`everlong train writer --why`).
     rerank_details: float = 0.0
     neighbours: int = 1  # pages on either side of a page that was found
@@ -113,14 +113,14 @@ class MemoryConfig:
     # as "kv". "both": Detail Tokens, up to half of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
     # N: a block is written with so many Detail Tokens, soft tokens that stand for all of it; 0: with none. They are
-    # what the pack's writer makes of it, or the means of N equal runs of its embeddings (learned/details.py).
+    # what the pack's writer makes of it, or the means of N equal runs of its embeddings (parts/writer).
     details: int = 0
     detail_blocks: int = 16  # blocks that come back as Detail Tokens for a question, at most
     # So many sentences of what came back, the nearest to the question, stand in words right before it
     # (retrieval/quotes.py). A turn is remembered without them. 0: none.
     quotes: int = 1
     # Whether a pack's adapter, where there is one for the model, helps it to answer from what came back
-    # (learned/adapter.py). Nothing that is archived depends on it.
+    # (models/low_rank.py). Nothing that is archived depends on it.
     answer_adapter: bool = True
     # Attention temperature of a group that is surely not the one that was asked for: its keys are divided by it, so
     # that a like thing in it is less of a match than what the best group says. The nearer its probability is to the
@@ -144,7 +144,7 @@ class MemoryConfig:
     # words of both, and what it comes to is read from disk into RAM, where what the others bring back finds it.
     policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
     # Of "prompt": once every question, or once a question at whose end the model says <RETRIEVE>, as it learned to
-    # (learned/retrieve.py). Where it does not, the newest text stays as it is.
+    # (parts/retrieve). Where it does not, the newest text stays as it is.
     prompt_recall: Literal["always", "learned"] = "always"
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
     # Of what was asked and said since text was read last, the newest tokens that stand before what a question recalls,
@@ -154,7 +154,7 @@ class MemoryConfig:
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
     walk_every: int = 32
-    # From which score on a tombstone wakes (learned/tombstones.py); None: from the one that the model's pack says.
+    # From which score on a tombstone wakes (parts/tombstones); None: from the one that the model's pack says.
     tombstone_threshold: float | None = None
     # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
     # tombstone says that something is needed, and how surely which, are two things.

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import everlong
-from everlong.learned.adapter import PART, Adapter, AdapterSettings, AttachedAdapter, adapted_layers
-from everlong.learned.pack import Pack, PackPart
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.pack import Pack, PackPart
+from everlong.parts.adapter.model import ADAPTER
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -34,7 +35,7 @@ def trained(model: torch.nn.Module, rank: int = 4) -> Adapter:
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
     model = tiny_model()
-    Pack(weights_fingerprint(model), "tiny", {PART: trained(model).part({})}).save(tmp_path / "pack")
+    Pack(weights_fingerprint(model), "tiny", {ADAPTER: trained(model).part({})}).save(tmp_path / "pack")
     return tmp_path / "pack"
 
 
@@ -122,9 +123,9 @@ def pages(mm: everlong.MemoryModel, recall: Any) -> Any:
 
 
 def everlong_pack(folder: Path) -> Any:
-    from everlong.learned.pack import load_pack
+    from everlong.models.pack import load_pack
 
-    return load_pack(folder).parts[PART]
+    return load_pack(folder).parts[ADAPTER]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

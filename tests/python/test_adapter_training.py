@@ -14,10 +14,11 @@ import torch
 import everlong
 from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
-from everlong.learned.adapter import PART, Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
+from everlong.parts.adapter.model import ADAPTER
+from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
 from everlong.text.prompt import build_prompt
-from everlong.training.adapter import AdapterTrainer, AdapterTraining
-from everlong.training.answers import Example, Taught, read_examples, taught_answers
 from everlong.training.data import Pairs, Question, Text
 from everlong.training.run import train_adapter
 from test_exactness import SMALL, random_text
@@ -175,7 +176,7 @@ def test_a_pack_is_trained_and_used(tmp_path: Path) -> None:
         model, tokenizer, pairs(), work=tmp_path / "work", tokens=6000, training=dataclasses.replace(TRAINING, steps=3)
     )
     pack.save(tmp_path / "pack")
-    made = pack.parts[PART].made
+    made = pack.parts[ADAPTER].made
     assert made["data"] == ["fairytale", "squad"]
     assert made["steps"] == 3
     with everlong.MemoryModel(model, tokenizer, None, CONFIG, pack=tmp_path / "pack") as mm:

@@ -20,7 +20,7 @@ import torch
 import everlong
 from everlong import ops
 from everlong.data import Book
-from everlong.eval.meaning import Asked, planted_facts, to_answer
+from everlong.parts.towers.measure import Asked, planted_facts, to_answer
 from test_kept_writer import drawn_writer, pack_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -139,7 +139,7 @@ def test_answers_are_kept_as_they_come_and_a_run_goes_on(folder: Path, tmp_path:
     import recall_modes
 
     from everlong.eval.answers import AnswerFile
-    from everlong.eval.meaning_answers import ToAnswer
+    from everlong.parts.towers.measure_answers import ToAnswer
 
     kinds = ["explicit"] * 3 + ["implicit"] * 2
     asked = [ToAnswer(f"The number of {at:04d} is", kind, (), ("it",)) for at, kind in enumerate(kinds)]

@@ -16,8 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 import everlong
 from everlong.eval.calibration import area_under_curve, calibration
-from everlong.eval.meaning import ELSEWHERE, Asked, ask_all, keep_report, print_meaning
 from everlong.generation.answer import UNSURE_BELOW
+from everlong.parts.towers.measure import ELSEWHERE, Asked, ask_all, keep_report, print_meaning
 from everlong.pictures import draw_report
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import everlong
-from everlong.learned.deciding import DeciderSettings, odds
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack
-from everlong.learned.writer import PART, Writer, WriterConfig
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.parts.latents import LatentSettings
+from everlong.parts.writer.deciding import DeciderSettings, odds
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -40,7 +40,7 @@ def drawn_part(*, decides: bool = True) -> Any:
 
 
 def pack_in(folder: Path, model: Any, *, decides: bool = True) -> Path:
-    Pack(weights_fingerprint(model), "", {PART: drawn_part(decides=decides)}).save(folder)
+    Pack(weights_fingerprint(model), "", {WRITER: drawn_part(decides=decides)}).save(folder)
     return folder
 
 

@@ -11,18 +11,17 @@ import pytest
 import torch
 
 import everlong
-from everlong.learned.latents import LatentSettings
-from everlong.learned.meaning import Meaning
-from everlong.learned.pack import Pack, PackError
-from everlong.learned.towers import PART, LateTowers, as_int8, groups_of, means
-from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import Writer, WriterConfig
+from everlong.models.pack import Pack, PackError
 from everlong.models.shallow import shallow_states
+from everlong.parts.latents import LatentSettings
+from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
+from everlong.parts.towers.train import TowerTraining
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.prompt import build_prompt
 from everlong.training.data import Pairs, Question, Text, load_pairs, with_stories
 from everlong.training.run import train_towers
 from everlong.training.states import OfDetails, as_floats, cached_states
-from everlong.training.towers import TowerTraining
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -82,9 +81,9 @@ def test_a_block_has_as_many_vectors_as_its_pages_have_groups(tokens: int) -> No
 def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path: pathlib.Path) -> None:
     model = tiny_model("llama", num_hidden_layers=4)
     pack = drawn_pack(model, tmp_path / "work")
-    settings = LateTowers.of_part(pack.parts[PART]).settings
+    settings = LateTowers.of_part(pack.parts[TOWERS]).settings
     assert (settings.details_size, settings.writer) == (model.config.hidden_size, pack.parts[WRITER].id)
-    assert set(pack.parts[PART].made["figures"]) == {"fit", "test"}
+    assert set(pack.parts[TOWERS].made["figures"]) == {"fit", "test"}
     pack.save(tmp_path / "pack")
     config = dataclasses.replace(SMALL, index="meaning")
     with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
@@ -111,7 +110,7 @@ def test_towers_without_their_writer_are_refused(tmp_path: pathlib.Path) -> None
     model = tiny_model("llama", num_hidden_layers=4)
     pack = drawn_pack(model, tmp_path)
     for parts in (
-        {PART: pack.parts[PART]},
+        {TOWERS: pack.parts[TOWERS]},
         {**pack.parts, WRITER: Writer.untrained(drawn_writer(model).config).part({})},
     ):
         with pytest.raises(PackError, match="writer"):

@@ -25,15 +25,15 @@ import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.frame.details import BRACKET_TOKENS
 from everlong.frame.frame import Recalled
-from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
-from everlong.learned.details import BlockDetails, MeanPool
-from everlong.learned.latents import LatentSettings
-from everlong.learned.older_blocks import OlderBlocks
-from everlong.learned.pack import Pack
-from everlong.learned.writer import Writer, WriterConfig
+from everlong.frame.older_blocks import OlderBlocks
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
+from everlong.parts.latents import LatentSettings
+from everlong.parts.writer.at_work import BlockDetails, MeanPool
+from everlong.parts.writer.model import Writer, WriterConfig
 from everlong.text.control import memory_marks
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from everlong.eval import meaning
-from everlong.eval.meaning import ELSEWHERE, Asked, print_meaning, run_meaning
-from everlong.eval.meaning_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
+from everlong.parts.towers.measure import ELSEWHERE, Asked, print_meaning, run_meaning
+from everlong.parts.towers.measure_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
 from everlong.training.data import Pairs, Question, Text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 

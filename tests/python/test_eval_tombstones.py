@@ -16,7 +16,10 @@ from rich.console import Console
 from everlong.data import Book
 from everlong.eval.needs import needs_text
 from everlong.eval.statistics import auc
-from everlong.eval.tombstones import (
+from everlong.frame.tombstone_mass import scored
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import load_pack, pack_folder_of
+from everlong.parts.tombstones.measure import (
     FALSE_ALARMS,
     Sample,
     TombstonesConfig,
@@ -28,10 +31,7 @@ from everlong.eval.tombstones import (
     run_tombstones,
     samples_of,
 )
-from everlong.frame.tombstone_mass import scored
-from everlong.learned.pack import load_pack, pack_folder_of
-from everlong.learned.tombstones import PART, TombstoneHeads
-from everlong.models.fingerprint import weights_fingerprint
+from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
 from everlong.text.encoding import decode_text, encode
 from test_exactness import random_text
 from test_kept_writer import drawn_writer, pack_with
@@ -136,16 +136,16 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     model, tokenizer = tiny_model(max_position_embeddings=2048), byte_tokenizer()
     config = TombstonesConfig(documents=1, calibration=1, tombstones=6, facts=6, old_tokens=2600, pieces=3, heads=2)
     books = [Book("a--one", random_text(9000)), Book("a--two", random_text(9000, seed=2))]
-    monkeypatch.setattr("everlong.eval.tombstones.shipped_books", lambda: books)
+    monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
     heads, report = run_tombstones((model, tokenizer), config, tmp_path / "work")
     assert report.needs > 0
     assert report.others >= 3
     assert all(layer < model.config.num_hidden_layers for layer, _ in heads.heads)
-    monkeypatch.setattr("everlong.eval.tombstones.samples_of", lambda *given: pytest.fail("was heard already"))
+    monkeypatch.setattr("everlong.parts.tombstones.measure.samples_of", lambda *given: pytest.fail("was heard already"))
     again, same = run_tombstones((model, tokenizer), config, tmp_path / "work")
     assert (again, same) == (heads, report)
     pack = load_pack(keep_heads(model, "tiny", heads, report))
-    assert TombstoneHeads.of_part(pack.parts[PART]) == dataclasses.replace(
+    assert TombstoneHeads.of_part(pack.parts[TOMBSTONES]) == dataclasses.replace(
         heads, weights=tuple(np.float32(heads.weights).tolist())
     )
 
@@ -163,7 +163,7 @@ def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatc
     assert all(np.isfinite(one.log_mass).all() for one in written)
     assert any(np.abs(one.log_mass - other.log_mass).max() > 0.1 for one, other in zip(written, means, strict=True))
     books = [book, Book("a--two", random_text(9000, seed=2))]
-    monkeypatch.setattr("everlong.eval.tombstones.shipped_books", lambda: books)
+    monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
     small = dataclasses.replace(config, documents=1, calibration=1, heads=2, writer=True)
     _, report = run_tombstones((model, tokenizer), small, tmp_path / "written", beside=tmp_path / "means")
     _, alone = run_tombstones((model, tokenizer), dataclasses.replace(small, writer=False), tmp_path / "means")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import everlong
-from everlong.learned.pack import Pack
-from everlong.learned.trimmer import PART, Trimmer, TrimmerSettings
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
 from test_exactness import random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
@@ -29,7 +29,7 @@ def trimmer() -> Trimmer:
 
 @pytest.fixture
 def pack(trimmer: Trimmer, tmp_path: Path) -> Path:
-    Pack(weights_fingerprint(tiny_model()), "tiny", {PART: trimmer.part({})}).save(tmp_path / "pack")
+    Pack(weights_fingerprint(tiny_model()), "tiny", {TRIMMER: trimmer.part({})}).save(tmp_path / "pack")
     return tmp_path / "pack"
 
 
@@ -49,10 +49,10 @@ def test_the_best_tokens_of_a_block_are_kept(trimmer: Trimmer, pack: Path) -> No
 
 
 def test_the_shipped_pack_has_one() -> None:
-    from everlong.learned.pack import load_pack
+    from everlong.models.pack import load_pack
 
     folder = Path(everlong.__file__).parent / "packs" / "smollm2"
-    assert PART in load_pack(folder).parts
+    assert TRIMMER in load_pack(folder).parts
 
 
 def test_without_one_there_is_nobody_to_choose(tmp_path: Path) -> None:

@@ -16,13 +16,12 @@ import torch
 import everlong
 from everlong.frame.frame import Recalled
 from everlong.frame.kept_writing import plain_rows
-from everlong.learned.kv_writer import PART, KvWriter, KvWriterConfig
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack
-from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
 from everlong.models.rope import rope_table, unrotated
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig
+from everlong.parts.latents import LatentSettings
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
 from test_exactness import SMALL, random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
@@ -55,7 +54,9 @@ def drawn_writer(model: Any, seed: int = 0, *, trained: bool = True) -> KvWriter
 
 def pack_with(folder: Path, model: Any, writer: KvWriter | None) -> Path:
     parts = {TRIMMER: drawn_trimmer().part({})}
-    Pack(weights_fingerprint(model), "tiny", parts | ({} if writer is None else {PART: writer.part({})})).save(folder)
+    Pack(weights_fingerprint(model), "tiny", parts | ({} if writer is None else {KV_WRITER: writer.part({})})).save(
+        folder
+    )
     return folder
 
 

@@ -13,23 +13,21 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-import everlong.eval.writing as writing
+import everlong.parts.writer.measure as writing
 from everlong.cli import app
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
-from everlong.eval.writing import WritingConfig, print_writing, run_writing
-from everlong.learned.kv_writer import PART, KvWriter, KvWriterConfig, kv_writer_of
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack, load_pack, pack_of_model, pack_with
-from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import Trimmer, TrimmerSettings, keep
-from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import Writer, WriterConfig
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack, load_pack, pack_of_model, pack_with
 from everlong.models.soft import behind_kv
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig, kv_writer_of
+from everlong.parts.kv_writer.train import KvWriterTrainer, KvWriterTraining
+from everlong.parts.latents import LatentSettings
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep
+from everlong.parts.writer.measure import WritingConfig, print_writing, run_writing
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts, read_evicted
-from everlong.training.kv_writer import KvWriterTrainer, KvWriterTraining
 from everlong.training.run import train_kv_writer
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -107,7 +105,7 @@ def test_what_an_anchor_takes_over_is_a_mean_of_the_block_s_rows() -> None:
 
 def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     writer, given = drawn_writer(), blocks(1, 48, 6)
-    Pack("weights", "name", {PART: writer.part({})}).save(tmp_path)
+    Pack("weights", "name", {KV_WRITER: writer.part({})}).save(tmp_path)
     again = kv_writer_of(load_pack(tmp_path))
     assert again is not None
     assert again.config == writer.config
@@ -226,7 +224,7 @@ def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -
     config = WritingConfig(slots=(32, 64), places=2)
     known: list[Any] = []
     untrained = KvWriter.untrained(small_config(model))
-    beside = Pack(pack.model, "", {PART: untrained.part({})})
+    beside = Pack(pack.model, "", {KV_WRITER: untrained.part({})})
     report = run_writing((model, tokenizer), pack, config, books=small_books(), beside=beside, known=known.append)
     assert report.places == 2
     assert known[-1] == report
@@ -287,7 +285,7 @@ def test_a_model_without_a_pack_has_an_empty_one(tmp_path: pathlib.Path) -> None
     Pack(weights_fingerprint(model), "", {}).save(tmp_path)
     assert not pack_of_model(model, tmp_path).parts
     with pytest.raises(EverlongError, match="train kv-writer"):
-        pack_with(PART, "KV writer", model, tmp_path)
+        pack_with(KV_WRITER, "KV writer", model, tmp_path)
 
 
 def test_from_the_command_line_to_three_tables(tmp_path: pathlib.Path) -> None:
@@ -310,7 +308,7 @@ def test_from_the_command_line_to_three_tables(tmp_path: pathlib.Path) -> None:
     made = run("train", "writer", "--told", "2", "--stories", "0", "--why", "1", "--again", "1", *small)
     assert made["steps"] == 2
     assert run("train", "kv-writer", *small)["data"] == {"train": 7, "fit": 1}
-    assert set(load_pack(pack).parts) == {TRIMMER, WRITER, PART}
+    assert set(load_pack(pack).parts) == {TRIMMER, WRITER, KV_WRITER}
     again = ["--why", "1", "--again", "1", "--fitted", "0", "--tokens", "4"]
     reports = run("eval", "writer", "--places", "2", "--slots", "32", *again)
     assert set(reports) == {"behind blocks", "why, to generated blocks", "again"}

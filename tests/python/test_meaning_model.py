@@ -13,10 +13,10 @@ import torch
 
 import everlong
 from everlong.errors import ModelMismatchError
-from everlong.learned.pack import Pack
-from everlong.learned.towers import LateTowers, TowerSettings, as_int8, means
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
 from everlong.models.shallow import shallow_states
+from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
 from everlong.text.prompt import build_prompt
 from everlong.training.run import pack_of
 from test_exactness import ROOMY, SMALL, random_text

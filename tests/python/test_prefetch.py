@@ -11,7 +11,7 @@ import pytest
 
 import everlong
 from everlong.errors import CorruptMemoryError
-from everlong.retrieval.prefetch import Prefetch, Prefetcher
+from everlong.parts.walker.prefetch import Prefetch, Prefetcher
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 

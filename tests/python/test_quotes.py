@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import everlong
-from everlong.learned.pack import Pack
-from everlong.learned.towers import LateTowers, TowerSettings
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.retrieval.quotes import WORDS_WEIGHT, Towers, nearest_sentences, quoting
 from everlong.text.boundaries import TextBoundaries
 from test_exactness import SMALL

@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-import everlong.eval.reconstructing as reconstructing
+import everlong.parts.writer.measure_again as reconstructing
 from everlong.data import Book, shipped_books
-from everlong.eval.reconstructing import (
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.models.soft import among, embedded
+from everlong.parts.latents import LatentSettings
+from everlong.parts.writer.measure_again import (
     compare,
     fit_vectors,
     pages_of,
@@ -21,11 +25,7 @@ from everlong.eval.reconstructing import (
     run_reconstructing,
     said_again,
 )
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack
-from everlong.learned.writer import PART, Writer, WriterConfig
-from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.soft import among, embedded
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.control import memory_marks
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -111,7 +111,7 @@ def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -
 
 def test_from_a_pack_to_a_table(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
-    pack = Pack(weights_fingerprint(model), "", {PART: drawn_writer(model).part({})})
+    pack = Pack(weights_fingerprint(model), "", {WRITER: drawn_writer(model).part({})})
     report = run_reconstructing(
         (model, tokenizer), pack, pages=2, tokens=(2, 4), fitted=1, steps=2, work=tmp_path, books=small_books()
     )

@@ -15,18 +15,18 @@ from sklearn.metrics import roc_auc_score
 from transformers.cache_utils import DynamicCache
 
 import everlong
-import everlong.eval.retrieving as retrieving_eval
+import everlong.parts.retrieve.measure as retrieving_eval
 from everlong.data import Book, shipped_books
-from everlong.eval.retrieving import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
-from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.retrieve import PART, RetrieveRow, RetrieveSettings, retrieving_of
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
+from everlong.parts.retrieve.measure import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
+from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings, retrieving_of
+from everlong.parts.retrieve.train import NEEDS, FrameText, RetrieveTraining, frame_texts, odds_of, train_on
 from everlong.text.prompt import build_prompt
 from everlong.training.attended import SINK_TOKENS
 from everlong.training.data import load_pairs
-from everlong.training.retrieve import NEEDS, FrameText, RetrieveTraining, frame_texts, odds_of, train_on
 from everlong.training.run import train_retrieve
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -52,7 +52,7 @@ def drawn_part(model: Any, bias: float = 0.0, threshold: float = 0.5) -> Pack:
         up.data.normal_(std=0.05)
     row.row.weight.data.normal_()
     row.row.bias.data.fill_(bias)
-    return Pack(weights_fingerprint(model), "", {PART: row.part(maps, {})})
+    return Pack(weights_fingerprint(model), "", {RETRIEVE: row.part(maps, {})})
 
 
 def test_a_frame_has_what_one_question_asks_for_and_not_what_the_other_does() -> None:
@@ -96,9 +96,11 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
     own = deep_model()
     maps = Adapter.of_part(
         dataclasses.replace(
-            pack.parts[PART],
-            tensors={n.removeprefix("maps."): t for n, t in pack.parts[PART].tensors.items() if n.startswith("maps.")},
-            settings=pack.parts[PART].settings["maps"],
+            pack.parts[RETRIEVE],
+            tensors={
+                n.removeprefix("maps."): t for n, t in pack.parts[RETRIEVE].tensors.items() if n.startswith("maps.")
+            },
+            settings=pack.parts[RETRIEVE].settings["maps"],
         )
     )
     cache = DynamicCache(config=own.config)
@@ -106,7 +108,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
         own(frame.ids[None], **{cache_argument(own): cache}, use_cache=True)
         for name, down, up in zip(maps.names, maps.down, maps.up, strict=True):
             own.get_submodule(name).weight += maps.settings.scale * up @ down
-        row = pack.parts[PART].tensors["row.weight"]
+        row = pack.parts[RETRIEVE].tensors["row.weight"]
         for asked, expected in zip(frame.asked, odds.tolist(), strict=True):
             ids = build_prompt(byte_tokenizer(), asked.words).ids
             out = own(
@@ -150,8 +152,8 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
     with pytest.raises(Stopped):
         train_retrieve(model, byte_tokenizer(), frames, work=tmp_path / "cut", training=training, check=stop)
     resumed = train_retrieve(model, byte_tokenizer(), frames, work=tmp_path / "cut", training=training)
-    for name, tensor in whole.parts[PART].tensors.items():
-        assert torch.equal(tensor, resumed.parts[PART].tensors[name])
+    for name, tensor in whole.parts[RETRIEVE].tensors.items():
+        assert torch.equal(tensor, resumed.parts[RETRIEVE].tensors[name])
 
 
 def test_figures_are_by_their_definitions() -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import everlong
 from everlong.cli.app import app
+from everlong.parts.router.train import RouterTraining, train_router, train_router_of
 from everlong.retrieval import embedding
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex
-from everlong.training.router import RouterTraining, train_router, train_router_of
 from test_embedding import CONFIG, CountingEncoder
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from everlong.eval.segmentation import f1, half_segment, pk, window_diff
-from everlong.eval.topics import depths, equal_lengths, highest
-from everlong.training.trigger import average_precision
+from everlong.parts.trigger.measure import depths, equal_lengths, highest
+from everlong.parts.trigger.segmentation import f1, half_segment, pk, window_diff
+from everlong.parts.trigger.train import average_precision
 
 
 def cuts(text: str) -> np.ndarray:

@@ -12,20 +12,20 @@ import pytest
 import torch
 from rich.console import Console
 
-import everlong.eval.explaining as explaining
+import everlong.parts.writer.measure_deciding as explaining
 from everlong.data import Book, shipped_books
-from everlong.eval.explaining import Decided, auc, by_words, figures_of, print_explaining, run_explaining
-from everlong.learned.deciding import KINDS, Decider, DeciderSettings, odds
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack
-from everlong.learned.writer import PART, Writer, WriterConfig
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.parts.latents import LatentSettings
+from everlong.parts.writer.deciding import KINDS, Decider, DeciderSettings, odds
+from everlong.parts.writer.measure_deciding import Decided, auc, by_words, figures_of, print_explaining, run_explaining
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.train import ToldRead, WriterTraining, decided_loss, misjudged, verdicts_of
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.data import Pairs, Question, Split, Text
 from everlong.training.evicted import evicted_texts
 from everlong.training.run import told_reads, train_writer
 from everlong.training.told import told_blocks, told_states, told_stories
-from everlong.training.writer import ToldRead, WriterTraining, decided_loss, misjudged, verdicts_of
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -228,9 +228,9 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
             steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2, settling=6
         ),
     )
-    assert float(pack.parts[PART].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
-    assert any("why" in entry for entry in pack.parts[PART].made["log"])
-    decider = Writer.of_part(pack.parts[PART]).decider
+    assert float(pack.parts[WRITER].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
+    assert any("why" in entry for entry in pack.parts[WRITER].made["log"])
+    decider = Writer.of_part(pack.parts[WRITER]).decider
     assert decider is not None
     assert float(decider.kinds.weight.abs().sum()) > 0
     blocks = told_blocks(tokenizer, small_books(), texts=2, split="test", seed=1)
@@ -272,12 +272,12 @@ def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
         logits = verdicts_of(writer, model, questions, details)[blocks, torch.arange(len(questions))]
         torch.autograd.backward(torch.nn.functional.cross_entropy(logits, kinds))
         optimizer.step()
-    return Pack(weights_fingerprint(model), "", {PART: writer.part({})})
+    return Pack(weights_fingerprint(model), "", {WRITER: writer.part({})})
 
 
 def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> dict[str, list[float]]:
     """By kind, behind D of the block itself (`other` 0) or of one so many blocks on."""
-    writer = Writer.of_part(pack.parts[PART])
+    writer = Writer.of_part(pack.parts[WRITER])
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for at, one in enumerate(told):
         strange = told[(at // len(KINDS) * len(KINDS) + other) % len(told)]

@@ -14,10 +14,10 @@ import everlong
 from everlong.config import Policy
 from everlong.frame.frame import Recalled
 from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass, scored
-from everlong.learned.pack import Pack
-from everlong.learned.tombstones import PART, TombstoneHeads
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
+from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
 from everlong.pictures import draw_timeline
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -86,7 +86,7 @@ def test_a_score_is_a_weighted_sum_of_logarithms() -> None:
 
 def pack_of(model: Any, folder: Path, threshold: float) -> Path:
     heads = TombstoneHeads(heads=((0, 1), (1, 0)), weights=(0.5, 0.5), bias=0.0, threshold=threshold)
-    Pack(weights_fingerprint(model), "tiny", {PART: heads.part({"text": "none"})}).save(folder)
+    Pack(weights_fingerprint(model), "tiny", {TOMBSTONES: heads.part({"text": "none"})}).save(folder)
     return folder
 
 
@@ -191,4 +191,4 @@ def test_heads_go_through_a_pack_as_they_are(tmp_path: Path) -> None:
     heads = TombstoneHeads(((3, 1), (0, 7)), (0.25, -1.5), 2.0, 0.75)
     part = heads.part({"seed": 1})
     assert TombstoneHeads.of_part(part) == heads
-    Pack("print", "name", {PART: part}).save(tmp_path)
+    Pack("print", "name", {TOMBSTONES: part}).save(tmp_path)

@@ -12,8 +12,8 @@ import torch
 
 import everlong
 from everlong.eval import topics
-from everlong.learned.topic_ends import LearnedTopicEnds, SaidText, blocks_of
-from everlong.learned.trigger import PART, Trigger
+from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
+from everlong.parts.trigger.model import TRIGGER, Trigger
 from everlong.training.boundaries import dialogues, joined
 from test_exactness import ROOMY, SMALL, random_text
 from test_trigger import LAYERS, drawn_pack, small_books
@@ -34,7 +34,7 @@ def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Its calibration text is what it says of random text itself."""
     folder = tmp_path_factory.mktemp("pack")
     first = drawn_pack(model)
-    trigger = Trigger.of_part(first.parts[PART])
+    trigger = Trigger.of_part(first.parts[TRIGGER])
     said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
     drawn_pack(model, [SaidText(said, [])]).save(folder)
     return folder
@@ -123,7 +123,7 @@ def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: p
     losses = torch.nn.functional.cross_entropy(logits[:-1], read.ids[1:], reduction="none")
     assert np.abs(read.losses[1:] - losses.double().numpy()).max() < 1e-4
     assert (read.states - states_of(model, read.ids.tolist())).abs().max() < 1e-4
-    trigger = Trigger.of_part(drawn_pack(model).parts[PART])
+    trigger = Trigger.of_part(drawn_pack(model).parts[TRIGGER])
     said = trigger.said(read.states).numpy()
     scores = topics.trigger_scores(trigger, read)
     for place, score in zip(read.places, scores, strict=True):

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from everlong.errors import EverlongError, ModelMismatchError
-from everlong.learned import pack as packs
-from everlong.learned.meaning import Meaning
-from everlong.learned.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of
-from everlong.learned.towers import LateTowers, TowerSettings, as_int8, means
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models import pack as packs
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of
 from everlong.models.shallow import shallow_states
+from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
+from everlong.parts.towers.train import TowerTrainer, TowerTraining
 from everlong.training.data import Pairs, Question, Text, load_pairs, split_of
 from everlong.training.run import pack_of, train_towers
 from everlong.training.states import POOL_TOKENS, States, as_floats, cached_states
-from everlong.training.towers import TowerTrainer, TowerTraining
 from tiny_models import byte_tokenizer, tiny_model
 
 WIDTH, LAYERS = 24, (1, 2)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from everlong.errors import EverlongError
-from everlong.learned.pack import Pack, PackPart, load_pack
-from everlong.learned.trimmer import Trimmer, TrimmerSettings
+from everlong.models.pack import Pack, PackPart, load_pack
+from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.training import all_parts
 from everlong.training.all_parts import PARTS, Sizes, train_parts
 from tiny_models import tiny_model

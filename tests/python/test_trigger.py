@@ -15,8 +15,10 @@ import everlong
 import everlong._core as _core
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.topic_ends import (
+from everlong.models.pack import Pack, load_pack
+from everlong.models.shallow import shallow_states
+from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.parts.trigger.at_work import (
     LearnedTopicEnds,
     SaidText,
     block_lengths,
@@ -25,14 +27,12 @@ from everlong.learned.topic_ends import (
     said_texts,
     threshold_for,
 )
-from everlong.learned.towers import LateTowers, TowerSettings
-from everlong.learned.trigger import PART, Trigger, TriggerSettings, calibration_of
-from everlong.models.shallow import shallow_states
+from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings, calibration_of
+from everlong.parts.trigger.train import TriggerTraining
+from everlong.parts.trigger.train import train_trigger as train_on
 from everlong.training.boundaries import CutText, author_of, dialogues, joined, plain, trigger_texts
 from everlong.training.read_states import ReadStates, ReadText, read_states, tokens_of
 from everlong.training.run import pack_of, train_trigger
-from everlong.training.trigger import TriggerTraining
-from everlong.training.trigger import train_trigger as train_on
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -106,7 +106,7 @@ def drawn_pack(model: Any, texts: list[SaidText] | None = None, seed: int = 0) -
     trigger.scale.copy_(1 / wide.std(0))
     part = trigger.part(kept_texts(texts or drawn_texts()), {"data": {"drawn": 0}})
     towers = LateTowers(TowerSettings(LAYERS, model.config.hidden_size, dimension=8)).part({})
-    return dataclasses.replace(pack_of(model, towers), parts={PART: part})
+    return dataclasses.replace(pack_of(model, towers), parts={TRIGGER: part})
 
 
 def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
@@ -141,13 +141,13 @@ def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
     both = load_pack(tmp_path)
     assert set(both.parts) == {"towers", "trigger"}
     assert (tmp_path / "towers.safetensors").read_bytes() == bits
-    again = said_texts(calibration_of(both.parts[PART]))
+    again = said_texts(calibration_of(both.parts[TRIGGER]))
     assert [text.ends for text in again] == [text.ends for text in texts]
     assert all(np.array_equal(a.probabilities, b.probabilities) for a, b in zip(again, texts, strict=True))
-    trigger, states = Trigger.of_part(both.parts[PART]), torch.randn(30, 2 * model.config.hidden_size)
+    trigger, states = Trigger.of_part(both.parts[TRIGGER]), torch.randn(30, 2 * model.config.hidden_size)
     expected = drawn_pack(model, texts)
-    assert torch.equal(trigger.said(states), Trigger.of_part(expected.parts[PART]).said(states))
-    assert trigger.settings == Trigger.of_part(expected.parts[PART]).settings
+    assert torch.equal(trigger.said(states), Trigger.of_part(expected.parts[TRIGGER]).said(states))
+    assert trigger.settings == Trigger.of_part(expected.parts[TRIGGER]).settings
 
 
 @pytest.mark.parametrize("mean", [110, 128, 200, 350])
@@ -331,7 +331,7 @@ def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     pack = train_trigger(
         model, tokenizer, texts, work=tmp_path / "work", training=TriggerTraining(steps=30, batch=64, threads=1)
     )
-    made = pack.parts[PART].made
+    made = pack.parts[TRIGGER].made
     assert made["data"]["splice"] + made["data"]["author"] == 5 * 7
     assert set(made["figures"]) == {"fit", "train"}
     pack.save(tmp_path / "pack")

@@ -14,17 +14,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import everlong.eval.trimming as trimming
+import everlong.parts.trimmer.measure as trimming
 from everlong.data import Book
 from everlong.errors import EverlongError
-from everlong.eval.trimming import TrimmingConfig, chosen, losses, prose_streams, run_trimming, trimmer_pack
-from everlong.eval.trimming_scores import H2O, KEY_NORM, expected_attention, scored_stream
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.trimmer import PART, Trimmer, TrimmerSettings, keep, trimmer_of
 from everlong.models.cut_cache import go_on, read_whole
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table
 from everlong.models.watched import Watch, WatchedAttention
+from everlong.parts.trimmer.measure import TrimmingConfig, chosen, losses, prose_streams, run_trimming, trimmer_pack
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep, trimmer_of
+from everlong.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, scored_stream
+from everlong.parts.trimmer.train import TrimmerTraining, weights_of, worth
+from everlong.parts.trimmer.train import train_trimmer as train_on
 from everlong.pictures import draw_report
 from everlong.training.attended import (
     BLOCK_TOKENS,
@@ -37,8 +39,6 @@ from everlong.training.attended import (
 )
 from everlong.training.planted import draw_planted, with_statements
 from everlong.training.run import train_trimmer
-from everlong.training.trimmer import TrimmerTraining, weights_of, worth
-from everlong.training.trimmer import train_trimmer as train_on
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -92,7 +92,7 @@ def test_what_is_kept_scores_highest(scores: list[float], count: int) -> None:
 
 def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     trimmer, states = drawn_trimmer(), torch.randn(30, WIDTH)
-    Pack("weights", "name", {PART: trimmer.part({"data": {}})}).save(tmp_path)
+    Pack("weights", "name", {TRIMMER: trimmer.part({"data": {}})}).save(tmp_path)
     again = trimmer_of(load_pack(tmp_path))
     assert again is not None
     assert again.settings == trimmer.settings
@@ -288,7 +288,7 @@ def test_the_command_s_way_from_books_to_a_pack_and_a_table(tmp_path: pathlib.Pa
         model, tokenizer, texts, work=tmp_path / "work", layers=LAYERS, training=TrimmerTraining(steps=4, threads=1)
     )
     pack.save(tmp_path / "pack")
-    made = load_pack(tmp_path / "pack").parts[PART].made
+    made = load_pack(tmp_path / "pack").parts[TRIMMER].made
     assert made["data"]["blocks"] == 14
     assert {"R2", "repeated", "continued"} <= set(made["figures"]["fit"])
     found = trimmer_pack((model, tokenizer), tmp_path / "pack")

@@ -17,20 +17,12 @@ from transformers.cache_utils import DynamicCache
 
 from everlong.data import Book
 from everlong.errors import EverlongError
-from everlong.eval.trimming import TrimmingConfig, print_trimming, run_trimming
-from everlong.learned.adapter import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.trimmer import Trimmer, TrimmerSettings
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
+from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.masked import MaskedAttention
+from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
-from everlong.training import trimmer_in_model
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, trim_texts
-from everlong.training.run import train_trimmer
-from everlong.training.scenarios import FAMILIES, Scenario, Target, draw_scenarios
-from everlong.training.top_k import gumbel, relaxed_top_k, straight_through_top_k
-from everlong.training.trimmer import TrimmerTraining
-from everlong.training.trimmer_in_model import (
+from everlong.parts.trimmer.in_model import (
     Choice,
     InModelTrainer,
     InModelTraining,
@@ -38,6 +30,14 @@ from everlong.training.trimmer_in_model import (
     said_under,
     scores_of,
 )
+from everlong.parts.trimmer.measure import TrimmingConfig, print_trimming, run_trimming
+from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
+from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
+from everlong.parts.trimmer.train import TrimmerTraining
+from everlong.training import trimmer_in_model
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, trim_texts
+from everlong.training.run import train_trimmer
+from everlong.training.scenarios import FAMILIES, Scenario, Target, draw_scenarios
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)

@@ -20,15 +20,15 @@ from everlong.cli.app import app
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
 from everlong.eval.multi_hop import multi_hop_text
-from everlong.eval.walker import BEAM, FLAT, METHODS, TWICE, WALKER, bootstrap, measure_walker, print_walker
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.walker import FEATURES, PART, Walker, WalkerSettings, walker_of
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack, load_pack
+from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker, print_walker
+from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings, walker_of
+from everlong.parts.walker.train import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
 from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
 from everlong.training.chains import MOST_HOPS, draw_chains
 from everlong.training.run import train_walker
-from everlong.training.walker import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
 from everlong.training.walks import WalkMemory, draw_walk_texts, read_walk_texts
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -170,13 +170,13 @@ def test_training_goes_on_from_kept_vectors_and_makes_a_part(tmp_path: Path) -> 
     packs = [
         train_walker(model, tokenizer, drawn, work=tmp_path / "work", pack=None, training=TRAINING) for _ in range(2)
     ]
-    assert packs[0].parts[PART].id == packs[1].parts[PART].id
+    assert packs[0].parts[WALKER].id == packs[1].parts[WALKER].id
     packs[0].save(tmp_path / "pack")
     walker = walker_of(load_pack(tmp_path / "pack"))
     assert walker is not None
     features = torch.rand(9, len(FEATURES))
-    assert torch.equal(walker(features), Walker.of_part(packs[1].parts[PART])(features))
-    assert set(packs[0].parts[PART].made["figures"]["fit"]) >= {"all found", "1 facts"}
+    assert torch.equal(walker(features), Walker.of_part(packs[1].parts[WALKER])(features))
+    assert set(packs[0].parts[WALKER].made["figures"]["fit"]) >= {"all found", "1 facts"}
 
 
 def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
         never_ends.inner.weight[0] = torch.tensor([20.0 if name == "stop" else 0.0 for name in FEATURES])
         never_ends.outer.weight[0, 0] = -1.0
     part = never_ends.part({})
-    Pack(weights_fingerprint(model), "tiny", {PART: part}).save(tmp_path / "pack")
+    Pack(weights_fingerprint(model), "tiny", {WALKER: part}).save(tmp_path / "pack")
     config = dataclasses.replace(TINY_MEMORY, index=("lexical", "graph"))
     with MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
         mm.read("The key of the chest is with Orla Vesk. " + "It rained on the town all day. " * 60)
@@ -226,7 +226,7 @@ def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> Non
             found = [report.of(method, loads, hops) for loads in (2, 3)]
             assert len(found[0]) == asked
             # More loads find no less; what the search does in the second half depends on the first.
-            assert method in (TWICE, WALKER, BEAM) or not (found[0] & ~found[1]).any()
+            assert method in (TWICE, LEARNED, BEAM) or not (found[0] & ~found[1]).any()
     # Flat and found by hand.
     memory, question = memories[0], memories[0].questions[0]
     groups = memory.core.search(**question.request(), max_groups=2, token_budget=2 * GROUP_TOKENS).groups
@@ -254,7 +254,7 @@ def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "pack")]
     trained = CliRunner().invoke(app, [*train, *folders, "--json"])
     assert trained.exit_code == 0, trained.output
-    assert PART in load_pack(tmp_path / "pack").parts
+    assert WALKER in load_pack(tmp_path / "pack").parts
     measure = ["eval", "walker", *model, *sizes, "--pack", str(tmp_path / "pack"), "--loads", "2", "--json"]
     measured = CliRunner().invoke(app, [*measure, "--work", str(tmp_path / "eval")])
     assert measured.exit_code == 0, measured.output

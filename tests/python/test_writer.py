@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlong.data import Book, shipped_books
-from everlong.learned.latents import LatentSettings, _order, runs_of
-from everlong.learned.pack import Pack, load_pack
-from everlong.learned.trimmer import Trimmer, TrimmerSettings
-from everlong.learned.writer import PART, Writer, WriterConfig, writer_of
+from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.parts.latents import LatentSettings, _order, runs_of
+from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig, writer_of
+from everlong.parts.writer.train import WriterTrainer, WriterTraining, words_of
 from everlong.text.control import memory_marks
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts, read_evicted
 from everlong.training.run import train_writer
-from everlong.training.writer import WriterTrainer, WriterTraining, words_of
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -154,7 +154,7 @@ def test_pages_share_d_out_among_them() -> None:
 
 def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     writer, (states, embeddings) = drawn_writer(), block(48)
-    Pack("weights", "name", {PART: writer.part({"data": {}})}).save(tmp_path)
+    Pack("weights", "name", {WRITER: writer.part({"data": {}})}).save(tmp_path)
     again = writer_of(load_pack(tmp_path))
     assert again is not None
     assert again.config == writer.config
@@ -355,7 +355,7 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
         training=small_training(),
     )
     pack.save(tmp_path / "pack")
-    part = load_pack(tmp_path / "pack").parts[PART]
+    part = load_pack(tmp_path / "pack").parts[WRITER]
     assert part.made["data"] == {"train": 7, "fit": 1}
     assert part.made["steps"] == 4
     figures = part.made["figures"]["held out, in nats a token"]
@@ -368,7 +368,7 @@ def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None
     shared: dict[str, Any] = {"layers": LAYERS, "settings": {"width": 32, "heads": 2, "inner": 32}}
     first = train_writer(
         model, tokenizer, drawn_texts(), work=tmp_path / "a", training=small_training(lora=2), **shared
-    ).parts[PART]
+    ).parts[WRITER]
     again = train_writer(
         model,
         tokenizer,
@@ -377,7 +377,7 @@ def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None
         work=tmp_path / "b",
         training=small_training(lora=2, steps=0),
         **shared,
-    ).parts[PART]
+    ).parts[WRITER]
     # Nothing was learned since: it is what it was, and says where it comes from.
     assert again.tensors.keys() == first.tensors.keys()
     for name, tensor in first.tensors.items():

@@ -17,7 +17,6 @@ MAY_IMPORT: Final = (
     "eval",
     "frame",
     "generation",
-    "learned",
     "memory",
     "models",
     "pictures",

@@ -188,7 +188,7 @@ def eval_meaning(
 ) -> None:
     """Is what answers found where the question has other words: every part of the index, and all of them."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.meaning import print_meaning, run_meaning
+    from everlong.parts.towers.measure import print_meaning, run_meaning
 
     loaded, memory_config = load_configured(model, settings, dtype=dtype or None, device=device)
     reports = run_meaning(
@@ -238,14 +238,13 @@ def eval_walker(
     """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
     from everlong.errors import EverlongError
     from everlong.eval.multi_hop import multi_hop_text
-    from everlong.eval.walker import measure_walker, print_walker
-    from everlong.learned.pack import open_pack
-    from everlong.learned.towers import PART as TOWERS
-    from everlong.learned.towers import LateTowers
-    from everlong.learned.walker import shipped_walker, walker_of
     from everlong.memory.fingerprint import Fingerprint
     from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
+    from everlong.models.pack import open_pack
+    from everlong.parts.towers.model import TOWERS, LateTowers
+    from everlong.parts.walker.measure import measure_walker, print_walker
+    from everlong.parts.walker.model import shipped_walker, walker_of
     from everlong.training.boundaries import books_of
     from everlong.training.walks import draw_walk_texts, read_walk_texts
 
@@ -303,7 +302,7 @@ def eval_trigger(
 ) -> None:
     """Does the learned trigger see where topics end, and how long do blocks come to be."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.topics import print_topics, run_topics, trigger_pack
+    from everlong.parts.trigger.measure import print_topics, run_topics, trigger_pack
     from everlong.training.boundaries import books_of
 
     loaded, memory_config = load_configured(model, settings, dtype=dtype or None, device=device)
@@ -343,8 +342,14 @@ def eval_trimmer(
 ) -> None:
     """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.trimming import TrimmingConfig, TrimmingReport, print_trimming, run_trimming, trimmer_pack
     from everlong.models import load
+    from everlong.parts.trimmer.measure import (
+        TrimmingConfig,
+        TrimmingReport,
+        print_trimming,
+        run_trimming,
+        trimmer_pack,
+    )
     from everlong.training.boundaries import books_of
 
     def known(report: TrimmingReport) -> None:
@@ -388,8 +393,8 @@ def eval_tombstones(
     as_json: Json = False,
 ) -> None:
     """Does attention to a tombstone say that what it stands for is needed (policy "tombstone")."""
-    from everlong.eval.tombstones import TombstonesConfig, keep_heads, print_tombstones, run_tombstones
     from everlong.models import load
+    from everlong.parts.tombstones.measure import TombstonesConfig, keep_heads, print_tombstones, run_tombstones
     from everlong.training.boundaries import books_of
 
     loaded = load(model, dtype or None, **on_device(device))
@@ -426,11 +431,11 @@ def eval_writer(
 ) -> None:
     """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.explaining import print_explaining, run_explaining, unseen_blocks
-    from everlong.eval.reconstructing import print_reconstructing, run_reconstructing
-    from everlong.eval.writing import WritingConfig, print_writing, run_writing
-    from everlong.learned.pack import pack_of_model
     from everlong.models import load
+    from everlong.models.pack import pack_of_model
+    from everlong.parts.writer.measure import WritingConfig, print_writing, run_writing
+    from everlong.parts.writer.measure_again import print_reconstructing, run_reconstructing
+    from everlong.parts.writer.measure_deciding import print_explaining, run_explaining, unseen_blocks
     from everlong.training.boundaries import books_of
 
     reports: dict[str, Any] = {}
@@ -498,12 +503,12 @@ def eval_retrieve(
 ) -> None:
     """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.retrieving import print_retrieving, run_retrieving
-    from everlong.learned.pack import pack_of_model
     from everlong.models import load
+    from everlong.models.pack import pack_of_model
+    from everlong.parts.retrieve.measure import print_retrieving, run_retrieving
+    from everlong.parts.retrieve.train import FrameText, frame_texts
     from everlong.training.boundaries import books_of
     from everlong.training.data import Split, load_pairs
-    from everlong.training.retrieve import FrameText, frame_texts
 
     loaded, pairs = load(model, dtype or None, **on_device(device)), load_pairs(["fairytale"])
 

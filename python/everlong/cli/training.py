@@ -12,7 +12,7 @@ from rich.console import Console
 from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
 
 if TYPE_CHECKING:
-    from everlong.learned.pack import Pack
+    from everlong.models.pack import Pack
 
 train_app = typer.Typer(no_args_is_help=True, help="Train what a memory has learned for a model: its pack.")
 app.add_typer(train_app, name="train")
@@ -59,9 +59,9 @@ def train_all(
     as_json: Json = False,
 ) -> None:
     """One part after the other. A run that was cut short goes on, and trains no part again that is done."""
-    from everlong.learned.pack import load_pack, pack_folder_of
     from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
+    from everlong.models.pack import load_pack, pack_folder_of
     from everlong.training.all_parts import train_parts
 
     console = Console(stderr=True)
@@ -122,11 +122,11 @@ def train_towers(
     as_json: Json = False,
 ) -> None:
     """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
-    from everlong.learned.pack import pack_with
     from everlong.models import load
+    from everlong.models.pack import pack_with
+    from everlong.parts.towers.train import TowerTraining
     from everlong.training.data import load_pairs, with_stories
     from everlong.training.run import train_towers as train_them
-    from everlong.training.towers import TowerTraining
 
     console = Console(stderr=True)
     pairs = load_pairs([name for name in sets.split(",") if name and name != "none"], data or (), foreign=text or ())
@@ -173,9 +173,9 @@ def train_trigger(
 ) -> None:
     """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues."""
     from everlong.models import load
+    from everlong.parts.trigger.train import TriggerTraining
     from everlong.training.boundaries import books_of, trigger_texts
     from everlong.training.run import train_trigger as train_it
-    from everlong.training.trigger import TriggerTraining
 
     console = Console(stderr=True)
     texts = trigger_texts(books_of(text or ()), splices=splices, with_dialogues=dialogues, seed=seed)
@@ -236,13 +236,13 @@ def train_trimmer(
 ) -> None:
     """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by."""
     from everlong.models import load
+    from everlong.parts.trimmer.in_model import InModelTraining
+    from everlong.parts.trimmer.train import TrimmerTraining, weights_of
     from everlong.training.attended import trim_texts
     from everlong.training.boundaries import books_of
     from everlong.training.data import load_pairs
     from everlong.training.run import train_trimmer as train_it
     from everlong.training.scenarios import draw_scenarios
-    from everlong.training.trimmer import TrimmerTraining, weights_of
-    from everlong.training.trimmer_in_model import InModelTraining
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -292,13 +292,13 @@ def train_walker(
     as_json: Json = False,
 ) -> None:
     """The Walker, which goes on from what a search found to what that names: from chains of facts in books."""
-    from everlong.learned.pack import open_pack
     from everlong.memory.fingerprint import Fingerprint
     from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
+    from everlong.models.pack import open_pack
+    from everlong.parts.walker.train import WalkerTraining
     from everlong.training.boundaries import books_of
     from everlong.training.run import train_walker as train_it
-    from everlong.training.walker import WalkerTraining
     from everlong.training.walks import draw_walk_texts
 
     console = Console(stderr=True)
@@ -353,7 +353,7 @@ def train_adapter(
 ) -> None:
     """The adapter, which helps a model to answer from what came back as it does on the right passage alone."""
     from everlong.models import load
-    from everlong.training.adapter import AdapterTraining
+    from everlong.parts.adapter.train import AdapterTraining
     from everlong.training.data import load_pairs
     from everlong.training.run import train_adapter as train_it
 
@@ -397,9 +397,9 @@ def train_retrieve(
     """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
     from everlong.cli.settings import parse_lengths
     from everlong.models import load
+    from everlong.parts.retrieve.train import FrameText, RetrieveTraining, frame_texts
     from everlong.training.boundaries import books_of
     from everlong.training.data import Split, load_pairs
-    from everlong.training.retrieve import FrameText, RetrieveTraining, frame_texts
     from everlong.training.run import train_retrieve as train_it
 
     console = Console(stderr=True)
@@ -431,9 +431,9 @@ def train_dnii(
     as_json: Json = False,
 ) -> None:
     """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+    from everlong.parts.router.train import RouterTraining, train_router_of
     from everlong.retrieval.embedding import load_encoder
     from everlong.training.data import load_pairs
-    from everlong.training.router import RouterTraining, train_router_of
 
     console = Console(stderr=True)
     if questions is None:
@@ -491,15 +491,15 @@ def train_writer(
 ) -> None:
     """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
     from everlong.cli.settings import parse_lengths
-    from everlong.learned.pack import pack_of_model, pack_with
-    from everlong.learned.trimmer import trimmer_of
     from everlong.models import load
+    from everlong.models.pack import pack_of_model, pack_with
+    from everlong.parts.trimmer.model import trimmer_of
+    from everlong.parts.writer.train import WriterTraining
     from everlong.training.boundaries import books_of
     from everlong.training.data import load_pairs
     from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_writer as train_it
     from everlong.training.told import told_of_both
-    from everlong.training.writer import WriterTraining
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -556,17 +556,17 @@ def train_kv_writer(
 ) -> None:
     """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
     from everlong.cli.settings import parse_lengths
-    from everlong.learned.pack import pack_with
-    from everlong.learned.trimmer import PART, Trimmer
     from everlong.models import load
+    from everlong.models.pack import pack_with
+    from everlong.parts.kv_writer.train import KvWriterTraining
+    from everlong.parts.trimmer.model import TRIMMER, Trimmer
     from everlong.training.boundaries import books_of
     from everlong.training.evicted import evicted_texts
-    from everlong.training.kv_writer import KvWriterTraining
     from everlong.training.run import train_kv_writer as train_it
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
-    trimmer = Trimmer.of_part(pack_with(PART, "Trimmer", network, pack).parts[PART])
+    trimmer = Trimmer.of_part(pack_with(TRIMMER, "Trimmer", network, pack).parts[TRIMMER])
     texts = evicted_texts(tokenizer, books_of(text or ()), samples=samples, seed=seed)
     trained = train_it(
         network,
@@ -610,7 +610,7 @@ def _told(console: Console) -> Callable[[str, int, int], None]:
 
 def _keep(pack: Pack, part: str, out: Path | None, console: Console, *, as_json: bool) -> None:
     """Put a trained part into its model's pack, beside what is there, and say how it was made."""
-    from everlong.learned.pack import pack_folder_of
+    from everlong.models.pack import pack_folder_of
 
     folder = out or pack_folder_of(pack.model)
     pack.save(folder)

@@ -9,7 +9,6 @@ MAY_IMPORT: Final = (
     "errors",
     "frame",
     "generation",
-    "learned",
     "memory",
     "models",
     "pictures",

@@ -31,11 +31,11 @@ from everlong.frame.room import check_room
 from everlong.frame.trimming import UNTRAINED
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
-from everlong.learned.pack import pack_for
-from everlong.learned.trimmer import trimmer_of
 from everlong.models.attach import trained_window
+from everlong.models.pack import pack_for
 from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
+from everlong.parts.trimmer.model import trimmer_of
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 

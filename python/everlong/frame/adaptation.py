@@ -1,4 +1,4 @@
-"""What helps a model to answer from what came back: maps beside its layers (learned/adapter.py)."""
+"""What helps a model to answer from what came back: maps beside its layers (models/low_rank.py)."""
 
 from __future__ import annotations
 

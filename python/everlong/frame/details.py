@@ -1,6 +1,6 @@
 """Detail Tokens on their way into a frame: `<MEM_START>` D `<MEM_END>` of a block, as soft tokens.
 
-What they are and who writes them: learned/details.py. Where they stand is the Memory OS's business.
+What they are and who writes them: parts/writer. Where they stand is the Memory OS's business.
 """
 
 from __future__ import annotations

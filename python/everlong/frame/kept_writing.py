@@ -1,6 +1,6 @@
 """Who puts into the keys and values of chosen tokens something of the tokens that go; how they are stored with a block.
 
-What a writer does to them is its own affair (learned/kv_writer.py).
+What a writer does to them is its own affair (parts/kv_writer).
 """
 
 from __future__ import annotations

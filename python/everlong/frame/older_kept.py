@@ -22,7 +22,7 @@ from everlong.memory.kept import TOKENS, payload_name
 
 
 class OlderKept:
-    """What a background makes of such blocks (learned/older_blocks.py). Of one thread at a time."""
+    """What a background makes of such blocks (frame/older_blocks.py). Of one thread at a time."""
 
     def __init__(
         self,

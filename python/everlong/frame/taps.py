@@ -149,6 +149,11 @@ class HiddenRows:
         return {layer: torch.cat([hidden[layer] for _, hidden in chunks])[:count] for layer in sorted(layers)}
 
 
+def side_by_side(hidden: Mapping[int, torch.Tensor], layers: Sequence[int]) -> torch.Tensor:
+    """[n, layers * hidden size] of hidden states [n, hidden size] by layer."""
+    return torch.cat([hidden[layer] for layer in layers], dim=-1)
+
+
 def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Tensor:
     """q [T, H, D] as if every key stood `distance` positions before it; better than un-rotated."""
     if rope.rotary_dim == 0:

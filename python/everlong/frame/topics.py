@@ -1,4 +1,4 @@
-"""Who says, while text is read, how probable it is that a topic ends: the learned trigger (learned/topic_ends.py)."""
+"""Who says, while text is read, how probable it is that a topic ends: the learned trigger (parts/trigger)."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import everlong._core as _core
 from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
-from everlong.learned.retrieve import Retrieving
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.parts.retrieve.model import Retrieving
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher

@@ -37,7 +37,7 @@ from everlong.memory.origins import happened_tag, origin_of, origin_tag, require
 from everlong.memory.readings import Readings, pieces_of
 from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
 from everlong.models.weights import WeightsAtWork
-from everlong.retrieval.prefetch import with_prefetches
+from everlong.parts.walker.prefetch import with_prefetches
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
@@ -89,7 +89,7 @@ class MemoryModel:
     UnsupportedModelError.
     `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
     model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
-    the same tokenizer goes on with. `pack` is what was trained for the model (learned/pack.py): "auto" takes the one
+    the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes the one
     that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one, which
     raises ModelMismatchError where it is another model's; None is without. After `close` every call raises ClosedError.
     Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.

@@ -22,28 +22,24 @@ from everlong.frame.open_frame import open_frame
 from everlong.frame.serve import default_config, serve
 from everlong.frame.tombstone_mass import TombstoneScores
 from everlong.frame.trimming import UNTRAINED, ByStates, TokenScorer, untrained_scorer
-from everlong.learned.adapter import PART as ADAPTER
-from everlong.learned.adapter import Adapter, AttachedAdapter
-from everlong.learned.details import BlockDetails, MeanPool, detail_writer
-from everlong.learned.kv_writer import PART as KV_WRITER
-from everlong.learned.kv_writer import WrittenAnchors
-from everlong.learned.meaning import Meaning
-from everlong.learned.pack import Pack, open_pack
-from everlong.learned.retrieve import Retrieving, retrieving_of
-from everlong.learned.tombstones import PART as TOMBSTONES
-from everlong.learned.tombstones import TombstoneHeads, tombstone_heads_of
-from everlong.learned.topic_ends import LearnedTopicEnds
-from everlong.learned.towers import PART
-from everlong.learned.trigger import PART as TRIGGER
-from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import trimmer_of
-from everlong.learned.walker import Walker, shipped_walker, walker_of
-from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import reading_details
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
+from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.pack import Pack, open_pack
 from everlong.models.served import Served
+from everlong.parts.adapter.model import ADAPTER
+from everlong.parts.kv_writer.model import KV_WRITER, WrittenAnchors
+from everlong.parts.retrieve.model import Retrieving, retrieving_of
+from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads, tombstone_heads_of
+from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.model import TOWERS
+from everlong.parts.trigger.at_work import LearnedTopicEnds
+from everlong.parts.trigger.model import TRIGGER
+from everlong.parts.trimmer.model import TRIMMER, trimmer_of
+from everlong.parts.walker.model import Walker, shipped_walker, walker_of
+from everlong.parts.writer.at_work import BlockDetails, MeanPool, detail_writer
+from everlong.parts.writer.model import WRITER, reading_details
 from everlong.retrieval.embedding import Encoder, load_encoder
 
 
@@ -120,7 +116,7 @@ def open_memory(
         frame.tombstone_scores = TombstoneScores(frame.served, stones.heads, stones.weights, stones.bias)
     if trained is not None and config.answer_adapter and ADAPTER in trained.parts:
         frame.adaptation = AttachedAdapter(Adapter.of_part(trained.parts[ADAPTER]), served.model)
-    has_towers = trained is not None and PART in trained.parts
+    has_towers = trained is not None and TOWERS in trained.parts
     meaning = Meaning(trained, config.page_tokens, served.model) if trained is not None and has_towers else None
     if trained is not None and config.answer_adapter and WRITER in trained.parts and config.detail_blocks_recalled > 0:
         frame.adaptation = reading_details(trained.parts[WRITER], served.model) or frame.adaptation

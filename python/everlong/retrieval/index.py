@@ -122,7 +122,7 @@ class Router:
 
 
 class NeuralInvertedIndex(VectorIndex):
-    """Lists that grow and part with the vectors, and a router to them that can be learned (training/router.py).
+    """Lists that grow and part with the vectors, and a router to them that can be learned (parts/router).
 
     A query looks into `probes` lists; the `rescored` best of their int8 codes are scored again from fp32. Where at most
     `exact_below` vectors are allowed, all are. cpp/include/everlong/index/neural_inverted_index.h says more.

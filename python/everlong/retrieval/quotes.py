@@ -4,7 +4,7 @@ A small model reads over what it is not shown: where a page has the answer it gi
 sentence stands alone (docs/measured/indexes.md). So the best sentences of the groups that came back stand once more
 right before the question, in its own turn.
 
-A sentence's score is the late interaction of the part `meaning` within it (learned/towers.py), the weighted mean of
+A sentence's score is the late interaction of the part `meaning` within it (parts/towers), the weighted mean of
 each question token's best cosine, by the vectors that are stored with its block; and the share of the question's words
 that it has, each by its inverse document frequency. Without vectors words alone decide.
 """

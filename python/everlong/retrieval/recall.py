@@ -15,10 +15,10 @@ import everlong._core as _core
 from everlong.config import MemoryConfig, Order
 from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
-from everlong.learned.meaning import Meaning
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
+from everlong.parts.towers.at_work import Meaning
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of

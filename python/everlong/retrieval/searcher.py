@@ -17,22 +17,22 @@ from everlong.config import HeadsKeys, MemoryConfig
 from everlong.errors import EverlongError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.older_blocks import BlockStatesWriter, OlderBlocks, StatesWriter
 from everlong.frame.older_kept import OlderKept
-from everlong.learned.details import BlockDetails
-from everlong.learned.meaning import Meaning
-from everlong.learned.older_blocks import BlockStatesWriter, OlderBlocks, StatesWriter
-from everlong.learned.walker import Walker
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
+from everlong.parts.towers.at_work import Meaning
+from everlong.parts.walker.model import Walker
+from everlong.parts.walker.prefetch import Prefetch, Prefetcher
+from everlong.parts.writer.at_work import BlockDetails
+from everlong.parts.writer.decisions import BlockDecisions
 from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
-from everlong.retrieval.decide import BlockDecisions
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.model_tags import ModelTags
 from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
-from everlong.retrieval.prefetch import Prefetch, Prefetcher
 from everlong.retrieval.profile import (
     FEWEST_PAGES,
     IndexProfile,

@@ -8,7 +8,6 @@ MAY_IMPORT: Final = (
     "errors",
     "frame",
     "generation",
-    "learned",
     "memory",
     "models",
     "retrieval",

@@ -9,24 +9,28 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everlong.learned.adapter import PART as ADAPTER
-from everlong.learned.kv_writer import PART as KV_WRITER
-from everlong.learned.pack import Pack, load_pack, pack_with
-from everlong.learned.retrieve import PART as RETRIEVE
-from everlong.learned.towers import PART as TOWERS
-from everlong.learned.trigger import PART as TRIGGER
-from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import Trimmer
-from everlong.learned.walker import PART as WALKER
-from everlong.learned.writer import PART as WRITER
+from everlong.models.pack import Pack, load_pack, pack_with
+from everlong.parts.adapter.model import ADAPTER
+from everlong.parts.adapter.train import AdapterTraining
+from everlong.parts.kv_writer.model import KV_WRITER
+from everlong.parts.kv_writer.train import KvWriterTraining
+from everlong.parts.retrieve.model import RETRIEVE
+from everlong.parts.retrieve.train import RetrieveTraining, frame_texts
+from everlong.parts.towers.model import TOWERS
+from everlong.parts.towers.train import TowerTraining
+from everlong.parts.trigger.model import TRIGGER
+from everlong.parts.trigger.train import TriggerTraining
+from everlong.parts.trimmer.model import TRIMMER, Trimmer
+from everlong.parts.trimmer.train import TrimmerTraining
+from everlong.parts.walker.model import WALKER
+from everlong.parts.walker.train import WalkerTraining
+from everlong.parts.writer.model import WRITER
+from everlong.parts.writer.train import WriterTraining
 from everlong.text.vectors import Encoder
-from everlong.training.adapter import AdapterTraining
 from everlong.training.attended import trim_texts
 from everlong.training.boundaries import books_of, trigger_texts
 from everlong.training.data import load_pairs
 from everlong.training.evicted import evicted_texts
-from everlong.training.kv_writer import KvWriterTraining
-from everlong.training.retrieve import RetrieveTraining, frame_texts
 from everlong.training.run import (
     Progress,
     train_adapter,
@@ -39,12 +43,7 @@ from everlong.training.run import (
     train_writer,
 )
 from everlong.training.told import told_of_both
-from everlong.training.towers import TowerTraining
-from everlong.training.trigger import TriggerTraining
-from everlong.training.trimmer import TrimmerTraining
-from everlong.training.walker import WalkerTraining
 from everlong.training.walks import draw_walk_texts
-from everlong.training.writer import WriterTraining
 
 # In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them, the
 # Walker and the adapter behind the towers that they search by.

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from everlong.data import Book
-from everlong.learned.towers import side_by_side
+from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import go_on, read_whole
 from everlong.models.watched import Watch, WatchedAttention
 from everlong.text.encoding import encode

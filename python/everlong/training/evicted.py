@@ -21,7 +21,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from everlong.data import Book
-from everlong.learned.towers import side_by_side
+from everlong.frame.taps import side_by_side
 from everlong.models.releases import cache_argument
 from everlong.models.rope import RopeTable, rope_table, unrotated
 from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt

@@ -11,55 +11,50 @@ import torch
 
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
-from everlong.learned.adapter import PART as ADAPTER
-from everlong.learned.adapter import Adapter, AdapterSettings, adapted_layers
-from everlong.learned.deciding import DeciderSettings
-from everlong.learned.kv_writer import PART as KV_WRITER
-from everlong.learned.kv_writer import KvWriterConfig
-from everlong.learned.latents import LatentSettings
-from everlong.learned.pack import Pack, PackPart
-from everlong.learned.retrieve import PART as RETRIEVE
-from everlong.learned.topic_ends import SaidText, kept_texts
-from everlong.learned.towers import PART, LateTowers, TowerSettings
-from everlong.learned.trigger import PART as TRIGGER
-from everlong.learned.trigger import TriggerSettings
-from everlong.learned.trimmer import PART as TRIMMER
-from everlong.learned.trimmer import Trimmer, TrimmerSettings
-from everlong.learned.walker import PART as WALKER
-from everlong.learned.walker import WalkerSettings
-from everlong.learned.writer import PART as WRITER
-from everlong.learned.writer import Writer, WriterConfig, maps_of
+from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.pack import Pack, PackPart
 from everlong.models.provenance import made_with
+from everlong.parts.adapter.answers import read_examples, taught_answers
+from everlong.parts.adapter.model import ADAPTER
+from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterConfig
+from everlong.parts.kv_writer.train import KvWriterTrainer, KvWriterTraining
+from everlong.parts.latents import LatentSettings
+from everlong.parts.retrieve.model import RETRIEVE
+from everlong.parts.retrieve.train import FrameText, RetrieveTraining
+from everlong.parts.retrieve.train import train_on as train_retrieve_on
+from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
+from everlong.parts.towers.teacher import taught_vectors
+from everlong.parts.towers.train import TowerTrainer, TowerTraining
+from everlong.parts.trigger.at_work import SaidText, kept_texts
+from everlong.parts.trigger.model import TRIGGER, TriggerSettings
+from everlong.parts.trigger.train import TriggerTraining, figures_of
+from everlong.parts.trigger.train import train_trigger as train_on
+from everlong.parts.trimmer.in_model import InModelTrainer, InModelTraining
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
+from everlong.parts.trimmer.train import TrimmerTraining
+from everlong.parts.trimmer.train import figures_of as figures_of_trimmer
+from everlong.parts.trimmer.train import train_trimmer as train_trimmer_on
+from everlong.parts.walker.model import WALKER, WalkerSettings
+from everlong.parts.walker.train import WalkerTraining
+from everlong.parts.walker.train import figures_of as figures_of_walker
+from everlong.parts.walker.train import train_walker as train_walker_on
+from everlong.parts.writer.deciding import DeciderSettings
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig, maps_of
+from everlong.parts.writer.train import ToldRead, TrainedBefore, WriterTrainer, WriterTraining, words_of
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.control import memory_marks
 from everlong.text.vectors import Encoder, encoder_name
-from everlong.training.adapter import AdapterTrainer, AdapterTraining
-from everlong.training.answers import read_examples, taught_answers
 from everlong.training.attended import TrimText, attended_texts
 from everlong.training.boundaries import CutText
 from everlong.training.data import FOREIGN, Pairs
 from everlong.training.evicted import EvictedText, read_evicted
-from everlong.training.kv_writer import KvWriterTrainer, KvWriterTraining
 from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
-from everlong.training.retrieve import FrameText, RetrieveTraining
-from everlong.training.retrieve import train_on as train_retrieve_on
 from everlong.training.scenarios import FAMILIES, Scenario
 from everlong.training.states import OfDetails, cached_states
-from everlong.training.teacher import taught_vectors
 from everlong.training.told import ToldBlock, exercise, told_states
-from everlong.training.towers import TowerTrainer, TowerTraining
-from everlong.training.trigger import TriggerTraining, figures_of
-from everlong.training.trigger import train_trigger as train_on
-from everlong.training.trimmer import TrimmerTraining
-from everlong.training.trimmer import figures_of as figures_of_trimmer
-from everlong.training.trimmer import train_trimmer as train_trimmer_on
-from everlong.training.trimmer_in_model import InModelTrainer, InModelTraining
-from everlong.training.walker import WalkerTraining
-from everlong.training.walker import figures_of as figures_of_walker
-from everlong.training.walker import train_walker as train_walker_on
 from everlong.training.walks import WalkText, read_walk_texts
-from everlong.training.writer import ToldRead, TrainedBefore, WriterTrainer, WriterTraining, words_of
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).
@@ -339,8 +334,8 @@ def train_walker(
     """
     training = training or WalkerTraining()
     towers = None
-    if pack is not None and PART in pack.parts:
-        towers = (pack.parts[PART].id, LateTowers.of_part(pack.parts[PART]))
+    if pack is not None and TOWERS in pack.parts:
+        towers = (pack.parts[TOWERS].id, LateTowers.of_part(pack.parts[TOWERS]))
     cheap = read_walk_texts(model, tokenizer, None, words_alone, work / "words", progress=progress)
     whole = read_walk_texts(model, tokenizer, towers, texts, work / "vectors", progress=progress)
     trained = train_walker_on([*whole, *cheap], settings or WalkerSettings(), training, progress=check)
@@ -477,7 +472,7 @@ def _counted(texts: Sequence[CutText]) -> dict[str, int]:
 
 
 def pack_of(model: torch.nn.Module, towers: PackPart) -> Pack:
-    return _pack(model, {PART: towers})
+    return _pack(model, {TOWERS: towers})
 
 
 def _pack(model: torch.nn.Module, parts: Mapping[str, PackPart]) -> Pack:

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 
 from everlong.errors import EverlongError
-from everlong.learned.towers import side_by_side
-from everlong.learned.writer import Writer
+from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.models.soft import embedded
+from everlong.parts.writer.model import Writer
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 from everlong.training.data import Pairs

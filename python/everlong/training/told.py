@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from everlong.data import Book
-from everlong.learned.deciding import KINDS, Kind
-from everlong.learned.towers import side_by_side
+from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
+from everlong.parts.writer.deciding import KINDS, Kind
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
 from everlong.training.attended import (

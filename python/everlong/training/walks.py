@@ -20,8 +20,9 @@ import torch
 
 import everlong._core as _core
 from everlong.data import Book
-from everlong.learned.towers import LateTowers, as_int8, means, side_by_side
+from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
+from everlong.parts.towers.model import LateTowers, as_int8, means
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 from everlong.training.chains import Chain, ChainSplit, draw_chains

@@ -1,0 +1,118 @@
+"""Low-rank maps beside a model's own (LoRA, Hu et al. 2021): nothing of the model is changed, and they work only where
+they are told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from everlong.errors import ModelMismatchError
+from everlong.models.pack import PackPart
+
+_DOWN, _UP, _SIZE = ".down", ".up", ".size"
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterSettings:
+    rank: int = 8
+    scale: float = 2.0  # of what the maps add; alpha / rank of the paper
+
+
+class Adapter(torch.nn.Module):
+    """Two maps for each linear layer by its name: x [..., in] -> scale * up (down x) [..., out]."""
+
+    def __init__(self, settings: AdapterSettings, shapes: Mapping[str, tuple[int, int]], *, seed: int = 0) -> None:
+        """`shapes` are (in, out) of each layer. What is added is 0 until it is trained: `up` begins so."""
+        super().__init__()
+        self.settings = settings
+        generator = torch.Generator().manual_seed(seed)
+        self.names = tuple(sorted(shapes))
+        self.down = torch.nn.ParameterList()  # [rank, in]
+        self.up = torch.nn.ParameterList()  # [out, rank]
+        for name in self.names:
+            width, out = shapes[name]
+            drawn = torch.randn(settings.rank, width, generator=generator) / math.sqrt(width)
+            self.down.append(torch.nn.Parameter(drawn))
+            self.up.append(torch.nn.Parameter(torch.zeros(out, settings.rank)))
+
+    def part(self, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it: 8 bits a number, each of the rank's summands with a size of its own."""
+        kept = {}
+        for name, down, up in zip(self.names, self.down, self.up, strict=True):
+            for ending, tensor, along in ((_DOWN, down, 1), (_UP, up, 0)):
+                numbers, size = _in_8_bits(tensor.detach(), along)
+                kept[name + ending], kept[name + ending + _SIZE] = numbers, size
+        return PackPart(kept, dataclasses.asdict(self.settings), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> Adapter:
+        names = [name.removesuffix(_DOWN) for name in part.tensors if name.endswith(_DOWN)]
+        shapes = {name: (part.tensors[name + _DOWN].shape[1], part.tensors[name + _UP].shape[0]) for name in names}
+        adapter = cls(AdapterSettings(**part.settings), shapes)
+        for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
+            for ending, own in ((_DOWN, down), (_UP, up)):
+                size = part.tensors.get(name + ending + _SIZE)  # packs of before have 16 bits a number, and none
+                own.data.copy_(part.tensors[name + ending].float() * (1.0 if size is None else size))
+        adapter.requires_grad_(requires_grad=False)
+        return adapter
+
+
+def _in_8_bits(tensor: torch.Tensor, along: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers of the same shape, and what one is worth, for each slice along a dimension."""
+    size = tensor.float().abs().amax(dim=along, keepdim=True).clamp(min=1e-12) / 127
+    return (tensor.float() / size).round().to(torch.int8), size
+
+
+def adapted_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
+    """(in, out) of the linear layers that maps are laid beside: all of the decoder's, not the output embeddings."""
+    get: Any = getattr(model, "get_output_embeddings", None)
+    output = None if get is None else get()
+    return {
+        name: (module.in_features, module.out_features)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not output
+    }
+
+
+class AttachedAdapter:
+    """An adapter beside the layers of a model: nothing of the model is changed, and nothing happens but `at_work`.
+
+    Not thread-safe: the model computes for one thread at a time.
+    """
+
+    def __init__(self, adapter: Adapter, model: torch.nn.Module) -> None:
+        """ModelMismatchError where a layer is not there, or has another shape."""
+        modules = dict(model.named_modules())
+        self._scale = adapter.settings.scale
+        self._pairs: list[tuple[torch.nn.Module, torch.Tensor, torch.Tensor]] = []
+        floating = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
+            layer = modules.get(name)
+            shape = (getattr(layer, "in_features", None), getattr(layer, "out_features", None))
+            if layer is None or shape != (down.shape[1], up.shape[0]):
+                raise ModelMismatchError(f"the adapter has maps for {name}, {down.shape[1]} to {up.shape[0]}; {shape}")
+            if not down.requires_grad:  # what is trained stays where the optimizer has it
+                device = next(layer.parameters()).device
+                down, up = down.to(device, floating), up.to(device, floating)
+            self._pairs.append((layer, down, up))
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside, the model's layers say what they say and what the adapter adds."""
+        with contextlib.ExitStack() as undo:
+            for layer, down, up in self._pairs:
+                undo.callback(layer.register_forward_hook(self._adding(down, up)).remove)
+            yield
+
+    def _adding(self, down: torch.Tensor, up: torch.Tensor) -> Any:
+        def add(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
+            added = self._scale * (given[0] @ down.to(given[0].dtype).T) @ up.to(given[0].dtype).T
+            return out + added.to(out.dtype)
+
+        return add

@@ -1,0 +1,197 @@
+"""Trains an adapter (models/low_rank.py): to answer behind recalled pages as the model does on the right passage alone.
+
+The four-MI100 design, 3.2.4, stage 2, with injected KV: question and answer are computed behind a frame as the memory
+makes it for that question, keys and values of up to four groups that came back, un-rotated, re-phased and cooled. The
+loss is the Kullback-Leibler divergence to what the model itself says with the right passage alone, at every token of
+its answer (parts/adapter). What is resident is the model's own, without gradients; so a step costs a forward and
+a backward of some sixty tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+import everlong._core as _core
+from everlong.errors import UnsupportedModelError
+from everlong.frame.frame import Recalled
+from everlong.frame.kv_frame import KvFrame
+from everlong.generation.memory_model import MemoryModel
+from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.releases import cache_argument
+from everlong.parts.adapter.answers import Example, Taught
+from everlong.retrieval.quotes import Sentence, quoting, words_of
+from everlong.retrieval.recall import Found
+from everlong.text.prompt import build_prompt
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
+
+_LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
+_PAGES_BESIDE = 1  # of the right passage, where a search missed it
+_MOST_RIGHT_PAGES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterTraining(LoopSettings):
+    """How it is done."""
+
+    rank: int = 8
+    scale: float = 2.0
+    steps: int = 150
+    batch: int = 8  # questions a step
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.0
+    check_every: int = 25
+    groups: tuple[int, ...] = (1, 2, 4, 4)  # that come back for a question, as many as is drawn
+    held_out: int = 48  # questions that are measured on
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedAdapter:
+    adapter: Adapter
+    learned: Learned
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A question before its answer: what is resident, and its own tokens."""
+
+    k: torch.Tensor  # [L, 1, Hkv, S, D]
+    v: torch.Tensor
+    position: int  # of the question's first token
+    ids: torch.Tensor  # [n]
+
+
+class AdapterTrainer:
+    """One training over a memory that was read (`read_examples`), of which nothing changes."""
+
+    def __init__(
+        self,
+        mm: MemoryModel,
+        examples: Sequence[Example],
+        taught: Sequence[Taught],
+        training: AdapterTraining,
+        *,
+        checkpoints: pathlib.Path | None = None,
+        progress: Told | None = None,
+    ) -> None:
+        """UnsupportedModelError for a model with layers whose state is in no archive; ValueError without examples."""
+        frame = mm.frame
+        if not isinstance(frame, KvFrame) or frame.cache.own:
+            raise UnsupportedModelError(
+                "an adapter is trained behind archived keys alone: this model keeps other state"
+            )
+        self._mm, self._frame, self._training = mm, frame, training
+        self._checkpoints, self._progress = checkpoints, progress
+        self._examples, self._taught = examples, taught
+        usable = [at for at, one in enumerate(taught) if len(one.ids) >= _LEAST_ANSWER]
+        sources = sorted({examples[at].source for at in usable})
+        drawn = random.Random(training.seed).sample(sources, len(sources))
+        held: list[int] = []
+        while drawn and len(held) < training.held_out and len(held) < len(usable) // 4:
+            source = drawn.pop()  # whole texts: a held-out question's passage is in no other context
+            held += [at for at in usable if examples[at].source == source]
+        self._held_out = held[: training.held_out]
+        self._train = sorted(set(usable).difference(held))
+        if not self._train or not self._held_out:
+            raise ValueError(f"{len(usable)} questions of {len(sources)} texts: too few to train on and to hold out")
+
+    def train(self) -> TrainedAdapter:
+        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        training, model = self._training, self._frame.served.model
+        settings = AdapterSettings(training.rank, training.scale)
+        adapter = Adapter(settings, adapted_layers(model), seed=training.seed).to(self._frame.served.device)
+        attached = AttachedAdapter(adapter, model)
+
+        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+            step, at = number // training.batch, self._train[in_turn(training.seed, number, len(self._train))]
+            loss = self._loss(self._asked(at, random.Random(f"{training.seed} {step} {at}")), at, attached)
+            said.setdefault("loss", []).append(float(loss.detach()))
+            return loss
+
+        learned = learn(
+            adapter,
+            lesson,
+            lambda _: self._held_out_loss(attached),
+            training,
+            checkpoints=self._checkpoints,
+            progress=self._progress,
+        )
+        adapter.load_state_dict(learned.state)
+        return TrainedAdapter(adapter.cpu(), learned)
+
+    # --- a step
+
+    def _asked(self, at: int, drawn: random.Random) -> _Asked:
+        """The frame as it is once a question's pages have come back; the right passage is always among them."""
+        mm, frame, example = self._mm, self._frame, self._examples[at]
+        prompt = build_prompt(mm.tokenizer, example.words)
+        count = drawn.choice(self._training.groups)
+
+        quoted: list[Sentence] = []
+
+        def pages(action: _core.Recall) -> Recalled:
+            found = mm.searcher.find(prompt, tapped=tapped)
+            quoted.extend(mm.searcher.quotes(found, tapped))
+            return self._with_the_right_one(found, example, count, drawn)
+
+        with frame.branch(traced=False):
+            frame.clear_recalled()
+            tapped = mm.searcher.tap(prompt)
+            frame.begin_prompt(pages)
+            cache = frame.cache
+            k, v = (buffer[:, None, :, cache.begin : cache.end].clone() for buffer in (cache.k, cache.v))
+            position = frame.os.next_position() + frame.served.first_position
+        words = words_of(mm.memory.core, mm.tokenizer, quoted)
+        return _Asked(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
+
+    def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Recalled:
+        """So many groups, the right one among them: as it was found, or in place of the last and anywhere."""
+        config, (begin, end) = self._mm.config, example.span
+        right = [group for group in found.groups if group.begin < end and begin < group.end]
+        others = [group for group in found.groups if group not in right]
+        if right:
+            kept = {id(group) for group in (*right[:1], *others[: count - 1])}
+            some = dataclasses.replace(found, groups=tuple(group for group in found.groups if id(group) in kept))
+            return some.recalled(config.order, config.recalled_temperature)
+        beside = _PAGES_BESIDE * config.page_tokens
+        core, stream = self._mm.memory.core, self._frame.os.stream
+        own = core.pages_of(stream, max(begin - beside, 0), min(end + beside, self._mm.stream_tokens))
+        groups = [list(group.pages) for group in others[: count - 1]]
+        groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
+        return Recalled([page for group in groups for page in group], best=own)
+
+    def _loss(self, asked: _Asked, at: int, attached: AttachedAdapter) -> torch.Tensor:
+        """KL in nats a token to what was taught, over the likeliest tokens, whose probabilities sum to 1."""
+        model, taught = self._frame.served.model, self._taught[at]
+        cache = DynamicCache()
+        for layer in range(asked.k.shape[0]):
+            cache.update(asked.k[layer], asked.v[layer], layer)
+        ids = torch.cat([asked.ids, taught.ids[:-1]])[None].to(model.device)
+        positions = torch.arange(asked.position, asked.position + ids.shape[1], device=model.device)[None]
+        with attached.at_work():
+            out = model(
+                input_ids=ids,
+                position_ids=positions,
+                **{cache_argument(model): cache},
+                use_cache=True,
+                logits_to_keep=len(taught.ids),
+            )
+        said = out.logits[0].float().log_softmax(-1).gather(-1, taught.tokens.to(model.device))
+        wanted = taught.log_probabilities.to(model.device).log_softmax(-1)
+        distance: torch.Tensor = (wanted.exp() * (wanted - said)).sum(-1).mean()
+        return distance
+
+    @torch.no_grad()
+    def _held_out_loss(self, attached: AttachedAdapter) -> float:
+        """The mean over held-out questions, behind the same pages at every check."""
+        losses = [
+            float(self._loss(self._asked(at, random.Random(f"held out {at}")), at, attached)) for at in self._held_out
+        ]
+        return sum(losses) / len(losses)

@@ -1,0 +1,152 @@
+"""The KV writer: a block's keys and values in those of few anchor tokens, un-rotated, so that they go to any place.
+
+The other arm of the writer (findings-2: what compresses well emits KV, no embeddings; 500xCompressor, arXiv 2408.03094;
+SAC, arXiv 2510.08907; Attention Matching, arXiv 2602.16284). Anchors are the tokens that the Trimmer keeps, with their
+own keys and values. Learned is what they take over from the tokens that go,
+
+    v_a <- v_a + g (sum_t p_at v_t - v_a) + rest_a,   p_at over all tokens t of the block, near ones first,
+
+and so the keys; g is a number for each layer and head, the rest a low-rank map of what a Q-Former reads at the anchor.
+Both begin at zero: an untrained KV writer gives the anchors' own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from everlong.frame.taps import side_by_side
+from everlong.models.pack import Pack, PackPart
+from everlong.parts.latents import LatentReader, LatentSettings
+
+KV_WRITER = "kv-writer"
+_PLAIN = ("reader.center", "reader.scale", "reader.embedding_scale", "k_scale", "v_scale")
+
+
+@dataclasses.dataclass(frozen=True)
+class KvWriterConfig:
+    reader: LatentSettings
+    kv_layers: int  # archived ones
+    kv_heads: int
+    head_dim: int
+    rank: int = 48  # of the rest
+    merging_heads: int = 4  # ways to share out the tokens that go; a layer's heads mix them
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Whose states are read, as `HiddenTap` counts them."""
+        return self.reader.layers
+
+
+class KvWriter(torch.nn.Module):
+    """Thread-safe to use; blocks have any length from 1 on (trained on 512), and any number of anchors."""
+
+    k_scale: torch.Tensor
+    v_scale: torch.Tensor
+
+    def __init__(self, config: KvWriterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.reader = LatentReader(config.reader)
+        width, heads = config.reader.width, config.merging_heads
+        shape = (config.kv_layers, config.kv_heads)
+        self.register_buffer("k_scale", torch.ones(*shape, config.head_dim))
+        self.register_buffer("v_scale", torch.ones(*shape, config.head_dim))
+        self.asking = torch.nn.Linear(width, width, bias=False)
+        self.asked = torch.nn.Linear(width, width, bias=False)
+        nearness = torch.tensor([2.0 ** (1 - head) for head in range(heads)])
+        self.nearness = torch.nn.Parameter(torch.log(torch.expm1(nearness)))
+        self.mix = torch.nn.Parameter(torch.zeros(2, *shape, heads))  # of keys and of values, behind a softmax
+        self.take = torch.nn.Parameter(torch.zeros(2, *shape))  # g
+        self.down = torch.nn.Linear(width, config.rank, bias=False)
+        self.up = torch.nn.Linear(config.rank, 2 * math.prod(shape) * config.head_dim)
+        with torch.no_grad():
+            self.up.weight.zero_()
+            self.up.bias.zero_()
+
+    def forward(
+        self, states: torch.Tensor, k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Un-rotated keys and values [B, layers, Hkv, N, D] fp32 of anchors [B, N] int64 (ascending) of blocks of equal
+        length: states [B, L, width], their own un-rotated k, v [B, layers, Hkv, L, D].
+        """
+        config, batch = self.config, len(states)
+        length, count = states.shape[1], anchors.shape[1]
+        read = self.reader.tokens(states)
+        wide = anchors[..., None].expand(-1, -1, read.shape[-1])
+        middle = anchors.double() + 0.5
+        reach = torch.full_like(middle, max(1.0, length / count))
+        latents = self.reader(read, read.gather(1, wide), middle, reach)
+
+        heads = config.merging_heads
+        q = self.asking(latents).unflatten(-1, (heads, -1)).transpose(1, 2)  # [B, m, N, w]
+        to = self.asked(read).unflatten(-1, (heads, -1)).transpose(1, 2)  # [B, m, L, w]
+        at = torch.arange(length, device=states.device) + 0.5
+        away = ((at - middle[..., None]).abs() / reach[..., None]).float()[:, None]  # [B, 1, N, L]
+        logits = q @ to.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        logits = logits - torch.nn.functional.softplus(self.nearness)[:, None, None] * away
+        shares = logits.softmax(dim=-1)  # [B, m, N, L]
+
+        rest = self.up(self.down(latents)).view(batch, count, 2, config.kv_layers, config.kv_heads, config.head_dim)
+        index = anchors[:, None, None, :, None].expand(-1, config.kv_layers, config.kv_heads, -1, config.head_dim)
+        written = []
+        for which, (rows, scale) in enumerate(((k, self.k_scale), (v, self.v_scale))):
+            own = rows.gather(3, index).float()
+            mix, take = self.mix[which].softmax(dim=-1), self.take[which][..., None, None]
+            merged = torch.einsum("lhm,bmnt,blhtd->blhnd", mix, shares, rows.float())
+            added = rest[:, :, which].permute(0, 2, 3, 1, 4) * scale[:, :, None]
+            written.append(own + take * (merged - own) + added)
+        return written[0], written[1]
+
+    @staticmethod
+    def untrained(config: KvWriterConfig, seed: int = 0) -> KvWriter:
+        """It gives the anchors' own keys and values: all that is learned begins at zero."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return KvWriter(config).eval()
+
+    def part(self, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it: maps in 16 bits."""
+        tensors = {
+            name: tensor.detach() if name in _PLAIN else tensor.detach().to(torch.float16)
+            for name, tensor in self.state_dict().items()
+        }
+        return PackPart(tensors, dataclasses.asdict(self.config), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> KvWriter:
+        said: dict[str, Any] = dict(part.settings)
+        said["reader"] = LatentSettings(**{**said["reader"], "layers": tuple(said["reader"]["layers"])})
+        writer = cls(KvWriterConfig(**said))
+        writer.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
+        return writer.eval().requires_grad_(requires_grad=False)
+
+
+class WrittenAnchors:
+    """A pack's KV writer at work on blocks and spans of a frame (frame/kept_writing.py). Thread-safe."""
+
+    def __init__(self, part: PackPart, device: torch.device) -> None:
+        self._writer = KvWriter.of_part(part).to(device)
+        self.id = part.id
+        self.hidden_layers = self._writer.config.layers
+
+    @torch.no_grad()
+    def written(
+        self, hidden: Mapping[int, torch.Tensor], k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Un-rotated k, v [L, Hkv, N, D] fp32 of anchors [N] int64 (ascending) among tokens k, v [L, Hkv, T, D], of
+        hidden states [T, hidden size] by layer.
+        """
+        device = self._writer.k_scale.device
+        states = side_by_side(hidden, self.hidden_layers).to(device)
+        found = self._writer(states[None], k.to(device)[None], v.to(device)[None], anchors.to(device)[None])
+        return found[0][0], found[1][0]
+
+
+def kv_writer_of(pack: Pack) -> KvWriter | None:
+    """The KV writer of a pack, None where it has none."""
+    return KvWriter.of_part(pack.parts[KV_WRITER]) if KV_WRITER in pack.parts else None

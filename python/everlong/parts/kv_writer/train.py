@@ -1,0 +1,148 @@
+"""Trains the KV writer (parts/kv_writer): what a frozen model says behind a block's anchors is to be what it says
+behind the whole block.
+
+Kullback-Leibler divergence to the model that sees all, and cross entropy, of text behind 1 .. 8 evicted blocks, blocks
+of other books among them (Cartridges at Scale, arXiv 2606.04557: what is trained apart fails where it is mixed); all
+ratios at once. Anchors stand one behind the other, as they do in a frame, wherever they stood in the text. Nothing is
+said again (SAC, arXiv 2510.08907: that hurts answers).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong.models.rope import rope_table, rotated
+from everlong.models.soft import behind_kv, frozen
+from everlong.parts.kv_writer.model import KvWriter, KvWriterConfig
+from everlong.parts.trimmer.model import Trimmer, keep
+from everlong.parts.writer.train import normalise
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+
+_SAMPLED_READS = 4  # for the size of keys and values
+_MOST_ANCHORS = 256  # of a lesson: fewer blocks where each has many
+
+
+@dataclasses.dataclass(frozen=True)
+class KvWriterTraining(LoopSettings):
+    """How it is done; the defaults are those of the shipped pack."""
+
+    tokens: tuple[int, ...] = (4, 8, 16, 32, 64, 128)  # anchors of a block, one number drawn for each lesson
+    cross_entropy: float = 0.3  # beside the divergence
+    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
+    distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedKvWriter:
+    writer: KvWriter
+    learned: Learned
+
+
+class KvWriterTrainer:
+    """One training over streams that were read with keys; ValueError without any to train on or to hold out."""
+
+    def __init__(
+        self,
+        model: Any,
+        reads: Sequence[EvictedRead],
+        trimmer: Trimmer,
+        config: KvWriterConfig,
+        training: KvWriterTraining,
+        *,
+        checkpoints: pathlib.Path | None = None,
+        progress: Told | None = None,
+    ) -> None:
+        self._model, self._trimmer, self._config, self._training = model, trimmer, config, training
+        self._checkpoints, self._progress = checkpoints, progress
+        self._table = rope_table(model.config)
+        self._train = [read for read in reads if read.text.split == "train"]
+        self._fit = [read for read in reads if read.text.split == "fit"]
+        if not self._train or not self._fit:
+            raise ValueError("a writer is trained on some texts and stopped by others; one of the two has none")
+
+    def train(self) -> TrainedKvWriter:
+        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        writer = KvWriter.untrained(self._config, self._training.seed)
+        normalise(writer.reader, self._model, self._train)
+        self._size(writer)
+        with frozen(self._model):
+            learned = learn(
+                writer,
+                self._lesson,
+                self._held_out,
+                self._training,
+                checkpoints=self._checkpoints,
+                progress=self._progress,
+            )
+        best = KvWriter(self._config)
+        best.load_state_dict(learned.state)
+        return TrainedKvWriter(best.eval(), learned)
+
+    @torch.no_grad()
+    def _size(self, writer: KvWriter) -> None:
+        """How far each number of keys and values lies from its mean."""
+        blocks = [read.kv(0) for read in self._train[:_SAMPLED_READS]]
+        for which, scale in enumerate((writer.k_scale, writer.v_scale)):
+            scale.copy_(torch.cat([block[which] for block in blocks], dim=2).std(dim=2).clamp(min=1e-4))
+
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+        training = self._training
+        read = self._train[int(random.integers(len(self._train)))]
+        anchors = int(random.choice(training.tokens))
+        blocks = int(random.integers(1, max(1, min(BLOCKS, _MOST_ANCHORS // anchors)) + 1))
+        first = int(random.integers(BLOCKS - blocks + 1)) if blocks < BLOCKS else 0
+        strange = int(random.choice(training.distractors))
+        other = self._train[int(random.integers(len(self._train)))]
+        # The nearest blocks before the place; what came before them is gone.
+        written = [self._written(writer, read, range(first, first + blocks), anchors)]
+        if strange and other is not read:
+            chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
+            written.insert(0, self._written(writer, other, chosen, anchors))
+        divergence, entropy = self._behind(read, first + blocks, written, training.following)
+        said.setdefault("KL", []).append(float(divergence.detach()))
+        return divergence + training.cross_entropy * entropy
+
+    def _written(
+        self, writer: Any, read: EvictedRead, blocks: Sequence[int], anchors: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Un-rotated keys and values [L, Hkv, blocks * anchors, D] of some blocks of a text."""
+        states = read.states(max(blocks) + 1)[list(blocks)]
+        device = self._model.device
+        chosen = torch.stack([keep(self._trimmer.scores(own), anchors) for own in states])
+        k, v = (torch.stack(rows) for rows in zip(*(read.kv(block) for block in blocks), strict=True))
+        found = writer(states.to(device), k.to(device), v.to(device), chosen.to(device))
+        own_k, own_v = (rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in found)
+        return own_k, own_v
+
+    def _behind(
+        self,
+        read: EvictedRead,
+        blocks: int,
+        written: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        following: int = FOLLOWING,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = read.text.behind(blocks)[: following + 1]
+        k, v = (torch.cat(rows, dim=2) for rows in zip(*written, strict=True))
+        places = SINK_TOKENS + torch.arange(k.shape[2], device=k.device)
+        sinks = [rows.to(k.device, torch.float32) for rows in read.sinks()]
+        k, v = torch.cat([sinks[0], rotated(k, places, self._table)], dim=2), torch.cat([sinks[1], v], dim=2)
+        said = behind_kv(self._model, k, v, ids[:-1], following)[0].log_softmax(dim=-1)
+        entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
+        return read.taught(blocks).divergence(said), entropy
+
+    def _held_out(self, writer: Any) -> float:
+        """KL behind all blocks, and behind the newest two of them, of texts that nothing is trained on."""
+        found = [
+            float(self._behind(read, BLOCKS, [self._written(writer, read, range(first, BLOCKS), anchors)])[0])
+            for read in self._fit
+            for first, anchors in ((0, 8), (BLOCKS - 2, BLOCK_TOKENS // 8))
+        ]
+        return sum(found) / len(found)

@@ -1,0 +1,155 @@
+"""Does a model say `<RETRIEVE>` where a question needs something back, and nowhere else: beside the trigger, and rules.
+
+Frames of stories and of books that nothing was trained on, three questions each (parts/retrieve): the answer has
+left the frame, stands in it, or there is none. The trigger hears whether a topic ends where the question begins; of
+words, how many of the question's stand in the frame. Their thresholds, and that of chance, are those that are right
+most often on other frames; `<RETRIEVE>` has its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from everlong.eval.rates import print_rates
+from everlong.eval.statistics import auc, rate
+from everlong.frame.taps import side_by_side
+from everlong.models.pack import Pack
+from everlong.models.provenance import made_with
+from everlong.models.shallow import shallow_states
+from everlong.parts.retrieve.model import RETRIEVE, Retrieving
+from everlong.parts.retrieve.train import FrameText, Need, odds_of
+from everlong.parts.trigger.model import TRIGGER, Trigger
+from everlong.text.encoding import decode_text
+from everlong.text.prompt import build_prompt
+from everlong.text.words import words_in
+
+LEARNED, HEARD, WORDS, ALWAYS, RANDOM = "<RETRIEVE>", "trigger", "words that the frame has not", "always", "at random"
+_LONG = 4  # letters of a word that counts
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievingReport:
+    made_with: dict[str, Any]
+    parts: dict[str, str]
+    frames: int
+    said: dict[str, dict[str, float]]  # by method
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scored:
+    need: Need
+    score: float  # the higher, the more it says that something is to come back
+
+
+def run_retrieving(
+    model: tuple[Any, Any],
+    pack: Pack,
+    frames: Sequence[FrameText],
+    others: Sequence[FrameText],
+    *,
+    seed: int = 0,
+    log: Callable[[str], None] = lambda line: None,
+) -> RetrievingReport:
+    """Measured on `frames`; `others` are what thresholds of what is not learned are fitted on."""
+    network, tokenizer = model
+    arms: dict[str, Callable[[FrameText], Sequence[float]]] = {}
+    if RETRIEVE in pack.parts:
+        retrieving = Retrieving.of_part(pack.parts[RETRIEVE], network)
+        own = float(retrieving.row.settings.threshold)
+        arms[LEARNED] = lambda frame: torch.sigmoid(_odds(network, tokenizer, retrieving, frame)).tolist()
+    if TRIGGER in pack.parts:
+        trigger = Trigger.of_part(pack.parts[TRIGGER])
+        arms[HEARD] = lambda frame: heard(network, tokenizer, trigger, frame)
+    arms[WORDS] = lambda frame: new_words(tokenizer, frame)
+    said: dict[str, dict[str, float]] = {}
+    for name, score in arms.items():
+        threshold = own if name == LEARNED else threshold_of(_scored(others, score))
+        said[name] = figures_of(_scored(frames, score), threshold)
+        log(f"{name}: {len(frames)} frames")
+    needs = [asked.need for frame in frames for asked in frame.asked]
+    random = np.random.default_rng(seed)
+    said[ALWAYS] = figures_of([_Scored(need, 1.0) for need in needs], 0.5)
+    said[RANDOM] = figures_of([_Scored(need, float(random.random())) for need in needs], 0.5)
+    ids = {name: pack.parts[name].id for name in (RETRIEVE, TRIGGER) if name in pack.parts}
+    return RetrievingReport(made_with(network), ids, len(frames), said)
+
+
+@torch.no_grad()
+def _odds(model: Any, tokenizer: Any, retrieving: Retrieving, frame: FrameText) -> torch.Tensor:
+    return odds_of(model, tokenizer, retrieving, frame)
+
+
+def _scored(frames: Sequence[FrameText], score: Callable[[FrameText], Sequence[float]]) -> list[_Scored]:
+    return [_Scored(asked.need, own) for frame in frames for asked, own in zip(frame.asked, score(frame), strict=True)]
+
+
+@torch.no_grad()
+def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: FrameText) -> list[float]:
+    """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
+    settings, found = trigger.settings, []
+    for asked in frame.asked:
+        ids = torch.cat([frame.ids, build_prompt(tokenizer, asked.words).ids])
+        last = len(frame.ids) + settings.lookahead - 1
+        states = side_by_side(shallow_states(model, ids, settings.layers), settings.layers)
+        found.append(float(trigger.said(states)[last]) if last < len(ids) else 0.0)
+    return found
+
+
+def new_words(tokenizer: Any, frame: FrameText) -> list[float]:
+    """Which share of each question's longer words does not stand in the frame; 0 of none."""
+    there = set(_words(decode_text(tokenizer, frame.ids.tolist())))
+    found = []
+    for asked in frame.asked:
+        own = _words(asked.words)
+        found.append(sum(word not in there for word in own) / len(own) if own else 0.0)
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in words_in(text) if len(word) >= _LONG]
+
+
+def threshold_of(scored: Sequence[_Scored]) -> float:
+    """From which on the two classes are told apart best, both weighing the same."""
+    values = sorted({one.score for one in scored})
+    between = [(low + high) / 2 for low, high in itertools.pairwise(values)]
+    return max([values[0] - 1, *between], key=lambda at: figures_of(scored, at)["right"])
+
+
+def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
+    """What came back of what was needed, false alarms, right decisions (both classes weighing the same), AUC."""
+    by_need: Mapping[Need, list[float]] = {
+        need: [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")
+    }
+    recalled = rate(score >= threshold for score in by_need["evicted"])
+    alarms = {need: rate(score >= threshold for score in by_need[need]) for need in ("resident", "none")}
+    wrong = [*by_need["resident"], *by_need["none"]]
+    false = rate(score >= threshold for score in wrong)
+    return {
+        "recalled": recalled.rate,
+        "recalled, low": recalled.low,
+        "recalled, high": recalled.high,
+        "false alarms, resident": alarms["resident"].rate,
+        "false alarms, none": alarms["none"].rate,
+        "false alarms": false.rate,
+        "false alarms, low": false.low,
+        "false alarms, high": false.high,
+        "right": (recalled.rate + 1 - false.rate) / 2,
+        "AUC": auc(by_need["evicted"], wrong),
+    }
+
+
+def print_retrieving(report: RetrievingReport, console: Console) -> None:
+    title = f"{report.frames} frames, three questions each: what asks for something back"
+    columns = ("recalled", "false alarms", "false alarms, resident", "false alarms, none", "right", "AUC")
+    print_rates(title, "by", columns, report.said, console)

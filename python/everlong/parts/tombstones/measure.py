@@ -1,0 +1,391 @@
+"""Does attention to a tombstone say that what it stands for is needed: beside surprise and entropy.
+
+A book with planted facts is read until most of them have left the frame. Then the text goes on: with the beginning of a
+fact's sentence, whose end has left (a need) or still stands in the frame (none), or as the book does (none). Heads and
+threshold are chosen on some texts, and measured on others, of other books.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from everlong.config import MemoryConfig
+from everlong.data import Book, shipped_books
+from everlong.eval.needs import Cue, needs_text
+from everlong.eval.statistics import Rate, auc, rate
+from everlong.frame.kv_frame import KvFrame
+from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass
+from everlong.generation.memory_model import MemoryModel
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack, pack_folder_of
+from everlong.models.provenance import made_with
+from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.text.encoding import encode
+
+Kind = Literal["need", "in the frame", "book"]
+Array = npt.NDArray[np.float64]
+
+FALSE_ALARMS = 0.05
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class TombstonesConfig:
+    documents: int = 6  # texts that are measured
+    calibration: int = 3  # texts that heads and threshold are chosen on, of other books
+    tombstones: int = 16
+    facts: int = 26  # of a text that leave the frame; half as many stay
+    old_tokens: int = 4800  # of a text, that leave
+    pieces: int = 13  # of the book as it goes on
+    heads: int = 16  # that are chosen
+    writer: bool = False  # whether the KV writer of the model's pack makes the tombstones
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """One way in which a text went on."""
+
+    kind: Kind
+    log_mass: npt.NDArray[np.float16]  # [T, layers * query heads, tombstones]
+    entropy: Array  # [T] nats, of what comes next behind each token
+    surprise: Array  # [T - 1] nats, of each token but the first
+    right: tuple[int, ...]  # the tombstones that stand for what it needs
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """How well a number tells needs from the rest."""
+
+    by: str
+    auc: float
+    low: float  # 95 % interval of it, by drawing the samples again
+    high: float
+    recalled: Rate  # of the needs, at FALSE_ALARMS of the rest
+    auc_in_the_frame: float  # against cues whose fact stands in the frame
+    auc_book: float  # against the book as it goes on
+    recalled_book: Rate  # of the needs, at FALSE_ALARMS of that
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """The other kind of tombstones on the same texts, by heads that were chosen for them."""
+
+    writer: bool
+    less: float  # the AUC of the report's own tombstones less that of these
+    low: float  # 95 % interval of that, the same samples drawn again of both
+    high: float
+    told: Told
+    right: Rate
+
+
+@dataclasses.dataclass(frozen=True)
+class TombstonesReport:
+    needs: int
+    others: int
+    told: tuple[Told, ...]
+    threshold: float
+    recalled: Rate  # of the needs, at the calibrated threshold
+    false_alarms: Rate
+    right: Rate  # of the needs that woke one, it was the right one
+    chance_right: float  # a tombstone drawn at random
+    heads: tuple[tuple[int, int], ...]
+    made: dict[str, Any]
+    beside: Beside | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def run_tombstones(
+    loaded: tuple[Any, Any],
+    config: TombstonesConfig,
+    work: pathlib.Path | None = None,
+    books: Sequence[Book] = (),
+    log: Callable[[str], None] = lambda line: None,
+    *,
+    beside: pathlib.Path | None = None,
+) -> tuple[TombstoneHeads, TombstonesReport]:
+    """Choose heads on every other book, measure on the ones between. `work` keeps samples, a file a text; `beside`
+    those of the other kind of tombstones (the KV writer's, or means), measured on the same texts where it is given.
+    """
+    heads, samples, report = _run_one(loaded, config, work, books, log)
+    if beside is None:
+        return heads, report
+    other = dataclasses.replace(config, writer=not config.writer)
+    its_heads, its_samples, its_report = _run_one(loaded, other, beside, books, log)
+    query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
+    own, its = (
+        np.array([_highest(chosen, sample, query_heads)[0] for sample in ones])
+        for chosen, ones in ((heads, samples), (its_heads, its_samples))
+    )
+    kinds = [sample.kind for sample in samples]
+    if kinds != [sample.kind for sample in its_samples]:
+        raise ValueError(f"what lies in {work} and in {beside} are ways in which other texts went on")
+    need = np.array([kind == "need" for kind in kinds])
+    less, low, high = paired_auc(own, its, need)
+    return heads, dataclasses.replace(
+        report,
+        beside=Beside(other.writer, less, low, high, its_report.told[0], its_report.right),
+    )
+
+
+def paired_auc(own: Array, its: Array, need: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+    """The AUC of one number less that of another of the same samples, and its 95 % interval, samples drawn again."""
+
+    def less(needs: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> float:
+        return auc(own[needs], own[others]) - auc(its[needs], its[others])
+
+    random = np.random.default_rng(0)
+    needs, others = np.flatnonzero(need), np.flatnonzero(~need)
+    again = [less(random.choice(needs, len(needs)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(again, [0.025, 0.975])
+    return less(needs, others), float(low), float(high)
+
+
+def _run_one(
+    loaded: tuple[Any, Any],
+    config: TombstonesConfig,
+    work: pathlib.Path | None,
+    books: Sequence[Book],
+    log: Callable[[str], None],
+) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
+    there = [*shipped_books(), *books]
+    if len(there) < 2:
+        raise ValueError("heads are chosen on one book and measured on another: there is one alone")
+
+    def samples(first: int, count: int) -> list[Sample]:
+        out = []
+        for document in range(count):
+            own = there[first::2]
+            book = own[document % len(own)]
+            out += _kept_samples(loaded, config, book, 2 * document + first, work)
+            log(f"{book.name}: {len(out)} samples")
+        return out
+
+    query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
+    heads = choose_heads(samples(1, config.calibration), query_heads, config.heads)
+    made = {**made_with(loaded[0]), **dataclasses.asdict(config)}
+    measured = samples(0, config.documents)
+    return heads, measured, report_of(heads, measured, query_heads, made)
+
+
+def _kept_samples(
+    loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, document: int, work: pathlib.Path | None
+) -> list[Sample]:
+    if work is None:
+        return samples_of(loaded, config, book, document)
+    file = work / f"text-{document}.npz"
+    if not file.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for at, sample in enumerate(samples_of(loaded, config, book, document)):
+            arrays |= {f"{at}.{name}": np.asarray(value) for name, value in vars(sample).items()}
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # names are keywords
+    with np.load(file) as kept:
+        return [
+            Sample(
+                str(kept[f"{at}.kind"]),  # type: ignore[arg-type]
+                kept[f"{at}.log_mass"],
+                kept[f"{at}.entropy"],
+                kept[f"{at}.surprise"],
+                tuple(map(int, kept[f"{at}.right"])),
+            )
+            for at in range(sum(name.endswith(".kind") for name in kept.files))
+        ]
+
+
+def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, document: int) -> list[Sample]:
+    """How one text goes on, in every way."""
+    model, tokenizer = loaded
+    memory = MemoryConfig.fitting(model.config.get_text_config(decoder=True).max_position_embeddings)
+    memory = dataclasses.replace(memory, tombstones=config.tombstones, policy="off", index=("lexical",), quotes=0)
+    memory = dataclasses.replace(memory, tombstone_writer=config.writer)
+    random = np.random.default_rng((config.seed, document))
+    text = needs_text(
+        tokenizer,
+        encode(tokenizer, book.text),
+        random,
+        old=config.old_tokens,
+        new=memory.rolling_tokens - memory.evict_tokens,
+        facts=config.facts,
+        behind=config.pieces,
+    )
+    made: list[Sample] = []
+    with MemoryModel(model, tokenizer, None, memory, pack="auto" if config.writer else None) as mm:
+        frame = mm.frame
+        assert isinstance(frame, KvFrame)
+        before = frame.text_begin
+        frame.extend(text.ids, "read")
+        zone = [(begin, end) for begin, end, _ in frame.os.anchor_zone["tombstones"]]
+        for cue in text.cues:
+            assert cue.fact is not None
+            begin, end = (before + at for at in cue.fact)
+            right = [at for at, stone in enumerate(zone) if stone[0] < end and stone[1] > begin]
+            if begin < frame.os.rolling[0] < end or (not right and begin < frame.os.rolling[0]):
+                continue  # half of it left, or it stands among the sinks
+            with frame.branch(traced=False):
+                made.append(_heard(frame, cue, "need" if right else "in the frame", right))
+        with frame.branch(traced=False):
+            made += [_heard(frame, piece, "book", []) for piece in text.behind]
+    return made
+
+
+def _heard(frame: KvFrame, cue: Cue, kind: Kind, right: list[int]) -> Sample:
+    """What the model makes of a cue behind what the frame holds; it stays there."""
+    served = frame.served
+    heads = [(layer, head) for layer in range(served.layers) for head in range(served.query_heads)]
+    mass = TombstoneMass(served, heads)
+    first = frame.os.next_position() + served.first_position
+    with mass.tap() as tap:
+        logits = frame.extend(cue.ids, "generated", logits=True)
+    log_mass = mass.of(tap, frame.cache, first).clamp_min(LEAST_MASS).log().half().numpy()
+    likely = torch.log_softmax(logits.float().cpu(), dim=-1)
+    entropy = -(likely.exp() * likely).sum(dim=-1)
+    surprise = -likely[:-1].gather(-1, cue.ids[1:, None])[:, 0]
+    return Sample(kind, log_mass, entropy.double().numpy(), surprise.double().numpy(), tuple(right))
+
+
+# --- choosing heads
+
+
+def choose_heads(samples: Sequence[Sample], query_heads: int, count: int) -> TombstoneHeads:
+    """Those whose largest log mass tells needs best; each weighs as much, in its own standard deviations.
+
+    The threshold is what FALSE_ALARMS of the samples that need nothing reach.
+    """
+    largest = np.stack([sample.log_mass.astype(np.float64).max(axis=(0, 2)) for sample in samples])  # [n, heads]
+    need = np.array([sample.kind == "need" for sample in samples])
+    tells = np.array([auc(largest[need, head], largest[~need, head]) for head in range(largest.shape[1])])
+    best = np.argsort(-tells, kind="stable")[:count]
+    means, deviations = largest[~need][:, best].mean(axis=0), largest[~need][:, best].std(axis=0)
+    weights = 1 / (count * np.maximum(deviations, 1e-6))
+    chosen = TombstoneHeads(
+        tuple((int(head) // query_heads, int(head) % query_heads) for head in best),
+        tuple(map(float, weights)),
+        float(-(weights * means).sum()),
+        threshold=0.0,
+    )
+    others = [_highest(chosen, sample, query_heads)[0] for sample in samples if sample.kind != "need"]
+    return dataclasses.replace(chosen, threshold=float(np.quantile(others, 1 - FALSE_ALARMS, method="higher")))
+
+
+def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[float, int]:
+    """The highest score over tokens and tombstones, and which tombstone has it."""
+    columns = [layer * query_heads + head for layer, head in heads.heads]
+    logs = sample.log_mass[:, columns].astype(np.float64)
+    scores = (logs * np.array(heads.weights)[:, None]).sum(axis=1) + heads.bias  # [T, tombstones]
+    return float(scores.max()), int(scores.max(axis=0).argmax())
+
+
+def keep_heads(model: Any, name: str, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
+    """Put them into the user's own pack of the model, beside what is there; its folder."""
+    weights = weights_fingerprint(model)
+    folder = pack_folder_of(weights)
+    Pack(weights, name, {TOMBSTONES: heads.part(report.to_dict())}).save(folder)
+    return folder
+
+
+# --- measuring
+
+
+def report_of(
+    heads: TombstoneHeads, samples: Sequence[Sample], query_heads: int, made: dict[str, Any]
+) -> TombstonesReport:
+    highest = [_highest(heads, sample, query_heads) for sample in samples]
+    need = np.array([sample.kind == "need" for sample in samples])
+    scores = np.array([score for score, _ in highest])
+    woke = scores >= heads.threshold
+    right = [at in sample.right for (_, at), sample in zip(highest, samples, strict=True)]
+    shares = [len(sample.right) / sample.log_mass.shape[2] for sample in samples if sample.kind == "need"]
+    numbers = {
+        "tombstones": scores,
+        "surprise": np.array([sample.surprise.max() for sample in samples]),
+        "entropy": np.array([sample.entropy.max() for sample in samples]),
+    }
+    return TombstonesReport(
+        needs=int(need.sum()),
+        others=int((~need).sum()),
+        told=tuple(_told(by, values, samples) for by, values in numbers.items()),
+        threshold=heads.threshold,
+        recalled=rate(woke[need].tolist()),
+        false_alarms=rate(woke[~need].tolist()),
+        right=rate([right[at] for at in np.flatnonzero(need & woke)]),
+        chance_right=float(np.mean(shares)),
+        heads=heads.heads,
+        made=made,
+    )
+
+
+def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
+    kinds = np.array([sample.kind for sample in samples])
+    need, others = values[kinds == "need"], values[kinds != "need"]
+    random = np.random.default_rng(0)
+    again = [auc(random.choice(need, len(need)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(again, [0.025, 0.975])
+    return Told(
+        by,
+        auc(need, others),
+        float(low),
+        float(high),
+        _recalled_at(need, others, FALSE_ALARMS),
+        auc(need, values[kinds == "in the frame"]),
+        auc(need, values[kinds == "book"]),
+        _recalled_at(need, values[kinds == "book"], FALSE_ALARMS),
+    )
+
+
+def _recalled_at(need: Array, others: Array, share: float) -> Rate:
+    """Needs above the number that no more than that share of the others are above."""
+    if len(others) == 0:
+        return rate([])
+    above = np.sort(others)[::-1][int(share * len(others))]
+    return rate((need > above).tolist())
+
+
+def print_tombstones(report: TombstonesReport, console: Console) -> None:
+    table = Table(title=f"{report.needs} continuations need what has left the frame, {report.others} do not")
+    recalled = f"recalled at {FALSE_ALARMS:.0%}"
+    for heading in ("by", "AUC", "95 %", recalled, "AUC, fact in frame", "AUC, book", f"{recalled} of book"):
+        table.add_column(heading)
+    for told in report.told:
+        table.add_row(
+            told.by,
+            f"{told.auc:.3f}",
+            f"{told.low:.3f} to {told.high:.3f}",
+            f"{told.recalled.rate:.2f}",
+            f"{told.auc_in_the_frame:.3f}",
+            f"{told.auc_book:.3f}",
+            f"{told.recalled_book.rate:.2f}",
+        )
+    table.add_row("chance", "0.500", "", f"{FALSE_ALARMS:.2f}", "0.500", "0.500", f"{FALSE_ALARMS:.2f}")
+    console.print(table)
+    for what, one in _rates(report):
+        console.print(
+            f"{what}: {one.right} of {one.n}, {one.rate:.2f} ({one.low:.2f} to {one.high:.2f})", highlight=False
+        )
+    console.print(f"a tombstone at random is the right one: {report.chance_right:.2f}", highlight=False)
+    if report.beside is not None:
+        other = report.beside
+        kind = "by the KV writer" if other.writer else "that are means"
+        console.print(
+            f"tombstones {kind} on the same texts: AUC {other.told.auc:.3f}, {other.told.recalled.rate:.2f} recalled, "
+            f"the right one {other.right.right} of {other.right.n}; these less those, AUC {other.less:+.3f} "
+            f"({other.low:+.3f} to {other.high:+.3f})",
+            highlight=False,
+        )
+
+
+def _rates(report: TombstonesReport) -> Iterable[tuple[str, Rate]]:
+    yield f"needs that woke a tombstone (threshold {report.threshold:.3f})", report.recalled
+    yield "false alarms", report.false_alarms
+    yield "of the needs that woke one, it was the right one", report.right

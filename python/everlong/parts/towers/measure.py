@@ -1,0 +1,483 @@
+"""Is the passage found that answers a question in other words: every part of the index, in both granularities, and all.
+
+Two readings. *Stories*: FairytaleQA's stories that nothing was trained or fitted on, read as one stream; a question is
+right where the first groups (a page and its neighbours) hold at least half a page of a section that answers it. Half of
+the questions are implicit: the text does not say it in so many words. *Planted*: paraphrases, associations and drawn
+facts, each a sentence or two in foreign books; right is a group that holds all of it. A part alone is asked in both
+granularities by `rankings`; the fusions are those of `search`. BM25 is the part "lexical", MiniLM the part "embedding".
+
+Can `confidence` be believed: every question is asked twice by every fusion, of all and of what is left without the
+sources that answer it. So half of the questions have an answer, and those that have none are the same questions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from everlong.data import CHARACTERS_PER_TOKEN, all_books
+from everlong.errors import EverlongError
+from everlong.eval.calibration import Calibration, area_under_curve, calibration
+from everlong.eval.development import DEVELOPMENT
+from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
+from everlong.eval.haystack import build_haystack
+from everlong.generation.memory_model import MemoryModel
+from everlong.models.provenance import made_with
+from everlong.parts.towers.measure_answers import (
+    GOLD,
+    MEMORY,
+    Answered,
+    ToAnswer,
+    answer_all,
+    answer_shares,
+    drawn_evenly,
+)
+from everlong.text.prompt import build_prompt
+from everlong.training.data import Pairs, Split, load_pairs
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
+
+_GROUPS, _NEIGHBOURS, _BUDGET = 4, 1, 1024
+_KEPT = 256  # pages of a ranking in the report, for fitting
+_FACT_KINDS: tuple[tuple[tuple[Kind, ...], int], ...] = (
+    (("pass-key", "uuid", "name", "quote"), 42),
+    (("best-thing",), 32),
+)
+_DEVELOPMENT_FACTS = 24
+_SPARE_TOKENS = 300_000
+_ELSEWHERE = 400
+ELSEWHERE = "elsewhere"
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A question, and the tokens of the stream that answer it, any of them."""
+
+    words: str
+    kind: str  # "explicit", "implicit", "paraphrase", "association", "fact"; ELSEWHERE: nothing answers it
+    spans: tuple[Span, ...]
+    answers: tuple[str, ...] = ()  # of a story's question, in free words
+
+    def is_right(self, group: Span, page_tokens: int) -> bool:
+        """Whether a group answers: all of a planted fact, half a page of a section."""
+        for first, last in self.spans:
+            held = min(last, group[1]) - max(first, group[0])
+            wanted = min(page_tokens // 2, last - first) if self.kind in ("explicit", "implicit") else last - first
+            if held >= wanted:
+                return True
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Confidences:
+    """What `confidence` of a fusion is worth."""
+
+    among: Calibration  # that the right passage is among what came back: every question asked twice
+    auc_left_out: float | None  # of questions that have an answer against the same without
+    auc_elsewhere: float | None  # against questions to other stories
+
+
+@dataclasses.dataclass(frozen=True)
+class MeaningReport:
+    made_with: dict[str, Any]
+    tokens: int
+    pages: list[Span]
+    towers: str  # which, "" without
+    questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, searches, rankings
+    answered: list[Answered] = dataclasses.field(default_factory=list)  # of some of them, where that was asked for
+
+    def shares(self) -> dict[str, dict[str, tuple[float, float, int]]]:
+        """By method and kind: of how many questions the right group is first, and among four."""
+        found: dict[str, dict[str, list[int]]] = {}
+        for question in self.questions:
+            if question["kind"] == ELSEWHERE:
+                continue
+            for method, rank in question["ranks"].items():
+                found.setdefault(method, {}).setdefault(question["kind"], []).append(rank)
+        return {
+            method: {
+                kind: (sum(r == 1 for r in ranks) / len(ranks), sum(r > 0 for r in ranks) / len(ranks), len(ranks))
+                for kind, ranks in kinds.items()
+            }
+            for method, kinds in found.items()
+        }
+
+    def confidences(self) -> dict[str, Confidences]:
+        """By fusion that tells."""
+        told: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for question in self.questions:
+            for search in question.get("searches", ()):
+                if search["confidence"] is not None:
+                    told.setdefault(search["kinds"], []).append((question["kind"], search))
+        found = {}
+        for kinds, searches in told.items():
+            twice = [search for kind, search in searches if kind != ELSEWHERE]
+            there, left_out = ([s["confidence"] for s in twice if s["left_out"] == out] for out in (False, True))
+            elsewhere = [search["confidence"] for kind, search in searches if kind == ELSEWHERE]
+            if twice:
+                found[kinds] = Confidences(
+                    calibration([search["confidence"] for search in twice], [search["rank"] > 0 for search in twice]),
+                    area_under_curve(there, left_out),
+                    area_under_curve(there, elsewhere),
+                )
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "shares": self.shares(),
+            "confidences": {kinds: dataclasses.asdict(one) for kinds, one in self.confidences().items()},
+            "answers": answer_shares(self.answered),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), **self.summary()}
+
+
+def read_stories(
+    mm: MemoryModel, split: Split, *, tokens: int | None = None, pairs: Pairs | None = None
+) -> list[Asked]:
+    """Read the stories of a split, one after the other, `tokens` of them at most; the questions to them."""
+    pairs = pairs or load_pairs(("fairytale",))
+    spans: dict[tuple[int, int], Span] = {}
+    for number, text in enumerate(pairs.texts):
+        if text.split != split or (tokens is not None and mm.stream_tokens > tokens):
+            continue
+        pieces = [piece + "\n\n" for piece in text.pieces]
+        encoded = mm.tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
+        starts = np.asarray([start for start, _ in encoded["offset_mapping"]])
+        begin = mm.frame.text_begin
+        mm.read("".join(pieces), source=text.name)
+        at = 0
+        for piece, words in enumerate(pieces):
+            first, last = np.searchsorted(starts, [at, at + len(words)])
+            spans[number, piece] = (begin + int(first), begin + int(last))
+            at += len(words)
+    return [
+        Asked(
+            question.words,
+            question.kind,
+            tuple(spans[question.text, piece] for piece in question.pieces),
+            question.answers,
+        )
+        for question in pairs.questions
+        if (question.text, question.pieces[0]) in spans
+    ]
+
+
+def asked_elsewhere(*, fitting: bool) -> list[Asked]:
+    """Questions to other stories than those that are read: nothing in the memory answers them."""
+    pairs = load_pairs(("fairytale",))
+    others = pairs.of_split("train" if fitting else "fit")
+    chosen = np.random.default_rng(5).choice(len(others), size=min(_ELSEWHERE, len(others)), replace=False)
+    return [Asked(pairs.questions[others[at]].words, ELSEWHERE, ()) for at in sorted(chosen)]
+
+
+def planted_facts(*, development: bool) -> list[Fact]:
+    """What is planted and measured on; or paraphrases and facts of the same making, which are fitted on."""
+    facts = list(DEVELOPMENT if development else PARAPHRASES + ASSOCIATIONS)
+    for kinds, count in _FACT_KINDS:
+        drawn = make_facts(kinds, count, seed=77 if development else 21)
+        if development:
+            for kind in kinds:
+                facts += [fact for fact in drawn if fact.kind == kind][:_DEVELOPMENT_FACTS]
+        else:
+            facts += drawn
+    order = np.random.default_rng(77 if development else 21).permutation(len(facts))
+    return [facts[at] for at in order]
+
+
+def read_planted(
+    mm: MemoryModel,
+    facts: Sequence[Fact],
+    lengths: Sequence[int],
+    corpus: pathlib.Path | None,
+    ask: Callable[[list[Asked]], None],
+) -> None:
+    """Read books with facts planted over the first of `lengths` tokens; at each length `ask` gets the questions."""
+    characters = int((lengths[-1] + _SPARE_TOKENS) * CHARACTERS_PER_TOKEN)
+    books = all_books(corpus, characters)
+    positions = [int((place + 0.5) / len(facts) * lengths[0] * 0.98) for place in range(len(facts))]
+    haystack = build_haystack(books, mm.tokenizer, lengths, facts, positions, seed=21)
+    shift: dict[int, int] = {}
+    read = 0
+    for parts in haystack.checkpoints:
+        for number in range(read, parts):
+            part = haystack.parts[number]
+            shift[number] = mm.frame.text_begin - part.begin
+            mm.read(part.text, source=f"{number} {part.source}")
+        read = parts
+        ask(
+            [
+                Asked(
+                    needle.fact.question,
+                    needle.fact.kind if needle.fact.kind in ("paraphrase", "association") else "fact",
+                    ((needle.begin + shift[needle.part], needle.end + shift[needle.part]),),
+                )
+                for needle in haystack.needles
+            ]
+        )
+
+
+def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer]:
+    """Of the questions those that something in the memory answers, with what is right."""
+    facts = {fact.question: fact for fact in planted_facts(development=development)}
+    return [
+        ToAnswer(asked.words, asked.kind, asked.spans, asked.answers, None if asked.answers else facts[asked.words])
+        for asked in questions
+        if asked.kind != ELSEWHERE
+    ]
+
+
+def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool = False) -> MeaningReport:
+    """Search for every question by each part and by all; nothing is answered, and nothing of it is remembered."""
+    mm.searcher.settle()
+    core, frame = mm.memory.core, mm.frame
+    place: dict[str, Any] = {"stream": frame.os.stream, "resident_from": frame.os.rolling[0]}
+    sources: dict[str, list[Span]] = {}
+    for block in core.blocks():
+        sources.setdefault(block.source, []).append((block.begin, block.end))
+    rows = []
+    for question in questions:
+        inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, question.words))
+        ranks: dict[str, int] = {}
+        kept: list[dict[str, Any]] = []
+        for ranking in core.rankings(**inputs, k=_KEPT, **place):
+            spans = _groups_of([(page.begin, page.end) for page in ranking.pages])
+            ranks[f"{ranking.part}, {ranking.granularity}"] = _rank(question, spans, mm.config.page_tokens)
+            if keep_rankings:
+                kept.append(
+                    {
+                        "part": ranking.part,
+                        "granularity": ranking.granularity,
+                        "pages": [page.begin for page in ranking.pages],
+                        "scores": [float(score) for score in ranking.scores],
+                        "whole": ranking.whole,
+                        "unnamed": ranking.unnamed,
+                    }
+                )
+        searches = _searches(mm, question, inputs, place, sources, every=keep_rankings)
+        ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
+        row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
+        rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
+    meaning = mm.searcher.meaning
+    return MeaningReport(
+        made_with=made_with(mm.model),
+        tokens=mm.stream_tokens,
+        pages=[(page.begin, page.end) for page in core.pages()],
+        towers=meaning.id if meaning is not None else "",
+        questions=rows,
+    )
+
+
+def _searches(
+    mm: MemoryModel,
+    question: Asked,
+    inputs: Mapping[str, Any],
+    place: Mapping[str, Any],
+    sources: Mapping[str, Sequence[Span]],
+    *,
+    every: bool,
+) -> list[dict[str, Any]]:
+    """By each fusion, of all and of what is left without the sources that answer; or by `every` set of the parts.
+
+    Of every set what its confidence is made of is told too, for fitting.
+    """
+    others = _without(sources, question.spans)
+    searches: list[dict[str, Any]] = []
+    for kinds in _subsets(inputs["kinds"]) if every else _fusions(inputs["kinds"]):
+        for left_out in (False, True) if question.spans and others else (False,):
+            found = mm.memory.core.search(
+                **{**inputs, "kinds": kinds},
+                max_groups=_GROUPS,
+                neighbours=_NEIGHBOURS,
+                token_budget=_BUDGET,
+                sources=others if left_out else (),
+                **place,
+            )
+            groups = [(group.begin, group.end) for group in found.groups]
+            searches.append(
+                {
+                    "kinds": " + ".join(kinds),
+                    "left_out": left_out,
+                    "rank": _rank(question, groups, mm.config.page_tokens),
+                    "confidence": found.confidence,
+                    **({"signs": found.signs} if every else {}),
+                }
+            )
+    return searches
+
+
+def run_meaning(
+    model: tuple[Any, Any],
+    *,
+    stories: bool,
+    lengths: Sequence[int],
+    pack: str | pathlib.Path | None,
+    memory_config: MemoryConfig,
+    corpus: pathlib.Path | None = None,
+    keep: pathlib.Path | None = None,
+    fitting: bool = False,
+    answers: int = 0,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, MeaningReport]:
+    """Read and ask; the reports by reading. `keep`: a folder of reports and memories; what is there is asked anew.
+
+    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings. So
+    many questions of each kind are answered, too, as `answers` says.
+    """
+    reports: dict[str, MeaningReport] = {}
+
+    def asked(mm: MemoryModel, name: str, questions: list[Asked]) -> None:
+        log(f"{name}: asking {len(questions)} questions of {mm.stream_tokens:,} tokens")
+        reports[name] = ask_all(mm, questions, keep_rankings=fitting)
+        if answers > 0:
+            chosen = drawn_evenly(to_answer(questions, development=fitting), answers)
+            log(f"{name}: answering {len(chosen)} of them")
+            reports[name].answered.extend(answer_all(mm, chosen))
+        if keep is not None:
+            keep_report(reports[name], _report_file(keep, name))
+
+    def opened(name: str) -> MemoryModel:
+        folder = None if keep is None else keep / f"{name}.everlong"
+        return MemoryModel(*model, folder, memory_config, pack=pack)
+
+    if stories:
+        with opened("stories") as mm:
+            there = _asked_before(mm, keep, "stories")
+            if not there:
+                there = read_stories(mm, "fit" if fitting else "test") + asked_elsewhere(fitting=fitting)
+            asked(mm, "stories", there)
+    if lengths:
+        with opened("planted") as mm:
+            name = f"planted {mm.stream_tokens}"
+            there = _asked_before(mm, keep, name)
+            if there:
+                asked(mm, name, there)
+                return reports
+            facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
+            read_planted(
+                mm, facts, lengths, corpus, lambda found: asked(mm, f"planted {mm.stream_tokens}", found + others)
+            )
+    return reports
+
+
+def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list[Asked]:
+    """The questions of a memory that was read by an earlier run; none of an empty one."""
+    if mm.stream_tokens == 0:
+        return []
+    if keep is None or not (file := _report_file(keep, name)).exists():
+        raise EverlongError(f"{mm.memory.path} was read, and not asked to the end: name another folder")
+    questions = json.loads(file.read_text("utf-8"))["questions"]
+    return [
+        Asked(
+            q["words"],
+            q["kind"],
+            tuple((first, last) for first, last in q["spans"]),
+            tuple(q.get("answers", ())),
+        )
+        for q in questions
+    ]
+
+
+def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
+    return keep / f"{name.replace(' ', '-')}.json"
+
+
+def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every part alone, both of words, all without an encoder, and all."""
+    wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
+    wanted += [tuple(kind for kind in kinds if kind in some) for some in (_WORDS, (*_WORDS, "meaning"), tuple(kinds))]
+    return list(dict.fromkeys(some for some in wanted if some))
+
+
+_WORDS = ("heads", "lexical")
+
+
+def _subsets(kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    return [some for size in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, size)]
+
+
+def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> list[str]:
+    """The sources that have nothing of these spans."""
+    return [
+        source
+        for source, of_source in sources.items()
+        if not any(min(end, last) > max(begin, first) for begin, end in of_source for first, last in spans)
+    ]
+
+
+def _groups_of(pages: Sequence[Span]) -> list[Span]:
+    """The first four groups of a ranking of pages: each page of no earlier group, with its neighbours."""
+    groups: list[Span] = []
+    for begin, end in pages:
+        if any(first <= begin < last for first, last in groups):
+            continue
+        size = end - begin
+        groups.append((begin - _NEIGHBOURS * size, end + _NEIGHBOURS * size))
+        if len(groups) == _GROUPS:
+            break
+    return groups
+
+
+def _rank(question: Asked, groups: Sequence[Span], page_tokens: int) -> int:
+    """1 for the first group; 0 where none is right."""
+    return next((rank for rank, group in enumerate(groups, 1) if question.is_right(group, page_tokens)), 0)
+
+
+def print_meaning(reports: Mapping[str, MeaningReport], console: Console) -> None:
+    """A row a method, a column a kind and reading: first / among four, in percent."""
+    for name, report in reports.items():
+        shares = report.shares()
+        kinds = sorted({kind for of_method in shares.values() for kind in of_method})
+        counts = {kind: next(of[kind][2] for of in shares.values() if kind in of) for kind in kinds}
+        table = Table(title=f"{name}: {report.tokens:,} tokens; right group first / among four, %")
+        table.add_column("found by")
+        for kind in kinds:
+            table.add_column(f"{counts[kind]} {kind}", justify="right")
+        for method, of_method in shares.items():
+            cells = [f"{100 * of_method[kind][0]:.1f} / {100 * of_method[kind][1]:.1f}" for kind in kinds]
+            table.add_row(method, *cells)
+        console.print(table)
+        believed = Table(title=f"{name}: confidence that the right group is among four; half of the questions have one")
+        believed.add_column("found by")
+        for column in ("searches", "ECE", "ECE, equal numbers", "AUC, right", "AUC, left out", "AUC, elsewhere"):
+            believed.add_column(column, justify="right")
+        for fusion, one in report.confidences().items():
+            figures = (one.among.ece, one.among.ece_by_mass, one.among.auc, one.auc_left_out, one.auc_elsewhere)
+            believed.add_row(
+                fusion, str(one.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)
+            )
+        if believed.rows:
+            console.print(believed)
+        if report.answered:
+            _print_answers(name, report.answered, console)
+
+
+def _print_answers(name: str, answered: Sequence[Answered], console: Console) -> None:
+    table = Table(title=f"{name}: answered, % (95 % interval); a story's: F1 of its words")
+    table.add_column("")
+    shares = answer_shares(answered)
+    for kind, ways in shares.items():
+        table.add_column(f"{ways[MEMORY][3]} {kind}", justify="right")
+    for way in (MEMORY, GOLD):
+        cells = [
+            f"{100 * ways[way][0]:.1f} ({100 * ways[way][1]:.0f}-{100 * ways[way][2]:.0f})" for ways in shares.values()
+        ]
+        table.add_row(way, *cells)
+    console.print(table)
+
+
+def keep_report(report: MeaningReport, file: pathlib.Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(report.to_dict()), "utf-8")

@@ -1,0 +1,118 @@
+"""Two maps of the served model's own states into one space, in which a question meets the tokens that answer it.
+
+The four-MI100 design, 3.3.2 (writer tower, reader tower), as late interaction (ColBERT, Khattab and Zaharia, SIGIR
+2020) on frozen states: a passage keeps a vector of every few tokens, a question one of every token with a learned
+weight.
+
+    score = sum over question tokens t of w_t * max over passage vectors v of cos(q_t, v)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from everlong.models.pack import PackPart
+
+TOWERS = "towers"
+
+
+@dataclasses.dataclass(frozen=True)
+class TowerSettings:
+    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    hidden_size: int
+    dimension: int = 128
+    group_tokens: int = 4  # so many neighbouring tokens have one vector; groups do not cross pages
+    # Of the Detail Tokens that stand for passages in place of states, one a group (the four-MI100 design: "Freeze, then
+    # towers over D"); 0: means of states do. And the id of the writer that made them.
+    details_size: int = 0
+    writer: str = ""
+
+
+class LateTowers(torch.nn.Module):
+    """Writer and reader over states [n, layers * hidden size], the layers' side by side; the writer over Detail Tokens
+    [n, details_size] where the settings have them.
+    """
+
+    center: torch.Tensor
+    scale: torch.Tensor
+    details_center: torch.Tensor
+    details_scale: torch.Tensor
+
+    def __init__(self, settings: TowerSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        width = len(settings.layers) * settings.hidden_size
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        if settings.details_size:
+            self.register_buffer("details_center", torch.zeros(settings.details_size))
+            self.register_buffer("details_scale", torch.ones(settings.details_size))
+        self.writer = torch.nn.Linear(settings.details_size or width, settings.dimension, bias=False)
+        self.reader = torch.nn.Linear(width, settings.dimension, bias=False)
+        self.importance = torch.nn.Linear(width, 1)
+
+    def normal(self, states: torch.Tensor) -> torch.Tensor:
+        """States [n, width] fp32, each number centred and scaled as in training."""
+        return (states.float() - self.center) * self.scale
+
+    def written(self, rows: torch.Tensor) -> torch.Tensor:
+        """Unit vectors [n, dimension] of means of states [n, width], or of Detail Tokens [n, details_size]."""
+        if self.settings.details_size:
+            normal = (rows.float() - self.details_center) * self.details_scale
+        else:
+            normal = self.normal(rows)
+        return torch.nn.functional.normalize(self.writer(normal), dim=-1)
+
+    def asked(self, states: torch.Tensor) -> torch.Tensor:
+        """[T, dimension] of a question's states [T, width]: the norm of a row is what its token weighs; they sum to
+        1.
+        """
+        return self.asked_beside(states, torch.zeros(len(states), dtype=torch.int64, device=states.device), 1)
+
+    def asked_beside(self, states: torch.Tensor, asker: torch.Tensor, questions: int) -> torch.Tensor:
+        """`asked` of several questions one after the other: states [T, width], and whose each is, asker [T] int64."""
+        normal = self.normal(states)
+        weight = torch.nn.functional.softplus(self.importance(normal))
+        total = weight.new_zeros(questions, 1).index_add(0, asker, weight)
+        return torch.nn.functional.normalize(self.reader(normal), dim=-1) * weight / total[asker].clamp(min=1e-6)
+
+    def part(self, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it: maps in 16 bits."""
+        tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
+        tensors |= {name: tensor.detach() for name, tensor in self.named_buffers()}
+        return PackPart(tensors, dataclasses.asdict(self.settings), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> LateTowers:
+        settings = TowerSettings(**{**part.settings, "layers": tuple(part.settings["layers"])})
+        towers = cls(settings)
+        towers.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
+        return towers.eval().requires_grad_(requires_grad=False)
+
+
+def groups_of(tokens: int, page_tokens: int, group_tokens: int) -> int:
+    """How many vectors a block of so many tokens has: groups do not cross pages."""
+    whole, rest = divmod(tokens, page_tokens)
+    return whole * -(-page_tokens // group_tokens) + -(-rest // group_tokens)
+
+
+def means(states: torch.Tensor, page_tokens: int, group_tokens: int) -> torch.Tensor:
+    """Means [groups, width] fp32 of runs of `group_tokens` rows of states [n, width]; no run crosses a page."""
+    pieces = []
+    for page in torch.split(states.float(), page_tokens):
+        whole = len(page) // group_tokens * group_tokens
+        if whole > 0:
+            pieces.append(page[:whole].reshape(-1, group_tokens, page.shape[-1]).mean(dim=1))
+        if whole < len(page):
+            pieces.append(page[whole:].mean(dim=0, keepdim=True))
+    return torch.cat(pieces) if pieces else states.new_zeros((0, states.shape[-1]), dtype=torch.float32)
+
+
+def as_int8(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors [n, dimension] as int8, each by its own largest number: directions count, lengths do not."""
+    largest = vectors.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
+    return torch.round(vectors / largest * 127).to(torch.int8)

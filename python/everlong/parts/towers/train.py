@@ -1,0 +1,383 @@
+"""Trains the towers of late interaction on cached states (parts/towers).
+
+InfoNCE both ways over the batch and mined negatives (van den Oord et al., 2018; the four-MI100 design, 3.3.2), and the
+Kullback-Leibler divergence to a teacher's similarities where there is one. The model stays frozen: nothing of it is
+computed here.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import logging
+import math
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.training.data import Pairs, Split
+from everlong.training.states import Rows, States, as_floats
+
+_LOGGER = logging.getLogger("everlong")
+
+_SAMPLED_ROWS = 50_000  # for center and scale
+_MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut anywhere
+_MINED_QUESTIONS = 2048  # that are scored at a time, against what answers them and as many other passages
+_MINED_AT_ONCE = 4  # times so many questions have mined passages until the next time
+_MINED_A_QUESTION = 4
+_TEACHER_TEMPERATURE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class TowerTraining:
+    """How it is done. A pack says how it was made itself: the shipped one was before some of these defaults."""
+
+    steps: int = 2000
+    batch: int = 64  # questions
+    negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    teacher_share: float = 0.5  # of the loss
+    evenness: float = 0.5  # a set of n questions gives n ** (1 - evenness) of a batch: 0 by size, 1 all alike
+    state_dropout: float = 0.2  # of whole tokens of a question: a word that is missing must not matter
+    mine_every: int = 500  # steps; the best wrong passages are looked for anew
+    check_every: int = 250  # steps; the towers that found most held-out questions are kept
+    seed: int = 0
+    minutes: float | None = None  # no step begins later
+    threads: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    towers: LateTowers
+    steps: int
+    minutes: float
+    log: tuple[dict[str, float], ...]  # at each check
+
+
+@dataclasses.dataclass(frozen=True)
+class _Passages:
+    """Every piece of every text as one passage."""
+
+    rows: tuple[Rows, ...]
+    first: tuple[int, ...]  # passage of a text's first piece, by text
+
+    @classmethod
+    def of(cls, states: States) -> _Passages:
+        rows: list[Rows] = []
+        first: list[int] = []
+        for pieces in states.pieces:
+            first.append(len(rows))
+            rows.extend(pieces)
+        return cls(tuple(rows), tuple(first))
+
+
+class TowerTrainer:
+    """One training. `teacher`: unit vectors of (passages, questions) by a sentence encoder, in their order."""
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        states: States,
+        settings: TowerSettings,
+        training: TowerTraining,
+        teacher: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None,
+        *,
+        checkpoints: pathlib.Path | None = None,
+        progress: Callable[[int, dict[str, float]], None] | None = None,
+    ) -> None:
+        if settings.group_tokens % states.row_tokens:
+            raise ValueError(f"group_tokens is {settings.group_tokens}, expected a multiple of {states.row_tokens}")
+        self._pairs, self._states, self._settings, self._training = pairs, states, settings, training
+        self._teacher = teacher
+        self._checkpoints = checkpoints
+        self._progress = progress
+        self._passages = _Passages.of(states)
+        self._gold = [
+            tuple(self._passages.first[question.text] + piece for piece in question.pieces)
+            for question in pairs.questions
+        ]
+        self._wrong = np.asarray(  # what may stand as a wrong passage
+            [
+                self._passages.first[at] + piece
+                for at, text in enumerate(pairs.texts)
+                if text.split == "train"
+                for piece in range(len(states.pieces[at]))
+            ]
+        )
+        self._random = np.random.default_rng(training.seed)
+        self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
+
+    def train(self) -> Trained:
+        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        accelerate = importlib.import_module("accelerate")  # the extra "train"
+        training = self._training
+        if training.threads is not None:
+            torch.set_num_threads(training.threads)
+        torch.manual_seed(training.seed)
+        accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available())
+        towers = LateTowers(self._settings)
+        self._normalise(towers)
+        scale = torch.nn.Parameter(torch.tensor(20.0).log())  # of cosines, as a logarithm
+        model = _Both(towers, scale)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=training.learning_rate, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        state = _Progress()
+        accelerator.register_for_checkpointing(schedule, state)
+        if self._checkpoints is not None and (self._checkpoints / "random_states_0.pkl").exists():
+            accelerator.load_state(str(self._checkpoints))
+            self._random.bit_generator.state = state.random
+        train = np.asarray(self._pairs.of_split("train"))
+        chances = self._chances(train)
+        started, before = time.monotonic(), state.seconds
+        while state.step < training.steps:
+            if state.step > 0 and state.step % training.mine_every == 0 and training.negatives:
+                self._mine(accelerator.unwrap_model(model).towers, train)
+            batch = self._random.choice(train, size=min(training.batch, len(train)), replace=False, p=chances)
+            loss = self._loss(model, batch, accelerator.device)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            state.step += 1
+            state.seconds = before + time.monotonic() - started
+            late = training.minutes is not None and state.seconds > 60 * training.minutes
+            if state.step % training.check_every == 0 or state.step == training.steps or late:
+                self._check(accelerator.unwrap_model(model).towers, state, float(loss.detach()))
+                state.random = dict(self._random.bit_generator.state)
+                if self._checkpoints is not None:
+                    accelerator.save_state(str(self._checkpoints))
+            if late:
+                break
+        best = LateTowers(self._settings)
+        best.load_state_dict(state.best or accelerator.unwrap_model(model).towers.state_dict())
+        return Trained(best.eval(), state.step, state.seconds / 60, tuple(state.log))
+
+    # --- a step
+
+    def _rate(self, step: int) -> float:
+        warm = min(1.0, (step + 1) / self._training.warmup)
+        return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._training.steps))))
+
+    def _chances(self, train: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Of each question to be drawn: a small set of questions is drawn more often than its size has it."""
+        counts = self._pairs.origins()
+        origins = [self._pairs.texts[self._pairs.questions[at].text].origin for at in train]
+        chances = np.asarray([counts[origin] ** -self._training.evenness for origin in origins])
+        return np.asarray(chances / chances.sum(), dtype=np.float64)
+
+    def _normalise(self, towers: LateTowers) -> None:
+        """Each number centred and scaled, as the passages have it; of questions as they have it themselves where
+        passages are of something else.
+        """
+        sample = self._sampled(self._states.passages)
+        if self._settings.details_size:
+            towers.details_center.copy_(sample.mean(dim=0))
+            towers.details_scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
+            sample = self._sampled(self._states.questions)
+        towers.center.copy_(sample.mean(dim=0))
+        towers.scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
+
+    def _sampled(self, rows: npt.NDArray[np.uint16]) -> torch.Tensor:
+        return as_floats(rows[np.sort(self._random.choice(len(rows), _SAMPLED_ROWS))]).float()
+
+    def _loss(self, model: torch.nn.Module, batch: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
+        passages = self._passages_of(batch)
+        column = {passage: at for at, passage in enumerate(passages)}
+        right = torch.zeros(len(batch), len(passages), dtype=torch.bool, device=device)
+        for row, question in enumerate(batch):
+            for passage in self._gold[question]:
+                if passage in column:
+                    right[row, column[passage]] = True
+        vectors, owner = self._grouped(passages)
+        words, asker = self._words(batch)
+        scores, scale = model(words.to(device), asker.to(device), vectors.to(device), owner.to(device), len(passages))
+        scores = scores * scale.exp().clamp(max=100)
+        loss = _info_nce(scores, right) + _info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
+        if self._teacher is None or self._training.teacher_share == 0:
+            return loss
+        taught = torch.from_numpy(self._teacher[1][batch] @ self._teacher[0][passages].T).to(device)
+        wanted = torch.softmax(taught / _TEACHER_TEMPERATURE, dim=-1)
+        distance = torch.nn.functional.kl_div(torch.log_softmax(scores, dim=-1), wanted, reduction="batchmean")
+        return loss + self._training.teacher_share * distance
+
+    def _passages_of(self, batch: npt.NDArray[np.int64]) -> list[int]:
+        """One right passage of each question, then wrong ones: the best by the towers, or others of the same text."""
+        chosen = [int(self._random.choice(self._gold[question])) for question in batch]
+        wrong: list[int] = []
+        for question in self._random.permutation(batch):
+            if len(wrong) >= self._training.negatives:
+                break
+            mined = self._mined.get(int(question))
+            pieces = len(self._states.pieces[self._pairs.questions[question].text])
+            if mined:
+                wrong.extend(int(passage) for passage in self._random.choice(mined, size=2))
+            elif pieces > 1:
+                first = self._passages.first[self._pairs.questions[question].text]
+                wrong.append(first + int(self._random.integers(pieces)))
+        return list(dict.fromkeys([*chosen, *wrong]))
+
+    def _grouped(self, passages: Sequence[int], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Means of states [groups, width] of passages one after the other, and whose each is [groups]."""
+        pooled = self._settings.group_tokens // self._states.row_tokens
+        pieces, owner = [], []
+        for at, passage in enumerate(passages):
+            first, last = self._passages.rows[passage]
+            if not whole and last - first > _MOST_VECTORS * pooled:
+                first += int(self._random.integers(last - first - _MOST_VECTORS * pooled + 1))
+                last = first + _MOST_VECTORS * pooled
+            rows = as_floats(self._states.passages[first:last])
+            if len(rows) % pooled:
+                rows = torch.cat([rows, rows[-1:].expand(pooled - len(rows) % pooled, -1)])
+            pieces.append(rows.view(-1, pooled, rows.shape[-1]).float().mean(dim=1))
+            owner.append(torch.full((len(pieces[-1]),), at))
+        return torch.cat(pieces), torch.cat(owner)
+
+    def _words(self, batch: npt.NDArray[np.int64], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """States [tokens, width] of questions one after the other, and whose each is [tokens]."""
+        pieces, owner = [], []
+        for at, question in enumerate(batch):
+            rows = as_floats(self._states.questions[slice(*self._states.words[question])])
+            if not whole and len(rows) > 3 and self._training.state_dropout > 0:
+                kept = self._random.random(len(rows)) >= self._training.state_dropout
+                rows = rows[torch.from_numpy(kept)] if kept.any() else rows
+            pieces.append(rows)
+            owner.append(torch.full((len(rows),), at))
+        return torch.cat(pieces).float(), torch.cat(owner)
+
+    # --- between steps
+
+    @torch.no_grad()
+    def _mine(self, towers: LateTowers, questions: npt.NDArray[np.int64]) -> None:
+        """The best wrong passages by the towers themselves, of some of the questions: among what answers the others,
+        and as many passages by chance. Passages of stories that are held out are never among them.
+        """
+        self._mined = {}
+        drawn = self._random.permutation(questions)[: _MINED_AT_ONCE * _MINED_QUESTIONS]
+        for begin in range(0, len(drawn), _MINED_QUESTIONS):
+            asked = drawn[begin : begin + _MINED_QUESTIONS]
+            golds = {passage for question in asked for passage in self._gold[question]}
+            others = self._random.choice(self._wrong, size=min(len(golds), len(self._wrong)), replace=False)
+            pool = sorted(golds | {int(passage) for passage in others})
+            scores = self.scores(towers, asked, pool)
+            column = {passage: at for at, passage in enumerate(pool)}
+            for row, question in enumerate(asked):
+                for passage in self._gold[question]:
+                    scores[row, column[passage]] = -torch.inf
+                # Not the very best: it is often right, too.
+                best = torch.topk(scores[row], min(_MINED_A_QUESTION + 1, len(pool))).indices[1:]
+                self._mined[int(question)] = tuple(pool[at] for at in best.tolist())
+
+    @torch.no_grad()
+    def scores(
+        self, towers: LateTowers, questions: npt.NDArray[np.int64] | Sequence[int], passages: Sequence[int]
+    ) -> torch.Tensor:
+        """[questions, passages], passages and questions whole."""
+        asked = np.asarray(questions)
+        words, asker = self._words(asked, whole=True)
+        queries = towers.asked_beside(words, asker, len(asked))
+        found = torch.zeros(len(asked), len(passages))
+        for first in range(0, len(passages), 64):
+            some = passages[first : first + 64]
+            vectors, owner = self._grouped(some, whole=True)
+            for begin in range(0, len(asked), 512):
+                rows = (asker >= begin) & (asker < begin + 512)
+                count = min(512, len(asked) - begin)
+                found[begin : begin + count, first : first + len(some)] = _late(
+                    queries[rows], asker[rows] - begin, count, towers.written(vectors), owner, len(some)
+                )
+        return found
+
+    def found(self, towers: LateTowers, split: Split) -> dict[str, float]:
+        """Shares of held-out questions whose right section is first, among four, by kind; all sections of the split."""
+        asked = self._pairs.of_split(split)
+        texts = sorted({self._pairs.questions[at].text for at in asked})
+        passages = [
+            self._passages.first[text] + piece for text in texts for piece in range(len(self._states.pieces[text]))
+        ]
+        if not asked:
+            return {}
+        scores = self.scores(towers, asked, passages)
+        column = {passage: at for at, passage in enumerate(passages)}
+        shares: dict[str, list[bool]] = {}
+        for row, question in enumerate(asked):
+            best = torch.argsort(scores[row], descending=True)[:4].tolist()
+            right = {column[passage] for passage in self._gold[question]}
+            kind = self._pairs.questions[question].kind
+            for name in ("", f"{kind} ") if kind else ("",):
+                shares.setdefault(f"{name}@1", []).append(best[0] in right)
+                shares.setdefault(f"{name}@4", []).append(bool(right & set(best)))
+        return {name: sum(hits) / len(hits) for name, hits in sorted(shares.items())}
+
+    def _check(self, towers: LateTowers, state: _Progress, loss: float) -> None:
+        found = self.found(towers, "fit")
+        state.log.append({"step": state.step, "minutes": state.seconds / 60, "loss": loss, **found})
+        if self._progress is not None:
+            self._progress(state.step, state.log[-1])
+        score = found.get("@1", 0.0) + found.get("@4", 0.0)
+        if score >= state.best_score or state.best is None:
+            state.best_score, state.best = score, copy.deepcopy(towers.state_dict())
+
+
+class _Both(torch.nn.Module):
+    """The towers and the scale of their cosines, as one module that `accelerate` may wrap."""
+
+    def __init__(self, towers: LateTowers, scale: torch.nn.Parameter) -> None:
+        super().__init__()
+        self.towers = towers
+        self.scale = scale
+
+    def forward(
+        self, words: torch.Tensor, asker: torch.Tensor, vectors: torch.Tensor, owner: torch.Tensor, passages: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        asked = int(asker[-1]) + 1
+        queries = self.towers.asked_beside(words, asker, asked)
+        return _late(queries, asker, asked, self.towers.written(vectors), owner, passages), self.scale
+
+
+class _Progress:
+    """What a checkpoint knows beside weights and optimizer."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.seconds = 0.0
+        self.best: dict[str, Any] | None = None
+        self.best_score = -1.0
+        self.log: list[dict[str, float]] = []
+        self.random: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+def _late(
+    queries: torch.Tensor, asker: torch.Tensor, asked: int, vectors: torch.Tensor, owner: torch.Tensor, passages: int
+) -> torch.Tensor:
+    """Scores [asked, passages]: of each query row the largest product in a passage, summed over whose rows they are."""
+    counts = torch.bincount(owner, minlength=passages)
+    most = int(counts.max())
+    places = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
+    padded = vectors.new_zeros(passages, most, vectors.shape[-1])
+    padded[owner, places] = vectors
+    there = torch.arange(most, device=owner.device)[None] < counts[:, None]
+    products = torch.einsum("td,pgd->tpg", queries, padded).masked_fill(~there, -1e4)
+    best = products.amax(dim=-1)
+    return best.new_zeros(asked, passages).index_add(0, asker, best)
+
+
+def _info_nce(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Of rows with one right column or more."""
+    of_right = torch.logsumexp(scores.masked_fill(~right, -torch.inf), dim=-1)
+    return (torch.logsumexp(scores, dim=-1) - of_right).mean()

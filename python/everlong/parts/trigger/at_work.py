@@ -1,0 +1,130 @@
+"""The trigger at work: what it says of each token that is read, and the threshold for blocks of a wanted length."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.frame.taps import side_by_side
+from everlong.models.pack import Pack
+from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
+
+ENDS = ("", "sentence", "paragraph")  # what a token may end, as the calibration text keeps it
+_NEVER = 2.0  # a threshold that no probability reaches
+_CHUNK_TOKENS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class SaidText:
+    """What the trigger says of a text: probabilities [n], and where its sentences and paragraphs end, tokens before."""
+
+    probabilities: npt.NDArray[np.float32]
+    ends: Sequence[tuple[int, str]]
+
+
+class LearnedTopicEnds:
+    """The trigger of a pack over the text of one frame (frame/topics.py). Not thread-safe."""
+
+    def __init__(self, pack: Pack, os_config: _core.MemoryOsConfig, mean_tokens: int) -> None:
+        """Blocks of `mean_tokens` on average, by the rules of `os_config`, as far as the calibration text is like what
+        is read.
+        """
+        part = pack.parts[TRIGGER]
+        self.trigger = Trigger.of_part(part)
+        self.id = part.id
+        self.hidden_layers = self.trigger.settings.layers
+        self.lookahead = self.trigger.settings.lookahead
+        self.threshold = threshold_for(said_texts(calibration_of(part)), os_config, self.lookahead, mean_tokens)
+        self.restart()
+
+    def restart(self) -> None:
+        """What comes next is another text."""
+        self._before: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def probabilities(self, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
+        """[n] of a chunk's hidden states [n, hidden size] by layer, of places `lookahead` tokens before each token."""
+        states = side_by_side(hidden, self.hidden_layers).float().cpu()
+        known = states if self._before is None else torch.cat([self._before, states])
+        self._before = known[-self.trigger.settings.reach :]
+        said: npt.NDArray[np.float32] = self.trigger.said(known)[-len(states) :].numpy()
+        return said
+
+
+def threshold_for(
+    texts: Sequence[SaidText], os_config: _core.MemoryOsConfig, lookahead: int, mean_tokens: int
+) -> float:
+    """The threshold by which the Memory OS cuts these texts into blocks whose mean is nearest to `mean_tokens`."""
+    said = np.unique(np.concatenate([text.probabilities for text in texts])) if texts else np.zeros(0, np.float32)
+    candidates = np.append(said[said > 0], np.float32(_NEVER))
+    low, high = 0, len(candidates) - 1  # the mean grows with the threshold, but for a few tokens
+    best, distance = _NEVER, np.inf
+    while low <= high:
+        middle = (low + high) // 2
+        threshold = float(candidates[middle])
+        lengths = [length for text in texts for length in block_lengths(text, os_config, threshold, lookahead)]
+        mean = float(np.mean(lengths)) if lengths else np.inf
+        if abs(mean - mean_tokens) < distance:
+            best, distance = threshold, abs(mean - mean_tokens)
+        if mean < mean_tokens:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def block_lengths(text: SaidText, os_config: _core.MemoryOsConfig, threshold: float, lookahead: int) -> list[int]:
+    """Of the blocks that the Memory OS makes of a text, but for the last one, which the text's end cuts."""
+    return [end - begin for begin, end in blocks_of(text, os_config, threshold, lookahead)]
+
+
+def blocks_of(
+    text: SaidText, os_config: _core.MemoryOsConfig, threshold: float, lookahead: int
+) -> Iterator[tuple[int, int]]:
+    """Begin and end of those blocks."""
+    os_config.topic_threshold, os_config.topic_lookahead = threshold, lookahead
+    os_config.kept_tokens = 0  # what would be kept of them changes no block
+    os = _core.MemoryOs(os_config)
+    done, next_end = 0, 0
+    while done < len(text.probabilities):
+        count = min(_CHUNK_TOKENS, os.room(), len(text.probabilities) - done)
+        chunk_ends = []
+        while next_end < len(text.ends) and text.ends[next_end][0] <= done + count:
+            at, kind = text.ends[next_end]
+            chunk_ends.append((at - done, kind))
+            next_end += 1
+        for action in os.observe(count, "read", chunk_ends, text.probabilities[done : done + count]):
+            if isinstance(action, _core.Archive):
+                yield action.begin, action.end
+        done += count
+
+
+def kept_texts(texts: Sequence[SaidText]) -> dict[str, torch.Tensor]:
+    """As a pack keeps them: probabilities and what each token ends, one text after the other, and their lengths."""
+    codes = []
+    for text in texts:
+        code = np.zeros(len(text.probabilities), dtype=np.uint8)
+        for at, kind in text.ends:
+            code[at - 1] = ENDS.index(kind)
+        codes.append(code)
+    return {
+        "probabilities": torch.from_numpy(np.concatenate([text.probabilities for text in texts])),
+        "ends": torch.from_numpy(np.concatenate(codes)),
+        "lengths": torch.tensor([len(text.probabilities) for text in texts]),
+    }
+
+
+def said_texts(kept: Mapping[str, torch.Tensor]) -> list[SaidText]:
+    """What `kept_texts` made of them."""
+    texts, first = [], 0
+    for length in kept["lengths"].tolist():
+        own = slice(first, first + length)
+        ends = [(at + 1, ENDS[code]) for at, code in enumerate(kept["ends"][own].tolist()) if code]
+        texts.append(SaidText(kept["probabilities"][own].float().numpy(), ends))
+        first += length
+    return texts

@@ -1,0 +1,278 @@
+"""Does the trigger see where topics end: beside TextTiling on hidden states, surprise, equal lengths, every paragraph.
+
+Two sets that nothing was trained on: TIAGE's dev dialogues, whose turns say where the topic shifts, and pieces of
+books by authors that the trigger has not read, joined where a paragraph ends. Places are the ends of turns and
+paragraphs.
+All methods but "every paragraph" cut as many of them as there are right ones; where they score places, those that score
+highest. Then books as they are: how long blocks come to be at the lengths that were asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers.cache_utils import DynamicCache
+
+from everlong.data import shipped_books
+from everlong.frame.taps import HiddenTap, side_by_side
+from everlong.models.pack import Pack, pack_with
+from everlong.models.provenance import made_with
+from everlong.models.releases import cache_argument
+from everlong.parts.trigger.at_work import SaidText, block_lengths, said_texts, threshold_for
+from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
+from everlong.parts.trigger.segmentation import f1, pk, window_diff
+from everlong.parts.trigger.train import average_precision
+from everlong.text.boundaries import TextBoundaries
+from everlong.training.boundaries import TOPICS, CutText, dialogues, joined, plain
+from everlong.training.read_states import tokens_of
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
+    from everlong.data import Book
+
+Scores = npt.NDArray[np.float64]
+
+_CHUNK_TOKENS = 512
+_PLAIN_TEXTS = 5
+_TILING_TOKENS = 32  # on either side of a place
+_SURPRISE_WINDOW = 128  # tokens before one, whose losses it is compared with
+_SURPRISE_TOKENS = 4  # behind a place, of which the most surprising one counts
+LEARNED, TILING, SURPRISE, EQUAL, EVERY = "trigger", "TextTiling", "surprise", "equal lengths", "every paragraph"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadForEval:
+    """A text's places and what its reading gave."""
+
+    text: CutText
+    ids: torch.Tensor  # int64 [n]
+    places: tuple[int, ...]  # tokens before each, of all its cuts
+    right: npt.NDArray[np.bool_]  # [places] whether a topic ends there
+    states: torch.Tensor  # [n, width] fp32 of the trigger's layers
+    losses: Scores  # [n] of each token, in nats; 0 for the first
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicsReport:
+    made_with: dict[str, Any]
+    trigger: str  # its id
+    sets: dict[str, dict[str, float]]  # by set: texts, places, right
+    figures: dict[str, dict[str, dict[str, float]]]  # by set and method: F1, Pk, WindowDiff, AP
+    lengths: dict[str, dict[str, float]]  # by asked mean: threshold, blocks, mean
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def trigger_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
+    """The pack of a model; EverlongError where it has no trigger."""
+    return pack_with(TRIGGER, "trigger", model[0], pack)
+
+
+def run_topics(
+    model: tuple[Any, Any],
+    pack: Pack,
+    *,
+    books: Sequence[Book],
+    splices: int,
+    means: Sequence[int],
+    memory_config: MemoryConfig,
+    log: Callable[[str], None] = lambda line: None,
+) -> TopicsReport:
+    """Read both sets and books as they are, score every place, and cut. Shipped books stand beside `books`."""
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
+    network, tokenizer = model
+    part = pack.parts[TRIGGER]
+    trigger = Trigger.of_part(part)
+    sets = {"dialogues": dialogues("dev"), "splices": joined(books, splices, seed=5, split="test")}
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    sizes: dict[str, dict[str, float]] = {}
+    for name, texts in sets.items():
+        read = []
+        for number, text in enumerate(texts, 1):
+            read.append(read_for_eval(network, tokenizer, text, trigger.settings.layers))
+            if number % 20 == 0 or number == len(texts):
+                log(f"{name}: {number} of {len(texts)} texts")
+        figures[name] = methods_on(trigger, read)
+        places, right = sum(len(r.places) for r in read), sum(int(r.right.sum()) for r in read)
+        sizes[name] = {"texts": len(read), "tokens": sum(len(r.ids) for r in read), "places": places, "right": right}
+    lengths = {}
+    if means:
+        said = []
+        for text in plain(books, _PLAIN_TEXTS, seed=5, split="test"):
+            one = read_for_eval(network, tokenizer, text, trigger.settings.layers)
+            ends = TextBoundaries(tokenizer).find(one.ids)
+            soft = [(at, kind) for at, kind in ends if kind in ("sentence", "paragraph")]
+            said.append(SaidText(trigger.said(one.states).numpy(), soft))
+        lengths = lengths_at(trigger, said_texts(calibration_of(part)), said, means, memory_config)
+    return TopicsReport(made_with(network), part.id, sizes, figures, lengths)
+
+
+@torch.no_grad()
+def read_for_eval(model: Any, tokenizer: Any, text: CutText, layers: Sequence[int]) -> ReadForEval:
+    """One plain reading of a text, in chunks."""
+    ids, places = tokens_of(tokenizer, text)
+    kinds = [cut.kind for cut in text.cuts]
+    cache = DynamicCache(config=model.config)
+    states, losses = [], [torch.zeros(1)]
+    newest: torch.Tensor | None = None  # logits behind the chunk before
+    for chunk in torch.split(ids, _CHUNK_TOKENS):
+        with HiddenTap(model, layers) as tap:
+            out = model(input_ids=chunk[None].to(model.device), **{cache_argument(model): cache}, use_cache=True)
+        states.append(side_by_side({layer: tap.hidden(layer) for layer in layers}, layers).float().cpu())
+        logits = out.logits[0].float()
+        before = logits[:-1] if newest is None else torch.cat([newest, logits[:-1]])
+        targets = (chunk[1:] if newest is None else chunk).to(before.device)
+        losses.append(torch.nn.functional.cross_entropy(before, targets, reduction="none").cpu())
+        newest = logits[-1:]
+    right = np.isin(kinds, TOPICS)
+    return ReadForEval(text, ids, places, right, torch.cat(states), torch.cat(losses).double().numpy())
+
+
+def methods_on(trigger: Trigger, read: Sequence[ReadForEval]) -> dict[str, dict[str, float]]:
+    """Figures of every method on a set of texts."""
+    scored = {
+        LEARNED: [trigger_scores(trigger, text) for text in read],
+        TILING: [tiling_scores(text) for text in read],
+        SURPRISE: [surprise_scores(text) for text in read],
+    }
+    right = [text.right for text in read]
+    wanted = int(np.concatenate(right).sum())
+    cuts = {method: highest(scores, wanted) for method, scores in scored.items()}
+    cuts[EQUAL] = equal_lengths(right)
+    cuts[EVERY] = [np.ones(len(text), dtype=bool) for text in right]
+    found = {}
+    for method, of_texts in cuts.items():
+        found[method] = {
+            "F1": f1(right, of_texts),
+            "Pk": float(np.mean([pk(r, f) for r, f in zip(right, of_texts, strict=True)])),
+            "WindowDiff": float(np.mean([window_diff(r, f) for r, f in zip(right, of_texts, strict=True)])),
+        }
+        if method in scored:
+            found[method]["AP"] = average_precision(np.concatenate(scored[method]), np.concatenate(right))
+    return found
+
+
+@torch.no_grad()
+def trigger_scores(trigger: Trigger, read: ReadForEval) -> Scores:
+    """Logits of the places; at a text's end, where too few tokens follow, these count several times."""
+    lookahead = trigger.settings.lookahead
+    scores = []
+    for place in read.places:
+        first = max(0, place - trigger.settings.before_tokens)
+        behind = read.states[place : place + lookahead]
+        if place == 0 or len(behind) == 0:
+            scores.append(-np.inf)
+            continue
+        behind = behind.repeat(-(-lookahead // len(behind)), 1)[:lookahead]
+        inputs = trigger.inputs(trigger.normal(torch.cat([read.states[first:place], behind])))
+        scores.append(float(trigger.logits(inputs[-1:])))
+    return np.asarray(scores, dtype=np.float64)
+
+
+def tiling_scores(read: ReadForEval) -> Scores:
+    """TextTiling (Hearst, 1997) on hidden states: how deep a place lies between peaks of likeness on either side."""
+    centred = read.states - read.states.median(dim=0).values
+    likeness = []
+    for place in read.places:
+        before, behind = centred[max(0, place - _TILING_TOKENS) : place], centred[place : place + _TILING_TOKENS]
+        alike = len(before) > 0 and len(behind) > 0
+        likeness.append(float(torch.cosine_similarity(before.mean(0), behind.mean(0), dim=0)) if alike else 1.0)
+    return depths(np.asarray(likeness, dtype=np.float64))
+
+
+def depths(likeness: Scores) -> Scores:
+    """How far each lies below the peak that is climbed to from it on either side, together."""
+    found = np.zeros(len(likeness))
+    for at, value in enumerate(likeness):
+        for side in (likeness[at::-1], likeness[at:]):
+            falls = np.nonzero(np.diff(side) < 0)[0]
+            found[at] += (side[falls[0]] if len(falls) else side[-1]) - value
+    return found
+
+
+def surprise_scores(read: ReadForEval) -> Scores:
+    """Surprise (EM-LLM, Fountas et al., 2024): by how many standard deviations a token's loss is above the mean of
+    those before it.
+    """
+    scores = []
+    for place in read.places:
+        best = -np.inf
+        for token in range(place, min(place + _SURPRISE_TOKENS, len(read.losses))):
+            before = read.losses[max(1, token - _SURPRISE_WINDOW) : token]
+            if len(before) > 1:
+                best = max(best, (read.losses[token] - before.mean()) / max(float(before.std()), 1e-6))
+        scores.append(best)
+    return np.asarray(scores, dtype=np.float64)
+
+
+def highest(scores: Sequence[Scores], count: int) -> list[npt.NDArray[np.bool_]]:
+    """Of all texts' places together the `count` that score highest, the first of equal ones."""
+    order = np.argsort(-np.concatenate(scores), kind="stable")[:count]
+    chosen = np.zeros(sum(map(len, scores)), dtype=bool)
+    chosen[order] = True
+    return np.split(chosen, np.cumsum([len(own) for own in scores])[:-1])
+
+
+def equal_lengths(right: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np.bool_]]:
+    """Segments of as many units each as the right ones have on average."""
+    units = sum(len(own) + 1 for own in right) / sum(int(own.sum()) + 1 for own in right)
+    cuts = []
+    for own in right:
+        at = np.round(np.arange(1, int(len(own) / units) + 1) * units).astype(int) - 1
+        chosen = np.zeros(len(own), dtype=bool)
+        chosen[at[at < len(own)]] = True
+        cuts.append(chosen)
+    return cuts
+
+
+def lengths_at(
+    trigger: Trigger,
+    calibration: Sequence[SaidText],
+    texts: Sequence[SaidText],
+    means: Sequence[int],
+    memory_config: MemoryConfig,
+) -> dict[str, dict[str, float]]:
+    """Mean length of the blocks of texts, at thresholds calibrated on others for these means."""
+    found = {}
+    lookahead = trigger.settings.lookahead
+    for mean in means:
+        threshold = threshold_for(calibration, memory_config.os_config(), lookahead, mean)
+        lengths = [
+            length for text in texts for length in block_lengths(text, memory_config.os_config(), threshold, lookahead)
+        ]
+        found[str(mean)] = {"threshold": threshold, "blocks": len(lengths), "mean": float(np.mean(lengths))}
+    return found
+
+
+def print_topics(report: TopicsReport, console: Console) -> None:
+    """A row a method; then asked and found lengths of blocks."""
+    for name, figures in report.figures.items():
+        size = report.sets[name]
+        title = f"{name}: {size['texts']:,.0f} texts, {size['right']:,.0f} of {size['places']:,.0f} places end a topic"
+        table = Table(title=title)
+        table.add_column("cut by")
+        for column in ("F1", "Pk", "WindowDiff", "AP"):
+            table.add_column(column, justify="right")
+        for method, found in figures.items():
+            table.add_row(method, *(_figure(found, column) for column in ("F1", "Pk", "WindowDiff", "AP")))
+        console.print(table)
+    if report.lengths:
+        table = Table(title="blocks of books as they are")
+        for column in ("asked mean", "found mean", "blocks"):
+            table.add_column(column, justify="right")
+        for mean, found in report.lengths.items():
+            table.add_row(mean, f"{found['mean']:.1f}", f"{found['blocks']:,.0f}")
+        console.print(table)
+
+
+def _figure(found: Mapping[str, float], column: str) -> str:
+    return f"{found[column]:.3f}" if column in found else ""

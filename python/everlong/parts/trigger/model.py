@@ -1,0 +1,121 @@
+"""A head on the served model's own states that says how probable it is that a topic ends at a place of a text.
+
+The four-MI100 design, 3.2.1 (a learned trigger), as a classifier of places on frozen states: whether a topic has ended
+is seen in what comes next, so a place is judged once `lookahead` tokens behind it are read. Nothing later counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from everlong.models.pack import PackPart
+
+TRIGGER = "trigger"
+
+_MOST = 5.0  # of a centred and scaled number: a text's very first token has states of another size
+
+
+@dataclasses.dataclass(frozen=True)
+class TriggerSettings:
+    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    hidden_size: int
+    before_tokens: int = 64  # whose mean stands for what a place ends
+    lookahead: int = 16  # tokens behind a place, whose mean stands for what begins there
+    units: int = 32  # of the hidden layer
+
+    @property
+    def reach(self) -> int:
+        """Tokens before the newest one that what is said once it is read depends on."""
+        return self.before_tokens + self.lookahead - 1
+
+
+class Trigger(torch.nn.Module):
+    """Of states [n, layers * hidden size], the layers' side by side, that follow each other in a text."""
+
+    center: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, settings: TriggerSettings, *, dropout: float = 0.0) -> None:
+        if settings.lookahead < 1 or settings.before_tokens < 1:
+            raise ValueError("before_tokens and lookahead are at least 1")
+        super().__init__()
+        self.settings = settings
+        width = len(settings.layers) * settings.hidden_size
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        self.inner = torch.nn.Linear(4 * width, settings.units)
+        self.outer = torch.nn.Linear(settings.units, 1)
+        self._dropout = torch.nn.Dropout(dropout)
+
+    def normal(self, states: torch.Tensor) -> torch.Tensor:
+        """States [n, width] fp32, each number centred and scaled as in training."""
+        return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
+
+    def inputs(self, normal: torch.Tensor) -> torch.Tensor:
+        """What is looked at of the places behind 1, 2 ... n - lookahead of n tokens: [places, 4 * width] of
+        `normal` states [n, width].
+
+        The token before the place, the one behind it, the step from the mean before to the mean behind, and its size.
+        """
+        behind = self.settings.lookahead
+        places = len(normal) - behind
+        if places < 1:
+            return normal.new_zeros((0, 4 * normal.shape[-1]))
+        step = self._means(normal[1:], behind) - self._means_so_far(normal[:places])
+        return torch.cat([normal[:places], normal[1 : places + 1], step, step.abs()], dim=-1)
+
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[places] of what is looked at."""
+        hidden = torch.nn.functional.gelu(self.inner(self._dropout(inputs)))
+        logits: torch.Tensor = self.outer(self._dropout(hidden))[:, 0]
+        return logits
+
+    def said(self, states: torch.Tensor) -> torch.Tensor:
+        """Probabilities [n] of states [n, width]: once the i-th token is read, that of the place `lookahead` tokens
+        before, and 0 where no text stands before that place.
+        """
+        probabilities = torch.sigmoid(self.logits(self.inputs(self.normal(states))))
+        return torch.cat([probabilities.new_zeros(len(states) - len(probabilities)), probabilities])
+
+    @staticmethod
+    def _means(rows: torch.Tensor, count: int) -> torch.Tensor:
+        """Of every `count` rows that follow each other."""
+        return torch.nn.functional.avg_pool1d(rows.T[None], count, stride=1)[0].T
+
+    def _means_so_far(self, rows: torch.Tensor) -> torch.Tensor:
+        """Of every row and those before it, before_tokens together or as many as there are."""
+        count = self.settings.before_tokens
+        padded = torch.nn.functional.pad(rows, (0, 0, count - 1, 0))
+        there = torch.arange(1, len(rows) + 1, device=rows.device).clamp(max=count)
+        return self._means(padded, count) * (count / there)[:, None]
+
+    def part(self, calibration: Mapping[str, torch.Tensor], made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it: maps in 16 bits, and beside them what thresholds are calibrated by."""
+        tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
+        tensors["center"], tensors["scale"] = self.center.detach(), self.scale.detach()
+        kept = {f"{_CALIBRATION}{name}": tensor for name, tensor in calibration.items()}
+        return PackPart({**tensors, **kept}, dataclasses.asdict(self.settings), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> Trigger:
+        settings = TriggerSettings(**{**part.settings, "layers": tuple(part.settings["layers"])})
+        trigger = cls(settings)
+        own = {name: tensor.float() for name, tensor in part.tensors.items() if not name.startswith(_CALIBRATION)}
+        trigger.load_state_dict(own)
+        return trigger.eval().requires_grad_(requires_grad=False)
+
+
+_CALIBRATION = "calibration."
+
+
+def calibration_of(part: PackPart) -> dict[str, torch.Tensor]:
+    """What thresholds are calibrated by (parts/trigger)."""
+    return {
+        name.removeprefix(_CALIBRATION): tensor
+        for name, tensor in part.tensors.items()
+        if name.startswith(_CALIBRATION)
+    }

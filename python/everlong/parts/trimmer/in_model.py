@@ -1,0 +1,262 @@
+"""Trains the Trimmer through the model, stage 1 (the four-MI100 design, 3.2.3; the one-GPU design, 3.2.1).
+
+The teacher has all of a stream's keys, the student those of its blocks that the Trimmer chooses, hard, under a small
+K. What it loses on what follows (scenarios.py) goes back through the frozen model to the scores: by weights of keys
+(models/masked.py) that are 0 or 1 and whose derivative is that of a relaxed choice (top_k.py). Noise on the scores
+draws several masks a target. An adapter may learn with it (the design, 3.2.4): it is at work in the student alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import json
+import pathlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from everlong.frame.taps import side_by_side
+from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
+from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.masked import MaskedAttention
+from everlong.models.releases import cache_argument
+from everlong.models.soft import frozen
+from everlong.parts.trimmer.model import Trimmer
+from everlong.parts.trimmer.top_k import gumbel, straight_through_top_k
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
+from everlong.training.scenarios import Scenario, Target
+from everlong.training.states import require_same
+
+
+@dataclasses.dataclass(frozen=True)
+class InModelTraining(LoopSettings):
+    steps: int = 100
+    batch: int = 4  # scenarios a step
+    learning_rate: float = 2e-4
+    adapter_learning_rate: float = 5e-4  # of an adapter that learns, too
+    warmup: int = 1
+    falling: bool = False
+    weight_decay: float = 0.0
+    check_every: int = 10
+    masks: int = 2  # of each target
+    budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block; drawn for each target
+    ce: float = 0.5  # alpha, beta, gamma of the design's loss
+    kl: float = 1.0
+    attention_kl: float = 0.1
+    noise: float = 0.5  # times Gumbel's, on the scores
+    temperature: float = 0.5  # of the relaxed choice, in units of the scores
+
+    def __post_init__(self) -> None:
+        if not all(0 < budget < BLOCK_TOKENS for budget in self.budgets) or not self.budgets:
+            raise ValueError(f"budgets are {self.budgets}, expected some of 1 to {BLOCK_TOKENS - 1}")
+        if min(self.steps, self.batch, self.masks, self.check_every) < 1:
+            raise ValueError("steps, batch, masks and check_every must be positive")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How many of a stream's tokens are kept: so many of each block, or as many on average, wherever they stand."""
+
+    budget: int
+    over: Literal["block", "stream"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedInModel:
+    trimmer: Trimmer
+    adapter: Adapter | None
+    learned: Learned
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """A scenario's stream, read once; and what the teacher says of each target: log probabilities [scored, V]."""
+
+    whole: WholeText
+    states: torch.Tensor  # fp32 [blocks * BLOCK_TOKENS, width]
+    teacher: tuple[torch.Tensor, ...]
+
+
+class InModelTrainer:
+    """One training of one Trimmer, and of an adapter where one is given; the model is frozen and stays as it is."""
+
+    def __init__(
+        self,
+        model: Any,
+        scenarios: Sequence[Scenario],
+        training: InModelTraining,
+        *,
+        adapter: Adapter | None = None,
+        checkpoints: pathlib.Path | None = None,
+        progress: Told | None = None,
+    ) -> None:
+        """`adapter` is trained in place. ValueError where all scenarios are held out, or none."""
+        self._model, self._training = model, training
+        self._adapter = adapter
+        self._attached = None if adapter is None else AttachedAdapter(adapter, model)
+        self._checkpoints, self._progress = checkpoints, progress
+        self._train, self._fit = ([one for one in scenarios if one.split == split] for split in ("train", "fit"))
+        if not self._train or not self._fit:
+            raise ValueError("a Trimmer is trained on some scenarios and stopped by others; one of the two has none")
+        self._read: dict[str, _Read] = {}
+
+    def train(self, trimmer: Trimmer) -> TrainedInModel:
+        """From `trimmer`, which stays as it is, or from the last checkpoint. The same bits for one seed, machine and
+        number of threads. EverlongError where the checkpoints are of another training.
+        """
+        self._require_same()
+        training = self._training
+        own = copy.deepcopy(trimmer).requires_grad_(requires_grad=True)
+        module = torch.nn.ModuleDict({"trimmer": own})
+        if self._adapter is not None:
+            module["adapter"] = self._adapter
+
+        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+            step, at = number // training.batch, in_turn(training.seed, number, len(self._train))
+            losses = self._losses(own, self._train[at], random.Random(f"{training.seed} {step} {at}"))
+            share = 1 / len(self._train[at].targets)
+            total = 0.0
+            for loss in losses:
+                total += share * float(loss.detach())
+                yield loss * share
+            said.setdefault("loss", []).append(total)
+
+        with frozen(self._model):
+            learned = learn(
+                module,
+                lesson,
+                lambda _: self.held_out(own),
+                training,
+                rates={} if self._adapter is None else {"adapter": training.adapter_learning_rate},
+                checkpoints=self._checkpoints,
+                progress=self._progress,
+            )
+        module.load_state_dict(learned.state)
+        module.eval().requires_grad_(requires_grad=False)
+        return TrainedInModel(own, self._adapter, learned)
+
+    @torch.no_grad()
+    def held_out(self, trimmer: Trimmer) -> float:
+        """Loss on the scenarios that are held out, without noise, mean over targets and budgets."""
+        losses = []
+        for scenario in self._fit:
+            read = self._reading(trimmer, scenario)
+            scores = scores_of(trimmer, read.states, len(scenario.ids))
+            for target, teacher in zip(scenario.targets, read.teacher, strict=True):
+                weights = torch.cat(
+                    [
+                        key_weights(scores[None], scenario, Choice(budget, _over(scenario)), 1.0)
+                        for budget in self._training.budgets
+                    ]
+                )
+                losses.append(float(self.loss(read.whole, weights, scenario, target, teacher)))
+        return sum(losses) / len(losses)
+
+    def loss(
+        self, whole: WholeText, weights: torch.Tensor, scenario: Scenario, target: Target, teacher: torch.Tensor
+    ) -> torch.Tensor:
+        """alpha CE + beta KL from the teacher [scored, V] + gamma Attn-KL, mean over masks [B, n] and scored tokens."""
+        training = self._training
+        with contextlib.nullcontext() if self._attached is None else self._attached.at_work():
+            said, lost = said_under(self._model, whole, weights, target)
+        right = target.ids[target.first :].to(said.device)
+        ce = -said.gather(-1, right[None, :, None].expand(len(said), -1, -1)).mean()
+        teacher = teacher.to(said.device).float()
+        kl = (teacher.exp() * (teacher - said)).sum(dim=-1).mean()
+        return training.ce * ce + training.kl * kl + training.attention_kl * lost
+
+    # --- a step
+
+    def _losses(self, trimmer: Trimmer, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
+        """Of each of a scenario's targets."""
+        training = self._training
+        read = self._reading(trimmer, scenario)
+        for target, teacher in zip(scenario.targets, read.teacher, strict=True):
+            noise = gumbel((training.masks, len(read.states)), torch.Generator().manual_seed(drawn.getrandbits(62)))
+            scores = scores_of(trimmer, read.states, len(scenario.ids)) + training.noise * noise
+            choice = Choice(drawn.choice(training.budgets), _over(scenario))
+            weights = key_weights(scores, scenario, choice, training.temperature)
+            yield self.loss(read.whole, weights, scenario, target, teacher)
+
+    def _reading(self, trimmer: Trimmer, scenario: Scenario) -> _Read:
+        """Read once in a training: what costs is the forward of the stream."""
+        if scenario.name not in self._read:
+            whole = read_whole(self._model, scenario.ids, trimmer.settings.layers)
+            end = SINK_TOKENS + scenario.blocks * BLOCK_TOKENS
+            states = side_by_side(whole.hidden, trimmer.settings.layers)[SINK_TOKENS:end].float()
+            teacher = tuple(_taught(self._model, whole, len(scenario.ids), target) for target in scenario.targets)
+            self._read[scenario.name] = _Read(dataclasses.replace(whole, hidden={}), states, teacher)
+        return self._read[scenario.name]
+
+    def _require_same(self) -> None:
+        """What checkpoints are of, but for how long it goes on."""
+        if self._checkpoints is None:
+            return
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        settings = dataclasses.replace(self._training, steps=1, minutes=None)
+        said = {
+            "settings": dataclasses.asdict(settings),
+            "adapter": self._adapter is not None,
+            "scenarios": [one.name for one in (*self._train, *self._fit)],
+        }
+        require_same(self._checkpoints, json.loads(json.dumps(said)))
+
+
+def scores_of(trimmer: Trimmer, states: torch.Tensor, tokens: int) -> torch.Tensor:
+    """[blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of so many tokens."""
+    return torch.cat(
+        [
+            trimmer.scores(own, tokens - SINK_TOKENS - (block + 1) * BLOCK_TOKENS)
+            for block, own in enumerate(torch.split(states, BLOCK_TOKENS))
+        ]
+    )
+
+
+def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temperature: float) -> torch.Tensor:
+    """[B, n] of scores [B, blocks * BLOCK_TOKENS]: of all keys of a stream; sinks and what is newest count whole."""
+    if choice.over == "block":
+        of_blocks = scores.view(len(scores), scenario.blocks, BLOCK_TOKENS)
+        kept = straight_through_top_k(of_blocks, choice.budget, temperature).flatten(1)
+    else:
+        kept = straight_through_top_k(scores, choice.budget * scenario.blocks, temperature)
+    newest = len(scenario.ids) - SINK_TOKENS - kept.shape[1]
+    return torch.cat([kept.new_ones(len(kept), SINK_TOKENS), kept, kept.new_ones(len(kept), newest)], dim=1)
+
+
+def said_under(
+    model: Any, whole: WholeText, weights: torch.Tensor, target: Target
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log probabilities [B, scored, V] fp32 of a target behind keys with weights [B, n], and the attention that is
+    lost (`MaskedAttention.lost`).
+    """
+    count, tokens = weights.shape
+    kept = torch.arange(tokens)[None].expand(count, -1)
+    ids = target.ids[:-1][None].expand(count, -1)
+    positions = tokens + torch.arange(ids.shape[1], device=model.device)
+    with MaskedAttention(model, weights) as masked:
+        out = model(
+            input_ids=ids.to(model.device),
+            **{cache_argument(model): cut_cache(model, whole.cache, kept)},
+            position_ids=positions[None].expand(count, -1),
+            use_cache=True,
+            logits_to_keep=len(target.ids) - target.first,
+        )
+    return torch.log_softmax(out.logits.float(), dim=-1), masked.lost()
+
+
+def _taught(model: Any, whole: WholeText, tokens: int, target: Target) -> torch.Tensor:
+    rows = len(target.ids) - target.first
+    everything = torch.arange(tokens)[None]
+    logits = go_on(model, whole.cache, everything, target.ids[None, :-1], tokens, logits_to_keep=rows)[0]
+    return torch.log_softmax(logits.float(), dim=-1).to(torch.bfloat16).cpu()
+
+
+def _over(scenario: Scenario) -> Literal["block", "stream"]:
+    """A topic that is over may lose more than one that goes on."""
+    return "stream" if scenario.family == "switch" else "block"

@@ -1,0 +1,359 @@
+"""What is lost when so many tokens of a block are kept: the Trimmer beside what others keep, at equal budgets.
+
+Three grounds, none of whose texts anything was trained on. *Prose*: what follows in a book, behind sinks, four blocks
+of which K tokens each are kept, and the newest 256 tokens. *Facts*: several planted in one block of a book, each asked
+for behind the trimmed block alone. *Stories*: FairytaleQA's val split, blocks of its stories and the questions that
+these answer. Trimming is logical: plain transformers go on from a cache of which the chosen tokens are kept at their
+own positions (models/cut_cache.py), the same ones in all layers and heads; sinks are kept beside the budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from everlong.data import Book, shipped_books
+from everlong.data.qa import qa_lines
+from everlong.eval.facts import PARAPHRASES, Kind, make_facts
+from everlong.eval.statistics import mean_and_stderr
+from everlong.models.cut_cache import go_on
+from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.pack import Pack, pack_with
+from everlong.models.provenance import made_with
+from everlong.parts.adapter.model import ADAPTER
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
+from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
+from everlong.text.encoding import encode
+from everlong.text.prompt import build_prompt
+from everlong.training.attended import (
+    BLOCK_TOKENS,
+    SINK_TOKENS,
+    block_and_sinks,
+    excerpt,
+    questions_of_block,
+    sinks_of,
+    story_tokens,
+)
+from everlong.training.data import load_pairs
+from everlong.training.planted import with_statements
+
+PROSE, FACTS, STORIES = "prose", "facts", "stories"
+OVER_ALL = ", over all blocks"  # of a name: K tokens a block on average, wherever they stand
+WITH_ADAPTER = ", with the adapter"  # of a name: the pack's adapter is at work in what is read behind
+ALL_KEPT, NONE_KEPT = "all kept", "none kept"
+_ENDS = (ALL_KEPT, ALL_KEPT + WITH_ADAPTER, NONE_KEPT)
+
+_BLOCKS = 4  # of a place of prose
+_ROLLING_TOKENS = 256
+_FOLLOWING_TOKENS = 128
+_FACT_KINDS: tuple[Kind, ...] = ("pass-key", "name", "best-thing", "quote")
+_QUESTIONS_A_BLOCK = 4
+_STDERRS = 1.96
+
+
+@dataclasses.dataclass(frozen=True)
+class TrimmingConfig:
+    budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block
+    places: int = 12  # of prose
+    fact_blocks: int = 8
+    story_blocks: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(0 < budget < BLOCK_TOKENS for budget in self.budgets):
+            raise ValueError(f"budgets are {self.budgets}, expected some of 1 to {BLOCK_TOKENS - 1}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """At one place or question, by one method and budget; means over tokens."""
+
+    nats: float  # lost against the teacher, which has all tokens
+    kl: float  # from the teacher to it
+    right: float  # share of tokens it would choose itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is read behind a trimmed stream, of which tokens from `first` on are scored."""
+
+    ids: torch.Tensor  # int64 [S]
+    first: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TrimmingReport:
+    made_with: dict[str, Any]
+    trimmer: str  # its id
+    config: dict[str, Any]
+    sizes: dict[str, int]  # places or questions by ground
+    # By ground, method and budget: nats, kl, right, each with its standard error.
+    trimming: dict[str, dict[str, dict[str, dict[str, float]]]]
+    # By ground and budget: the Trimmer less the best other that reads a block once, at the same places.
+    differences: dict[str, dict[str, dict[str, Any]]]
+    kept: list[dict[str, Any]]  # a text, its tokens and what is kept of them, by method
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def trimmer_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
+    """The pack of a model; EverlongError where it has no Trimmer."""
+    return pack_with(TRIMMER, "Trimmer", model[0], pack)
+
+
+def prose_streams(
+    tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+    """Of each: ids of what is read, how many blocks are in it, what follows."""
+    read = SINK_TOKENS + _BLOCKS * BLOCK_TOKENS + _ROLLING_TOKENS
+    for number in range(count):
+        ids = excerpt(tokenizer, books[number % len(books)], read + _FOLLOWING_TOKENS, random)
+        # The first of what follows is predicted by the newest token, which is read again for its logits.
+        yield ids[: read - 1], _BLOCKS, [Asked(ids[read - 1 :], 1)]
+
+
+def fact_streams(
+    tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+    """Blocks of books with a fact of every kind and one that is asked for in other words."""
+    told = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
+    for number in range(count):
+        facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), told[number % len(told)]]
+        text = excerpt(tokenizer, books[number % len(books)], BLOCK_TOKENS + SINK_TOKENS, random)
+        order = [facts[at] for at in random.permutation(len(facts))]
+        block, _, _ = with_statements(
+            tokenizer, text[SINK_TOKENS:], [fact.statement for fact in order], BLOCK_TOKENS, random
+        )
+        asked = [_question(tokenizer, fact.question, fact.answer) for fact in order]
+        yield torch.cat([sinks_of(tokenizer, text), block]), 1, asked
+
+
+def story_streams(
+    tokenizer: Any, count: int, random: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+    """A block of each of so many stories: the first with questions enough."""
+    pairs = load_pairs(["fairytale"])
+    names = {line["story"] for line in qa_lines("fairytale-val-stories")}
+    of_val = [at for at, text in enumerate(pairs.texts) if text.name in names]
+    for at in (of_val[k] for k in random.permutation(len(of_val))[:count]):
+        ids, spans = story_tokens(tokenizer, pairs.texts[at].pieces)
+        blocks = (len(ids) - SINK_TOKENS) // BLOCK_TOKENS
+        own = {block: questions_of_block(pairs, at, spans, block) for block in range(blocks)}
+        block = max(own, key=lambda b: (min(len(own[b]), _QUESTIONS_A_BLOCK), -b), default=None)
+        if block is None or not own[block]:
+            continue
+        chosen = sorted(int(q) for q in random.permutation(own[block])[:_QUESTIONS_A_BLOCK])
+        stream = torch.cat([ids[:SINK_TOKENS], ids[block_and_sinks(block)[0, SINK_TOKENS:]]])
+        asked = [_question(tokenizer, pairs.questions[q].words, pairs.questions[q].answers[0]) for q in chosen]
+        yield stream, 1, asked
+
+
+def run_trimming(
+    model: tuple[Any, Any],
+    pack: Pack,
+    config: TrimmingConfig,
+    *,
+    books: Sequence[Book] = (),
+    beside: Mapping[str, Pack] | None = None,
+    known: Callable[[TrimmingReport], None] = lambda report: None,
+    log: Callable[[str], None] = lambda line: None,
+) -> TrimmingReport:
+    """Every method at every budget on the three grounds, in turns. Shipped books stand behind `books`; `beside` are
+    packs of other Trimmers by name. `known` is told what is known after every stream: what fewer places, blocks of the
+    same seed would give.
+    """
+    network, tokenizer = model
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
+    books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
+    packs = {**(beside or {}), LEARNED: pack}
+    trimmers = {name: Trimmer.of_part(own.parts[TRIMMER]) for name, own in packs.items()}
+    adapter = Adapter.of_part(pack.parts[ADAPTER]) if ADAPTER in pack.parts else None
+    attached = None if adapter is None else AttachedAdapter(adapter, network)
+    drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
+    counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}
+    streams = {
+        PROSE: prose_streams(tokenizer, books, config.places, drawn[0]),
+        FACTS: fact_streams(tokenizer, books, config.fact_blocks, drawn[1]),
+        STORIES: story_streams(tokenizer, config.story_blocks, drawn[2]),
+    }
+    random = dict(zip(streams, drawn[3:], strict=True))
+    lost: dict[str, dict[tuple[str, int], list[Lost]]] = {}
+    kept: dict[str, dict[str, Any]] = {}
+    by = made_with(network)
+
+    def report() -> TrimmingReport:
+        return TrimmingReport(
+            by,
+            pack.parts[TRIMMER].id,
+            dataclasses.asdict(config),
+            {ground: len(own[NONE_KEPT, 0]) for ground, own in lost.items()},
+            {ground: _figures(own) for ground, own in lost.items()},
+            {ground: _differences(own, config.budgets) for ground, own in lost.items()},
+            list(kept.values()),
+        )
+
+    for number in range(max(counts.values())):
+        for ground in streams:
+            found = next(streams[ground], None)
+            if found is None:
+                continue
+            ids, blocks, asked = found
+            stream = scored_stream(network, ids, blocks, trimmers, random[ground])
+            for question in asked:
+                for key, one in losses(network, stream, question, config.budgets, attached).items():
+                    lost.setdefault(ground, {}).setdefault(key, []).append(one)
+            kept.setdefault(ground, _kept_text(tokenizer, ground, stream, config.budgets))
+            known(report())
+            log(f"{ground}: {number + 1} of {counts[ground]}")
+    return report()
+
+
+def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
+    """By method, the tokens of a stream's blocks that are kept: int64 [blocks * budget], ascending, of the stream."""
+    found = {}
+    for name, scores in stream.scores.items():
+        of_blocks = [
+            keep(own, budget) + block * BLOCK_TOKENS for block, own in enumerate(torch.split(scores, BLOCK_TOKENS))
+        ]
+        found[name] = SINK_TOKENS + torch.cat(of_blocks)
+        if stream.blocks > 1 and name in (NEWEST, LEARNED):
+            found[name + OVER_ALL] = SINK_TOKENS + keep(scores, stream.blocks * budget)
+    return found
+
+
+@torch.no_grad()
+def losses(
+    model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedAdapter | None = None
+) -> dict[tuple[str, int], Lost]:
+    """By method and budget, and under budget 0 what all and none of the blocks' tokens give."""
+    end = SINK_TOKENS + stream.blocks * BLOCK_TOKENS
+    sinks, newest = torch.arange(SINK_TOKENS), torch.arange(end, len(stream.ids))
+    teacher = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
+    nothing = _said(model, stream, torch.cat([sinks, newest])[None], asked)[0]
+    found = {(ALL_KEPT, 0): _lost(teacher, teacher, asked), (NONE_KEPT, 0): _lost(teacher, nothing, asked)}
+    if adapter is not None:
+        with adapter.at_work():
+            all_kept = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
+        found[ALL_KEPT + WITH_ADAPTER, 0] = _lost(teacher, all_kept, asked)
+    for budget in budgets:
+        by_method = chosen(stream, budget)
+        kept = torch.stack([torch.cat([sinks, own, newest]) for own in by_method.values()])
+        said = _said(model, stream, kept, asked)
+        for name, own in zip(by_method, said, strict=True):
+            found[name, budget] = _lost(teacher, own, asked)
+        if adapter is not None:
+            with adapter.at_work():
+                own = _said(model, stream, kept[list(by_method).index(LEARNED)][None], asked)[0]
+            found[LEARNED + WITH_ADAPTER, budget] = _lost(teacher, own, asked)
+    return found
+
+
+def _said(model: Any, stream: ScoredStream, kept: torch.Tensor, asked: Asked) -> torch.Tensor:
+    """Log probabilities [B, scored, V] fp32 behind the tokens kept [B, K]."""
+    rows = len(asked.ids) - asked.first
+    ids = asked.ids[:-1][None].expand(len(kept), -1)
+    return torch.log_softmax(
+        go_on(model, stream.read.cache, kept, ids, len(stream.ids), logits_to_keep=rows).float(), dim=-1
+    )
+
+
+def _lost(teacher: torch.Tensor, own: torch.Tensor, asked: Asked) -> Lost:
+    """Of log probabilities [scored, V]."""
+    targets = asked.ids[asked.first :, None].to(own.device)
+    nats = (teacher.gather(1, targets) - own.gather(1, targets)).mean()
+    kl = (teacher.exp() * (teacher - own)).sum(dim=-1).mean()
+    right = (own.argmax(dim=-1) == targets[:, 0]).float().mean()
+    return Lost(float(nats), float(kl), float(right))
+
+
+def _figures(lost: Mapping[tuple[str, int], Sequence[Lost]]) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for (method, budget), ones in lost.items():
+        own: dict[str, float] = {}
+        for measure in ("nats", "kl", "right"):
+            mean, stderr = mean_and_stderr(getattr(one, measure) for one in ones)
+            own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
+        found.setdefault(method, {})[str(budget)] = own
+    return found
+
+
+def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """The best method of others by each measure, and the Trimmer less it at the same places, with its standard error.
+
+    KVzip is no other here: it reads a block twice, and the Trimmer learns from it.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    mine_of = {False: LEARNED, True: LEARNED + OVER_ALL}
+    over_all = any(method.endswith(OVER_ALL) for method, _ in lost)
+    for budget in budgets:
+        mine = lost[mine_of[over_all], budget]
+        others = {
+            method: ones
+            for (method, own), ones in lost.items()
+            if own == budget and not method.startswith((LEARNED, KVZIP))
+        }
+        of_budget: dict[str, Any] = {}
+        for measure, sign in (("nats", -1), ("kl", -1), ("right", 1)):
+            means = {m: sign * float(np.mean([getattr(one, measure) for one in ones])) for m, ones in others.items()}
+            best = max(means, key=means.__getitem__)
+            steps = [getattr(a, measure) - getattr(b, measure) for a, b in zip(mine, others[best], strict=True)]
+            mean, stderr = mean_and_stderr(steps)
+            of_budget[measure] = {"best": best, "difference": mean, "stderr": stderr if math.isfinite(stderr) else 0.0}
+        found[str(budget)] = of_budget
+    return found
+
+
+def _kept_text(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Sequence[int]) -> dict[str, Any]:
+    """A block of a stream token by token, and at the smallest budget that keeps an eighth what is kept of it."""
+    budget = min(budgets, key=lambda own: abs(own - BLOCK_TOKENS // 8))
+    first = SINK_TOKENS + (stream.blocks - 1) * BLOCK_TOKENS
+    words = [tokenizer.decode([token]) for token in stream.ids[first : first + BLOCK_TOKENS].tolist()]
+    kept = {
+        name: [int(at) - first for at in own if first <= at < first + BLOCK_TOKENS]
+        for name, own in chosen(stream, budget).items()
+        if not name.endswith(OVER_ALL)
+    }
+    return {"ground": ground, "budget": budget, "words": words, "kept": kept}
+
+
+def print_trimming(report: TrimmingReport, console: Console) -> None:
+    """A table a ground and measure: methods down, budgets across, each a mean and half its 95 % interval."""
+    budgets = [str(budget) for budget in report.config["budgets"]]
+    for ground, methods in report.trimming.items():
+        for measure, title in (("nats", "nats lost a token"), ("kl", "KL"), ("right", "tokens it would choose itself")):
+            if measure == "right" and ground == PROSE:
+                continue
+            ends = ", ".join(
+                f"{name}: {_with_interval(methods[name]['0'], measure)}" for name in _ENDS if name in methods
+            )
+            table = Table(title=f"{ground}, n = {report.sizes[ground]}: {title} ({ends})")
+            table.add_column("kept of 512")
+            for budget in budgets:
+                table.add_column(budget, justify="right")
+            for method, found in methods.items():
+                if method not in _ENDS:
+                    table.add_row(method, *(_with_interval(found[b], measure) if b in found else "" for b in budgets))
+            steps = (report.differences[ground][budget][measure] for budget in budgets)
+            table.add_row(
+                "Trimmer less the best other",
+                *(f"{d['difference']:+.3f} ±{_STDERRS * d['stderr']:.3f} ({d['best']})" for d in steps),
+            )
+            console.print(table)
+
+
+def _with_interval(found: Mapping[str, float], measure: str) -> str:
+    return f"{found[measure]:.3f} ±{_STDERRS * found[f'{measure} stderr']:.3f}"
+
+
+def _question(tokenizer: Any, question: str, answer: str) -> Asked:
+    prompt = build_prompt(tokenizer, question).ids
+    return Asked(torch.cat([prompt, encode(tokenizer, answer)]), len(prompt))

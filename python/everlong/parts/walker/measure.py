@@ -1,0 +1,336 @@
+"""Does the Walker load all that a question needs: chains of facts planted in books (training/chains.py), one to three
+facts each, beside searches that do not walk and walks that did not learn.
+
+Everybody may load as many page groups, a page and its neighbours each; a question counts where the pages of all its
+facts are among them. Names, things and the words of the statements are in nothing that was trained on.
+
+* flat: the first groups of one search.
+* flat twice: half of the groups (the larger one); then one search with the question and what the first group says.
+* beam: the Walker's own ways, the most similar first: shares of the question's words and meaning, and of what the page
+  says that leads there, added with weights. Of several weightings the best on these very questions.
+* PageRank: personalised, over pages and rare words (networkx), as HippoRAG 2 ranks passages (arXiv 2502.14802): from a
+  page to the next and the one before, from a page to words that few pages have; it starts again at the question's words
+  and at the pages that a flat search names. Of several dampings the best on these very questions.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+import everlong._core as _core
+from everlong.errors import EverlongError
+from everlong.parts.walker.model import FEATURES, Walker
+from everlong.parts.walker.train import GROUP_TOKENS, gold_found, walk_for
+from everlong.training.walks import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion
+
+LEARNED, FLAT, TWICE, BEAM, PAGERANK = "Walker", "flat", "flat twice", "beam", "PageRank"
+METHODS = (FLAT, TWICE, BEAM, PAGERANK, LEARNED)
+LOADS = (3, 4, 6)
+
+_BEAMS = tuple((said, run) for said in (0.25, 0.5, 1.0, 2.0) for run in (0.0, 1.0))
+_DAMPINGS = (0.5, 0.85)
+_RARE_SHARE = 0.05  # of the pages that a word of PageRank's graph is in, at most
+_SEEDS = 32  # pages of the flat search that PageRank starts again at
+_DRAWS = 10_000
+Page = tuple[int, int]  # block, page
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Of the questions of one kind, which had all of their pages loaded."""
+
+    method: str
+    loads: int
+    hops: int
+    right: tuple[bool, ...]
+
+    @property
+    def share(self) -> float:
+        return float(np.mean(self.right))
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkerReport:
+    tokens: int  # of a text
+    texts: tuple[str, ...]
+    towers: str  # which, "" for words alone
+    measured: tuple[Measured, ...]
+    chosen: Mapping[str, str]  # what was best of the others' settings
+    loaded: Mapping[int, float]  # page groups that the Walker itself loaded, of so many, on average
+    milliseconds: Mapping[str, float]  # of the processor, a question: a flat search, and one with a walk
+
+    def of(self, method: str, loads: int, hops: int | None = None) -> npt.NDArray[np.bool_]:
+        """Right or not, by question; of all kinds that need more than one fact without `hops`."""
+        rows = [row for row in self.measured if row.method == method and row.loads == loads]
+        rows = [row for row in rows if (row.hops > 1 if hops is None else row.hops == hops)]
+        return np.concatenate([np.array(row.right, dtype=bool) for row in rows])
+
+    def ahead(self, method: str, loads: int, hops: int | None = None) -> tuple[float, float, float]:
+        """By how much the Walker's share is above a method's, with the 95 % interval of a paired bootstrap."""
+        gain = self.of(LEARNED, loads, hops).astype(float) - self.of(method, loads, hops)
+        return float(gain.mean()), *bootstrap(gain)
+
+    def to_dict(self) -> dict[str, Any]:
+        shares = [
+            {"method": m.method, "loads": m.loads, "facts": m.hops, "share": m.share, "questions": len(m.right)}
+            | dict(zip(("low", "high"), bootstrap(np.array(m.right, dtype=float)), strict=True))
+            for m in self.measured
+        ]
+        loads = sorted({row.loads for row in self.measured})
+        ahead = {
+            str(count): {method: self.ahead(method, count) for method in METHODS if method != LEARNED}
+            for count in loads
+        }
+        return {
+            "tokens": self.tokens,
+            "texts": self.texts,
+            "towers": self.towers,
+            "shares": shares,
+            "ahead": ahead,
+            "chosen": self.chosen,
+            "loaded": self.loaded,
+            "milliseconds": self.milliseconds,
+        }
+
+
+def bootstrap(values: npt.NDArray[np.float64], *, draws: int = _DRAWS, seed: int = 0) -> tuple[float, float]:
+    """The 95 % interval of a mean over questions, by drawing as many of them anew."""
+    random = np.random.default_rng(seed)
+    means = values[random.integers(len(values), size=(draws, len(values)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def measure_walker(
+    walker: Walker,
+    memories: Sequence[WalkMemory],
+    *,
+    towers: str = "",
+    loads: Sequence[int] = LOADS,
+    log: Callable[[str], None] = lambda line: None,
+) -> WalkerReport:
+    """Ask every question by every method. EverlongError without networkx."""
+    asked = [(memory, question) for memory in memories for question in memory.questions]
+    policy = walker.policy()
+    graphs = {id(memory): _page_graph(memory) for memory in memories}
+    orders = {
+        damping: [_pagerank_order(memory, question, damping, graphs[id(memory)]) for memory, question in asked]
+        for damping in _DAMPINGS
+    }
+    measured, chosen = [], {}
+    loaded: dict[int, list[int]] = collections.defaultdict(list)
+
+    def by_walk(of: _core.WalkerPolicy, count: int) -> list[bool]:
+        found = []
+        for memory, question in asked:
+            result = walk_for(memory, question, of, count)
+            assert result.walk is not None
+            if of is policy:
+                loaded[count].append(len(result.walk.loads))
+            found.append(all(gold_found(result, question)))
+        return found
+
+    milliseconds = {}
+
+    def timed(method: str, count: int, ask: Callable[[], list[bool]]) -> list[bool]:
+        started = time.process_time()
+        found = ask()
+        milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
+        return found
+
+    def by_search(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
+        return [_holds(ask(memory, question, count), question) for memory, question in asked]
+
+    for count in loads:
+        outcomes = {
+            FLAT: timed(FLAT, count, functools.partial(by_search, _flat, count)),
+            TWICE: by_search(_twice, count),
+            LEARNED: timed(LEARNED, count, functools.partial(by_walk, policy, count)),
+        }
+        beams = {f"said {said}, run {run}": by_walk(_beam(said, run), count) for said, run in _BEAMS}
+        ranks = {
+            f"damping {damping}": [
+                _holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, orders[damping], strict=True)
+            ]
+            for damping in _DAMPINGS
+        }
+        for method, settings in ((BEAM, beams), (PAGERANK, ranks)):
+            best = max(
+                settings, key=lambda name: sum(right for right, (_, q) in zip(settings[name], asked, strict=True))
+            )
+            chosen[f"{method}, {count} loads"] = best
+            outcomes[method] = settings[best]
+        for method in METHODS:
+            for hops in sorted({question.chain.hops for _, question in asked}):
+                right = [r for r, (_, q) in zip(outcomes[method], asked, strict=True) if q.chain.hops == hops]
+                measured.append(Measured(method, count, hops, tuple(right)))
+        log(f"{count} loads: " + ", ".join(f"{name} {np.mean(right):.3f}" for name, right in outcomes.items()))
+    return WalkerReport(
+        tokens=len(memories[0].text.ids),
+        texts=tuple(memory.text.name for memory in memories),
+        towers=towers,
+        measured=tuple(measured),
+        chosen=chosen,
+        loaded={count: float(np.mean(of)) for count, of in loaded.items()},
+        milliseconds=milliseconds,
+    )
+
+
+def print_walker(report: WalkerReport, console: Console) -> None:
+    loads = sorted({row.loads for row in report.measured})
+    table = Table(title=f"all pages of a question loaded; {len(report.texts)} texts of {report.tokens:,} tokens")
+    table.add_column("loads", justify="right")
+    table.add_column("facts", justify="right")
+    for method in METHODS:
+        table.add_column(method, justify="right")
+    for count in loads:
+        for hops in sorted({row.hops for row in report.measured}):
+            cells = []
+            for method in METHODS:
+                right = report.of(method, count, hops).astype(float)
+                low, high = bootstrap(right)
+                cells.append(f"{100 * right.mean():.0f} ({100 * low:.0f}-{100 * high:.0f})")
+            table.add_row(str(count), str(hops), *cells)
+    console.print(table)
+    times = ", ".join(f"{what} {took:.1f} ms" for what, took in report.milliseconds.items())
+    console.print(f"a question: {times}", highlight=False)
+    for count in loads:
+        gains = []
+        for method in METHODS[:-1]:
+            gain, low, high = report.ahead(method, count)
+            gains.append(f"{method} {100 * gain:+.0f} ({100 * low:+.0f} to {100 * high:+.0f})")
+        console.print(f"{count} loads, two and three facts, the Walker ahead of: {', '.join(gains)}", highlight=False)
+
+
+def _holds(pages: set[Page], question: WalkQuestion) -> bool:
+    return all((gold.block, gold.page) in pages for gold in question.gold)
+
+
+def _pages(groups: Sequence[_core.FoundGroup]) -> set[Page]:
+    return {(page.block, page.page) for group in groups for page in group.pages}
+
+
+def _search(memory: WalkMemory, request: Mapping[str, Any], loads: int) -> list[_core.FoundGroup]:
+    return memory.core.search(**request, max_groups=loads, token_budget=loads * GROUP_TOKENS).groups
+
+
+def _flat(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
+    return _pages(_search(memory, question.request(), loads))
+
+
+def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
+    """The second search: words of the question and of the first group's best page, vectors of both, half and half."""
+    groups = _search(memory, question.request(), -(-loads // 2))
+    if not groups:
+        return set()
+    pages = _pages(groups)
+    best = groups[0].pages[int(np.argmax(groups[0].page_scores))]
+    request = question.request()
+    request["token_ids"] = np.concatenate([question.token_ids, memory.core.token_ids(0, best.begin, best.end)])
+    if question.meaning is not None:
+        vectors = _vectors_of(memory, best)
+        request["meaning_query"] = np.concatenate([question.meaning / 2, vectors / (2 * max(1, len(vectors)))])
+    for group in _search(memory, request, 2 * loads):
+        more = pages | _pages([group])
+        if len(more) > loads * (1 + 2 * NEIGHBOURS):
+            break
+        pages = more
+    return pages
+
+
+def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float32]:
+    """Unit vectors [n, dimension] of a page."""
+    (tensor,) = memory.core.block_tensors(page.block).values()
+    a_page = PAGE_TOKENS * len(tensor) // (-(-_block_tokens(memory, page.block) // PAGE_TOKENS) * PAGE_TOKENS)
+    rows = tensor[page.page * a_page : (page.page + 1) * a_page].astype(np.float32)
+    unit: npt.NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return unit
+
+
+def _block_tokens(memory: WalkMemory, block: int) -> int:
+    info = memory.core.block(block)
+    return info.end - info.begin
+
+
+def _beam(said: float, run: float) -> _core.WalkerPolicy:
+    """A policy that adds similarities, and never ends."""
+    weights = {name: 1.0 for name in ("asked_words", "asked_meaning")}
+    weights |= {name: said for name in ("said_words", "said_meaning")} | {"shared_run": run}
+    inner = np.zeros((2, len(FEATURES)), dtype=np.float32)
+    for name, weight in weights.items():
+        inner[0, FEATURES.index(name)] = weight
+    inner[1, FEATURES.index("stop")] = 1.0
+    outer = np.array([1.0, -100.0], dtype=np.float32)
+    return _core.WalkerPolicy(inner, np.zeros(2, dtype=np.float32), outer, 0.0)
+
+
+def _page_graph(memory: WalkMemory) -> Any:
+    """Of networkx: nodes are pages, by (block, page), and token ids that few pages have."""
+    try:
+        import networkx
+    except ImportError:
+        raise EverlongError('networkx is not installed: pip install "everlong[graph]"') from None
+    pages = memory.core.pages_of(0, 0, len(memory.text.ids))
+    ids = memory.text.ids.numpy()
+    having: dict[int, list[Page]] = collections.defaultdict(list)
+    for page in pages:
+        for token in np.unique(ids[page.begin : page.end]).tolist():
+            having[token].append((page.block, page.page))
+    graph = networkx.Graph()
+    graph.add_nodes_from((page.block, page.page) for page in pages)
+    for before, after in itertools.pairwise(pages):
+        graph.add_edge((before.block, before.page), (after.block, after.page), weight=1.0)
+    whole = math.log1p(len(pages))
+    for token, of in having.items():
+        if 2 <= len(of) <= _RARE_SHARE * len(pages):
+            for at in of:
+                graph.add_edge(token, at, weight=math.log(1 + len(pages) / len(of)) / whole)
+    return graph
+
+
+def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, graph: Any) -> list[Page]:
+    """All pages, best first."""
+    import networkx
+
+    request = {**question.request(), "neighbours": 0}
+    flat = memory.core.search(**request, max_groups=_SEEDS, token_budget=1 << 30, least_share=0).groups
+    seeds: dict[Any, float] = {}
+    for place, group in enumerate(flat):
+        for page in group.pages:
+            seeds[(page.block, page.page)] = 1 / (1 + place)
+    ids = np.unique(question.token_ids)
+    for token, rarity in zip(ids.tolist(), memory.core.idf(ids).tolist(), strict=True):
+        if token in graph:
+            seeds[token] = rarity / math.log1p(graph.number_of_nodes())
+    if not seeds:
+        return []
+    scores = networkx.pagerank(graph, alpha=damping, personalization=seeds, weight="weight")
+    return sorted((node for node in scores if isinstance(node, tuple)), key=lambda node: (-scores[node], node))
+
+
+def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
+    """So many pages with their neighbours, those left out that came with one before."""
+    listed = [(page.block, page.page) for page in memory.core.pages_of(0, 0, len(memory.text.ids))]
+    order = {page: at for at, page in enumerate(listed)}
+    loaded: set[Page] = set()
+    count = 0
+    for page in ranked:
+        if count == loads:
+            break
+        if page not in loaded:
+            at = order[page]
+            loaded |= set(listed[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1])
+            count += 1
+    return loaded

@@ -1,0 +1,81 @@
+"""The Walker's policy: which page a walk through a memory goes to next, or that it ends (both designs, 2.4).
+
+A hidden layer over shares that hold for any model and any memory (cpp/include/everlong/graph/walker.h):
+
+    logit = b2 + w2 . max(0, W1 f + b1)        of every way onward, and of ending; the largest is taken
+
+The walk itself is native.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import everlong._core as _core
+from everlong.models.pack import Pack, PackPart, shipped_packs
+
+WALKER = "walker"
+FEATURES: tuple[str, ...] = _core.WALK_FEATURES
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkerSettings:
+    features: tuple[str, ...] = FEATURES  # in the order of the weights
+    units: int = 32  # of the hidden layer
+    # The budget it was trained for; a search sets the loads by its groups.
+    hops: int = 3
+    nodes: int = 512
+
+
+class Walker(torch.nn.Module):
+    """Logits [n] of features [n, FEATURES]."""
+
+    def __init__(self, settings: WalkerSettings | None = None) -> None:
+        super().__init__()
+        self.settings = settings or WalkerSettings()
+        if self.settings.units < 1:
+            raise ValueError(f"units are {self.settings.units}, expected at least 1")
+        if self.settings.features != FEATURES:
+            raise ValueError(f"a Walker over {', '.join(self.settings.features)}; this release sees other features")
+        self.inner = torch.nn.Linear(len(FEATURES), self.settings.units)
+        self.outer = torch.nn.Linear(self.settings.units, 1)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.outer(torch.relu(self.inner(features)))[:, 0]
+        return logits
+
+    def policy(self) -> _core.WalkerPolicy:
+        """The same for the core."""
+        inner, inner_bias, outer, outer_bias = (
+            tensor.detach().float().cpu().contiguous().numpy()
+            for tensor in (self.inner.weight, self.inner.bias, self.outer.weight[0], self.outer.bias)
+        )
+        return _core.WalkerPolicy(inner, inner_bias, outer, float(outer_bias[0]))
+
+    def part(self, made: Mapping[str, Any]) -> PackPart:
+        tensors = {name: tensor.detach().float() for name, tensor in self.state_dict().items()}
+        return PackPart(tensors, dataclasses.asdict(self.settings), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> Walker:
+        """ValueError where a later release trained it, over features that this one does not see."""
+        settings = WalkerSettings(**{**part.settings, "features": tuple(part.settings["features"])})
+        walker = cls(settings)
+        walker.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
+        return walker.eval().requires_grad_(requires_grad=False)
+
+
+def walker_of(pack: Pack) -> Walker | None:
+    """The Walker of a pack, None where it has none."""
+    return Walker.of_part(pack.parts[WALKER]) if WALKER in pack.parts else None
+
+
+@functools.cache
+def shipped_walker() -> Walker | None:
+    """One that was trained for another model: what it sees is the same for any."""
+    return next((Walker.of_part(pack.parts[WALKER]) for pack in shipped_packs() if WALKER in pack.parts), None)

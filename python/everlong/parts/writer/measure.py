@@ -1,0 +1,355 @@
+"""What stands for evicted blocks, at equal slots: how well the model goes on behind it in books nobody trained on.
+
+A place is sinks, eight blocks and what follows them. The following tokens are predicted behind the sinks and so many
+slots for all eight blocks: Detail Tokens, trained and untrained (which is pooling), those of another place; keys and
+values of the tokens that the Trimmer keeps, as they are and as the KV writer writes them; of the newest tokens. Beside
+them stand nothing, and all. What is kept stands one behind the other, as in a frame, unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from everlong.data import Book, shipped_books
+from everlong.eval.statistics import mean_and_stderr
+from everlong.frame.taps import side_by_side
+from everlong.models.cut_cache import WholeText, go_on, read_whole
+from everlong.models.pack import Pack
+from everlong.models.provenance import made_with
+from everlong.models.rope import rope_table, rotated, unrotated
+from everlong.models.soft import behind_kv, behind_vectors, embedded
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
+from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt
+from everlong.training.evicted import BLOCKS, FOLLOWING
+
+NOTHING, ALL = "nothing of the blocks", "all of the blocks"
+POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
+KEPT, KEPT_THERE, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "newest tokens"
+KV, KV_STRANGE, KV_BESIDE = "KV writer", "KV writer, another place", "KV writer beside"
+# What is compared with what, place by place.
+PAIRS = (
+    (DETAILS, POOLED),
+    (DETAILS, NOTHING),
+    (DETAILS, STRANGE),
+    (DETAILS, KEPT),
+    (KV, KV_BESIDE),
+    (KV, KEPT),
+    (KV, KV_STRANGE),
+    (KV, NOTHING),
+    (KV, DETAILS),
+    (KV, NEWEST),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class WritingConfig:
+    slots: tuple[int, ...] = (32, 64, 128, 256)  # for all eight blocks
+    places: int = 24
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(slots > 0 and slots % BLOCKS == 0 for slots in self.slots):
+            raise ValueError(f"slots are {self.slots}, expected multiples of the {BLOCKS} blocks")
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """At one place by one method; means over the tokens that follow."""
+
+    nats: float
+    kl: float  # from the model that sees all
+
+
+@dataclasses.dataclass(frozen=True)
+class WritingReport:
+    made_with: dict[str, Any]
+    parts: dict[str, str]  # ids of what was measured
+    config: dict[str, Any]
+    places: int
+    said: dict[str, dict[str, dict[str, float]]]  # by method and slots: nats, kl, each with its standard error
+    differences: list[dict[str, Any]]  # of PAIRS at each number of slots, place by place
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    ids: torch.Tensor  # int64 [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]
+    read: WholeText
+    states: Mapping[int, torch.Tensor]  # [BLOCKS, BLOCK_TOKENS, hidden size] by layer
+    embeddings: torch.Tensor  # [BLOCKS, BLOCK_TOKENS, E]
+
+    def side_by_side(self, layers: Sequence[int]) -> torch.Tensor:
+        return side_by_side(self.states, layers)
+
+    @property
+    def behind(self) -> torch.Tensor:
+        """The newest token and what follows it."""
+        return self.ids[-FOLLOWING - 1 :]
+
+
+def run_writing(
+    model: tuple[Any, Any],
+    pack: Pack,
+    config: WritingConfig,
+    *,
+    books: Sequence[Book] = (),
+    beside: Pack | None = None,
+    known: Callable[[WritingReport], None] = lambda report: None,
+    log: Callable[[str], None] = lambda line: None,
+) -> WritingReport:
+    """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. `known`
+    is told what is known after every place: what fewer places of the same seed would give. `beside`: another pack, of
+    which the KV writer is measured, too.
+    """
+    network, tokenizer = model
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
+    random = np.random.default_rng(config.seed)
+    books = [books[at] for at in random.permutation(len(books))]
+    arms = _Arms.of(network, pack, beside)
+    by = made_with(network)
+    ids = {name: part.id for name, part in pack.parts.items() if name in (WRITER, KV_WRITER, TRIMMER)}
+    if beside is not None and KV_WRITER in beside.parts:
+        ids[KV_BESIDE] = beside.parts[KV_WRITER].id
+    found: dict[tuple[str, int], list[Said]] = {}
+    places = _places(network, tokenizer, books, config.places + 1, arms.layers, random)
+    other = arms.written(next(places), config.slots)
+
+    def report() -> WritingReport:
+        count = len(found[NOTHING, 0])
+        return WritingReport(by, ids, dataclasses.asdict(config), count, _figures(found), _differences(found, config))
+
+    for number, place in enumerate(places):
+        own = arms.written(place, config.slots)
+        for key, said in arms.said(place, own, other).items():
+            found.setdefault(key, []).append(said)
+        other = own
+        known(report())
+        log(f"place {number + 1} of {config.places}")
+    return report()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """What the writers make of a place, for some slots."""
+
+    details: dict[str, torch.Tensor]  # D [slots, E] by method
+    chosen: torch.Tensor | None  # int64 [BLOCKS, N]: what the Trimmer keeps of each block
+    kv: Mapping[str, tuple[torch.Tensor, ...]]  # un-rotated keys and values [L, Hkv, slots, D] by method
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arms:
+    """What is measured, of a model and its pack."""
+
+    model: Any
+    writer: Writer | None
+    untrained: Writer | None
+    trimmer: Trimmer | None
+    kv_writers: Mapping[str, KvWriter]  # by method
+    reading: Callable[[], contextlib.AbstractContextManager[None]]  # of D
+
+    @classmethod
+    def of(cls, model: Any, pack: Pack, beside: Pack | None = None) -> _Arms:
+        def part(name: str, made: Any, of: Pack | None = pack) -> Any:
+            return made.of_part(of.parts[name]).to(model.device) if of is not None and name in of.parts else None
+
+        writer = part(WRITER, Writer)
+        untrained = None if writer is None else Writer.untrained(writer.config).to(model.device)
+        kv = {KV: part(KV_WRITER, KvWriter), KV_BESIDE: part(KV_WRITER, KvWriter, beside)}
+        there = {name: own for name, own in kv.items() if own is not None}
+        reading = contextlib.nullcontext if writer is None else as_it_reads(pack.parts[WRITER], model)
+        return cls(model, writer, untrained, part(TRIMMER, Trimmer), there, reading)
+
+    @property
+    def layers(self) -> list[int]:
+        read = [arm.config.layers for arm in (self.writer, *self.kv_writers.values()) if arm is not None]
+        read += [self.trimmer.settings.layers] if self.trimmer is not None else []
+        return sorted({layer for layers in read for layer in layers})
+
+    @torch.no_grad()
+    def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _Written]:
+        """By slots, what the writers make of a place."""
+        found = {own: _Written({}, None, {}) for own in slots}
+        if self.writer is not None and self.untrained is not None:
+            states = place.side_by_side(self.writer.config.layers)
+            for own in slots:
+                for name, writer in ((POOLED, self.untrained), (DETAILS, self.writer)):
+                    details = writer.details_of(states, place.embeddings, own // BLOCKS).flatten(0, 1)
+                    found[own].details[name] = details
+        if self.trimmer is None:
+            return found
+        states = place.side_by_side(self.trimmer.settings.layers)
+        k, v = self.plain(place)
+        for own in slots:
+            chosen = torch.stack([keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
+            kv = {}
+            for name, kv_writer in self.kv_writers.items():
+                read = place.side_by_side(kv_writer.config.layers)
+                kv_of_blocks = kv_writer(read, _by_block(k), _by_block(v), chosen)
+                kv[name] = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
+            found[own] = _Written(found[own].details, chosen, kv)
+        return found
+
+    def plain(self, place: _Place) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys, un-rotated, and values [L, Hkv, BLOCKS * BLOCK_TOKENS, D] of a place's blocks, fp32."""
+        k, v = _kv(place.read)
+        own = slice(SINK_TOKENS, SINK_TOKENS + BLOCKS * BLOCK_TOKENS)
+        places = torch.arange(own.start, own.stop, device=k.device)
+        return unrotated(k[:, :, own], places, rope_table(self.model.config)), v[:, :, own].float().contiguous()
+
+    @torch.no_grad()
+    def said(
+        self, place: _Place, written: Mapping[int, _Written], others: Mapping[int, _Written]
+    ) -> dict[tuple[str, int], Said]:
+        """By method and slots, 0 of nothing and of all."""
+        teacher = place.read.logits.log_softmax(dim=-1)
+        ids = place.behind
+        sinks = [rows[:, :, :SINK_TOKENS].float() for rows in _kv(place.read)]
+        k, v = self.plain(place)
+        table = rope_table(self.model.config)
+
+        def behind(rows: Sequence[torch.Tensor]) -> Said:
+            places = SINK_TOKENS + torch.arange(rows[0].shape[2], device=k.device)
+            turned = torch.cat([sinks[0], rotated(rows[0], places, table)], dim=2)
+            both = torch.cat([sinks[1], rows[1]], dim=2)
+            return _said(teacher, behind_kv(self.model, turned, both, ids[:-1], FOLLOWING)[0], ids)
+
+        found = {(NOTHING, 0): behind((k[:, :, :0], v[:, :, :0])), (ALL, 0): _said(teacher, place.read.logits, ids)}
+        for count, own in written.items():
+            rows = dict(own.details)
+            if rows:
+                rows[STRANGE] = others[count].details[DETAILS]
+                found[POOLED, count] = _said(teacher, self._behind_details(place, rows.pop(POOLED)[None])[0], ids)
+                with self.reading():
+                    every = self._behind_details(place, torch.stack(list(rows.values())))
+                for name, logits in zip(rows, every, strict=True):
+                    found[name, count] = _said(teacher, logits, ids)
+            found[NEWEST, count] = behind((k[:, :, -count:], v[:, :, -count:]))
+            if own.chosen is None:
+                continue
+            at = (own.chosen + BLOCK_TOKENS * torch.arange(BLOCKS, device=k.device)[:, None]).flatten()
+            found[KEPT, count] = behind((k[:, :, at], v[:, :, at]))
+            kept = torch.cat([torch.arange(SINK_TOKENS), SINK_TOKENS + at.cpu()])[None]
+            first = SINK_TOKENS + BLOCKS * BLOCK_TOKENS
+            logits = go_on(self.model, place.read.cache, kept, ids[None, :-1], first, logits_to_keep=FOLLOWING)[0]
+            found[KEPT_THERE, count] = _said(teacher, logits.float(), ids)
+            for name, written_kv in own.kv.items():
+                found[name, count] = behind(written_kv)
+            if KV in others[count].kv:
+                found[KV_STRANGE, count] = behind(others[count].kv[KV])
+        return found
+
+    def _behind_details(self, place: _Place, details: torch.Tensor) -> torch.Tensor:
+        """Logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
+        assert self.writer is not None
+        opening, closing = (
+            torch.tensor(marks, dtype=torch.int64) for marks in (self.writer.config.opening, self.writer.config.closing)
+        )
+        before = torch.cat([place.ids[:SINK_TOKENS], opening])
+        return behind_vectors(self.model, before, details, torch.cat([closing, place.behind[:-1]]), FOLLOWING)
+
+
+def _places(
+    model: Any, tokenizer: Any, books: Sequence[Book], count: int, layers: Sequence[int], random: np.random.Generator
+) -> Iterator[_Place]:
+    length = SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING
+    made = tried = 0
+    while made < count:
+        if tried >= 4 * count:
+            raise ValueError(f"there are not {count} places of {length:,} tokens in these books")
+        try:
+            ids = excerpt(tokenizer, books[tried % len(books)], length, random)
+        except ValueError:
+            continue
+        finally:
+            tried += 1
+        made += 1
+        read = read_whole(model, ids[:-1], layers, rows=FOLLOWING)
+        own = slice(SINK_TOKENS, SINK_TOKENS + BLOCKS * BLOCK_TOKENS)
+        states = {layer: rows[own].reshape(BLOCKS, BLOCK_TOKENS, -1) for layer, rows in read.hidden.items()}
+        yield _Place(ids, read, states, embedded(model, ids[own]).view(BLOCKS, BLOCK_TOKENS, -1))
+
+
+def _kv(read: WholeText) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys, rotated, and values [L, Hkv, n, D] of all that was read."""
+    layers: Any = read.cache.layers
+    return torch.stack([layer.keys[0] for layer in layers]), torch.stack([layer.values[0] for layer in layers])
+
+
+def _by_block(rows: torch.Tensor) -> torch.Tensor:
+    """[BLOCKS, L, Hkv, BLOCK_TOKENS, D] of [L, Hkv, BLOCKS * BLOCK_TOKENS, D]."""
+    return rows.view(*rows.shape[:2], BLOCKS, BLOCK_TOKENS, -1).permute(2, 0, 1, 3, 4)
+
+
+def _said(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> Said:
+    said = logits.log_softmax(dim=-1)
+    nats = -said.gather(-1, ids[1:, None].to(said.device)).mean()
+    return Said(float(nats), float((teacher.exp() * (teacher - said)).sum(dim=-1).mean()))
+
+
+def _figures(found: Mapping[tuple[str, int], Sequence[Said]]) -> dict[str, dict[str, dict[str, float]]]:
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for (method, slots), ones in found.items():
+        own: dict[str, float] = {}
+        for measure in ("nats", "kl"):
+            mean, stderr = mean_and_stderr(getattr(one, measure) for one in ones)
+            own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
+        figures.setdefault(method, {})[str(slots)] = own
+    return figures
+
+
+def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: WritingConfig) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for method, other in PAIRS:
+        for slots in config.slots:
+            beside = (other, 0 if other == NOTHING else slots)
+            if (method, slots) not in found or beside not in found:
+                continue
+            own: dict[str, Any] = {"method": method, "less": other, "slots": slots}
+            for measure in ("nats", "kl"):
+                pairs = zip(found[method, slots], found[beside], strict=True)
+                mean, stderr = mean_and_stderr(getattr(a, measure) - getattr(b, measure) for a, b in pairs)
+                own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
+            steps.append(own)
+    return steps
+
+
+def print_writing(report: WritingReport, console: Console) -> None:
+    """A table of each measure and one of the differences, each figure with its standard error."""
+    slots = [str(count) for count in report.config["slots"]]
+    for measure, title in (("nats", "next-token loss, nats"), ("kl", "KL to the model that sees all, nats")):
+        table = Table(title=f"{FOLLOWING} tokens behind {BLOCKS} evicted blocks, {report.places} places: {title}")
+        table.add_column("slots for all eight")
+        for count in slots:
+            table.add_column(count, justify="right")
+        for method, found in report.said.items():
+            row = [found.get(count, found.get("0")) for count in slots]
+            table.add_row(method, *(_with_error(cell, measure) if cell else "" for cell in row))
+        console.print(table)
+    table = Table(title="place by place, nats: one less the other")
+    table.add_column("")
+    for count in slots:
+        table.add_column(count, justify="right")
+    for method, other in PAIRS:
+        steps = [step for step in report.differences if (step["method"], step["less"]) == (method, other)]
+        own = {str(step["slots"]): _with_error(step, "nats", "+") for step in steps}
+        if own:
+            table.add_row(f"{method} less {other}", *(own.get(count, "") for count in slots))
+    console.print(table)
+
+
+def _with_error(found: Mapping[str, Any], measure: str, sign: str = "") -> str:
+    return f"{found[measure]:{sign}.3f} ±{found[f'{measure} stderr']:.3f}"

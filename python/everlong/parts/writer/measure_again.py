@@ -1,0 +1,223 @@
+"""Head B: what can be said again from D, word by word and without help, beside the most that any vectors allow.
+
+Pages of books in which a code is said; D of the page alone, N vectors for its tokens. The model goes on behind D by
+itself, greedily. The bound is the same number of vectors, fitted to the one page by gradient steps through the model
+(arXiv 2502.13063 measures how much such vectors hold); no writer can be expected to reach it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers.cache_utils import DynamicCache
+
+from everlong.data import Book, shipped_books
+from everlong.eval.statistics import mean_and_stderr
+from everlong.models.pack import Pack
+from everlong.models.provenance import made_with
+from everlong.models.releases import cache_argument
+from everlong.models.soft import among, behind_vectors, embedded, frozen
+from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.parts.writer.train import words_of
+from everlong.text.encoding import decode_text
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.run import told_reads
+from everlong.training.told import told_blocks
+
+DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
+_FITTING_RATE = 0.02  # of Adam, in sizes of an embedding
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    sinks: torch.Tensor  # int64 [SINK_TOKENS]
+    ids: torch.Tensor  # int64 [n]
+    states: torch.Tensor  # [n, width]
+    code: str  # that is said in it
+
+
+@dataclasses.dataclass(frozen=True)
+class Again:
+    """Of one page by one method and N."""
+
+    same: float  # share of tokens that are right at their place
+    rouge: float  # ROUGE-L, of tokens
+    code: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ReconstructingReport:
+    made_with: dict[str, Any]
+    writer: str  # its id
+    pages: int
+    page_tokens: int
+    steps: int  # of fitting
+    again: dict[str, dict[str, dict[str, float]]]  # by method and N
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def run_reconstructing(
+    model: tuple[Any, Any],
+    pack: Pack,
+    *,
+    pages: int,
+    page_tokens: int = 64,
+    tokens: Sequence[int] = (4, 8, 16, 32),
+    fitted: int = 4,
+    steps: int = 200,
+    work: pathlib.Path,
+    books: Sequence[Book] = (),
+    seed: int = 2,
+    log: Callable[[str], None] = lambda line: None,
+) -> ReconstructingReport:
+    """`fitted` of the pages have vectors fitted to them, too, in `steps`. States are kept in `work`.
+
+    ValueError for pages longer than a block.
+    """
+    if not 0 < page_tokens <= BLOCK_TOKENS:
+        raise ValueError(f"pages of {page_tokens} tokens: expected 1 to {BLOCK_TOKENS}")
+    network, tokenizer = model
+    writer = Writer.of_part(pack.parts[WRITER]).to(network.device)
+    pooled = Writer.untrained(writer.config).to(network.device)
+    books = list({book.name: book for book in (*books, *shipped_books())}.values())
+    found: dict[tuple[str, int], list[Again]] = {}
+    reading = as_it_reads(pack.parts[WRITER], network)
+    drawn = pages_of(network, tokenizer, writer, books, pages, work, seed, page_tokens=page_tokens)
+    for number, page in enumerate(drawn):
+        embeddings = embedded(network, page.ids)
+        for count in tokens:
+            with torch.no_grad():
+                own = {
+                    DETAILS: writer.details(page.states, embeddings, count),
+                    POOLED: pooled.details(page.states, embeddings, count),
+                }
+            if number < fitted:
+                own[FITTED] = fit_vectors(writer, network, tokenizer, page, own[POOLED], steps)
+            for name, vectors in own.items():
+                with reading() if name == DETAILS else contextlib.nullcontext():
+                    said = said_again(writer, network, tokenizer, page, vectors)
+                found.setdefault((name, count), []).append(compare(tokenizer, page, said))
+        log(f"page {number + 1} of {len(drawn)}")
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for (name, count), ones in found.items():
+        rouge, stderr = mean_and_stderr(one.rouge for one in ones)
+        figures.setdefault(name, {})[str(count)] = {
+            "same": sum(one.same for one in ones) / len(ones),
+            "ROUGE-L": rouge,
+            "ROUGE-L stderr": stderr if len(ones) > 1 else 0.0,
+            "codes": sum(one.code for one in ones) / len(ones),
+            "pages": len(ones),
+        }
+    return ReconstructingReport(made_with(network), pack.parts[WRITER].id, len(drawn), page_tokens, steps, figures)
+
+
+def pages_of(
+    model: Any,
+    tokenizer: Any,
+    writer: Writer,
+    books: Sequence[Book],
+    count: int,
+    work: pathlib.Path,
+    seed: int,
+    *,
+    page_tokens: int = 64,
+) -> list[Page]:
+    """Pages around a code, one of a block."""
+    blocks = told_blocks(tokenizer, books, texts=count, split="test", seed=seed)
+    pages = []
+    for one in told_reads(model, tokenizer, blocks, writer.config.layers, work):
+        ids = one.block.ids[SINK_TOKENS:]
+        for asked in one.block.asked:
+            if asked.kind != "right" or asked.answer not in decode_text(tokenizer, ids.tolist()):
+                continue
+            last = next(
+                at for at in range(1, len(ids) + 1) if asked.answer in decode_text(tokenizer, ids[:at].tolist())
+            )
+            first = min(max(0, last - page_tokens * 3 // 4), len(ids) - page_tokens)
+            own = slice(first, first + page_tokens)
+            pages.append(Page(one.block.ids[:SINK_TOKENS], ids[own], one.states[own], asked.answer))
+            break
+        if len(pages) == count:
+            break
+    return pages
+
+
+def _around(writer: Writer, tokenizer: Any, page: Page) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids before and behind the vectors."""
+    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
+    return torch.cat([page.sinks, opening]), torch.cat([closing, words_of(tokenizer).again])
+
+
+@torch.no_grad()
+def said_again(writer: Writer, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
+    """Int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
+    before, behind = _around(writer, tokenizer, page)
+    cache = DynamicCache(config=model.config)
+    given: dict[str, Any] = {"inputs_embeds": among(model, before, vectors[None], behind)}
+    said: list[torch.Tensor] = []
+    for _ in range(len(page.ids)):
+        out = model(**given, **{cache_argument(model): cache}, use_cache=True, logits_to_keep=1)
+        said.append(out.logits[0, -1].argmax())
+        given = {"input_ids": said[-1][None, None]}
+    return torch.stack(said).cpu()
+
+
+def fit_vectors(
+    writer: Writer, model: Any, tokenizer: Any, page: Page, start: torch.Tensor, steps: int
+) -> torch.Tensor:
+    """[N, E]: from `start`, by Adam on the cross entropy of the page, each token behind the right ones."""
+    before, behind = _around(writer, tokenizer, page)
+    vectors = start.detach().clone().float().requires_grad_()
+    optimizer = torch.optim.Adam([vectors], lr=_FITTING_RATE * float(writer.reader.embedding_scale))
+    ids = page.ids.to(model.device)
+    with frozen(model):
+        for _ in range(steps):
+            logits = behind_vectors(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]), len(ids))
+            loss = torch.nn.functional.cross_entropy(logits[0], ids)
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+    return vectors.detach()
+
+
+def compare(tokenizer: Any, page: Page, said: torch.Tensor) -> Again:
+    words, own = said.tolist(), page.ids.tolist()
+    same = sum(a == b for a, b in zip(words, own, strict=True)) / len(own)
+    return Again(same, rouge_l(words, own), page.code in decode_text(tokenizer, words))
+
+
+def rouge_l(said: Sequence[int], wanted: Sequence[int]) -> float:
+    """F1 of the longest common subsequence (Lin, 2004)."""
+    row = [0] * (len(wanted) + 1)
+    for token in said:
+        before = 0
+        for at, own in enumerate(wanted):
+            before, row[at + 1] = row[at + 1], before + 1 if token == own else max(row[at + 1], row[at])
+    return 2 * row[-1] / (len(said) + len(wanted)) if said or wanted else 0.0
+
+
+def print_reconstructing(report: ReconstructingReport, console: Console) -> None:
+    counts = list(next(iter(report.again.values())))
+    table = Table(
+        title=f"{report.page_tokens} tokens said again by N vectors, {report.pages} pages: ROUGE-L, exact (codes kept)"
+    )
+    table.add_column("N")
+    for count in counts:
+        table.add_column(count, justify="right")
+    for name, found in report.again.items():
+        cells = (
+            f"{own['ROUGE-L']:.2f} ±{own['ROUGE-L stderr']:.2f}, {own['same']:.2f} ({own['codes']:.0%})"
+            for own in found.values()
+        )
+        pages = next(iter(found.values()))["pages"]
+        table.add_row(f"{name}, {pages:.0f} pages", *cells)
+    console.print(table)

@@ -1,0 +1,184 @@
+"""Head A on blocks that nothing was trained on: does D tell whether a block answers a question, and why.
+
+Each question meets a block that is right, one that says it of another version or name (N1), and one that has its words
+(N2), all in the same text. The decision is made of D and the question (parts/writer); its AUC is the chance that
+it is higher for the right block than for the other. The reason is the rationale, of all three, that the model finds
+likeliest. Beside it: what share of the question's words the block has. The controls: D of a block of another text, and
+no D, by which none of this can be told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from everlong.data import Book, shipped_books
+from everlong.eval.rates import print_rates
+from everlong.eval.statistics import auc, rate
+from everlong.models.pack import Pack
+from everlong.models.provenance import made_with
+from everlong.models.soft import embedded
+from everlong.parts.writer.deciding import KINDS, Kind, odds
+from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.parts.writer.train import ToldRead, said_behind_details, verdicts_of
+from everlong.text.encoding import decode_text, encode
+from everlong.text.words import words_in
+from everlong.training.attended import SINK_TOKENS
+from everlong.training.data import load_pairs
+from everlong.training.run import told_reads
+from everlong.training.told import ToldBlock, told_blocks, told_stories
+
+DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
+WORDS = "words alone"
+
+
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """Of one question to one block by one method."""
+
+    kind: Kind
+    decision: float  # above 0: it is what is looked for
+    named: Kind  # what was decided that the block is
+    reason: Kind  # the likeliest rationale, in the model's words
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainingReport:
+    made_with: dict[str, Any]
+    writer: str  # its id
+    tokens: int  # N
+    questions: int
+    decided: dict[str, dict[str, float]]  # by method
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def unseen_blocks(
+    tokenizer: Any, books: Sequence[Book], *, places: int, stories: int, seed: int
+) -> dict[str, list[ToldBlock]]:
+    """Blocks that nothing is trained on, by what the questions are to: `places` in books, the shipped ones among them,
+    and in test stories; of either where there are to be any.
+    """
+    found = {}
+    if places:
+        every = list({book.name: book for book in (*books, *shipped_books())}.values())
+        found["to generated blocks"] = told_blocks(tokenizer, every, texts=places, split="test", seed=seed)
+    if stories:
+        pairs = load_pairs(["fairytale"])
+        found["to stories"] = told_stories(tokenizer, pairs, texts=stories, splits=("test",), seed=seed)
+    return found
+
+
+def run_explaining(
+    model: tuple[Any, Any],
+    pack: Pack,
+    blocks: Sequence[ToldBlock],
+    *,
+    work: pathlib.Path,
+    log: Callable[[str], None] = lambda line: None,
+) -> ExplainingReport:
+    """On blocks of `told_blocks` or `told_stories`; their states are kept in `work`. ValueError for a writer that was
+    trained without such questions.
+    """
+    network, tokenizer = model
+    writer = Writer.of_part(pack.parts[WRITER]).to(network.device)
+    told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
+    config = writer.config
+    pooled = Writer.untrained(dataclasses.replace(config, decider=None)).to(network.device)
+    pooled.decider = writer.decider
+    reading = as_it_reads(pack.parts[WRITER], network)
+    found: dict[str, list[Decided]] = {}
+    for at, one in enumerate(told):
+        other = told[(at // len(KINDS) + 1) * len(KINDS) % len(told)]  # the same for all three
+        own = {
+            DETAILS: _details(writer, network, one),
+            POOLED: _details(pooled, network, one),
+            STRANGE: _details(writer, network, other),
+        }
+        own[QUESTION] = own[DETAILS][:, :0]
+        for name, details in own.items():
+            with contextlib.nullcontext() if name == POOLED else reading():
+                found.setdefault(name, []).extend(decided(writer, network, tokenizer, one, details))
+        log(f"block {at + 1} of {len(told)}")
+    found[WORDS] = by_words(tokenizer, told)
+    return ExplainingReport(
+        made_with(network),
+        pack.parts[WRITER].id,
+        writer.config.tokens,
+        sum(len(one.block.asked) for one in told) // len(KINDS),
+        {name: figures_of(ones) for name, ones in found.items()},
+    )
+
+
+@torch.no_grad()
+def _details(writer: Writer, model: Any, one: ToldRead) -> torch.Tensor:
+    return writer.details_of(one.states[None], embedded(model, one.block.ids[SINK_TOKENS:])[None])
+
+
+@torch.no_grad()
+def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
+    """Of all questions to a block, behind D [1, n, E]."""
+    logits = verdicts_of(writer, model, [own.question for own in one.exercises], details.float())[0]
+    found = []
+    for asked, own, verdict in zip(one.block.asked, one.exercises, logits, strict=True):
+        likely = dict[Kind, float]()
+        for kind in KINDS:
+            reply = encode(tokenizer, f" {asked.rationale(kind)}")
+            ids = torch.cat([own.prompt, reply[:-1]])
+            said = said_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))[0]
+            likely[kind] = float(said.log_softmax(dim=-1).gather(-1, reply[:, None].to(said.device)).mean())
+        named = KINDS[int(verdict.argmax())]
+        found.append(Decided(asked.kind, float(odds(verdict)), named, max(KINDS, key=likely.__getitem__)))
+    return found
+
+
+def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
+    """By the share of a question's words that the block has; above what is right most often on these very questions."""
+    shares = []
+    for one in told:
+        there = set(words_in(decode_text(tokenizer, one.block.ids.tolist())))
+        for asked in one.block.asked:
+            own = words_in(asked.question)
+            shares.append((asked.kind, sum(word in there for word in own) / len(own)))
+    found = []
+    for least in sorted({share for _, share in shares}):
+        ones = []
+        for kind, share in shares:
+            named: Kind = "right" if share >= least else "other"
+            ones.append(Decided(kind, share - least + (1 if named == "right" else 0), named, named))
+        found.append(ones)
+    return max(found, key=lambda ones: figures_of(ones)["right decisions"])
+
+
+def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
+    """AUC of right blocks beside each kind of wrong ones; right decisions, both classes weighing the same; how often
+    the kind that was decided is right, and the likeliest rationale.
+    """
+    by_kind = {kind: [one.decision for one in ones if one.kind == kind] for kind in KINDS}
+    right, wrong = by_kind["right"], by_kind["other"] + by_kind["words"]
+    balanced = (sum(x > 0 for x in right) / len(right) + sum(x <= 0 for x in wrong) / len(wrong)) / 2
+    found = {
+        "AUC, N1": auc(right, by_kind["other"]),
+        "AUC, N2": auc(right, by_kind["words"]),
+        "right decisions": balanced,
+    }
+    for name, hits in (
+        ("right kinds", [one.named == one.kind for one in ones]),
+        ("right reasons", [one.reason == one.kind for one in ones]),
+    ):
+        share = rate(hits)
+        found |= {name: share.rate, f"{name}, low": share.low, f"{name}, high": share.high}
+    return found
+
+
+def print_explaining(report: ExplainingReport, about: str, console: Console) -> None:
+    title = f"{report.questions} questions {about}, each to three blocks, N = {report.tokens}"
+    columns = ("AUC, N1", "AUC, N2", "right decisions", "right kinds", "right reasons")
+    print_rates(title, "behind", columns, report.decided, console)

@@ -1,0 +1,510 @@
+"""Trains the writer (parts/writer): what a frozen model says behind D is to be what it says behind the blocks.
+
+The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lessons, which are drawn by chance:
+
+- *behind*: text behind 1 .. 8 evicted blocks, of which it sees D alone, blocks of other books among them; Kullback-
+  Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
+- *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
+- *why*, Head A: which of three blocks answers a question, as a decision of D and the question alone
+  (parts/writer), and in the model's words, with what it answers (training/told.py). Once D is settled, the
+  decision goes on learning alone.
+
+Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
+with the tokens that a Trimmer would keep of each run, as words: means of embeddings are nothing that a frozen model has
+met, and what it says behind them is far off. Pages are said again from as many vectors as they have tokens first, for
+such D are their words themselves; then from ever fewer. What the writer reads of blocks has tokens missing at random,
+as a block does that was trimmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.releases import checkpointing
+from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.parts.latents import LatentReader
+from everlong.parts.trimmer.model import Trimmer
+from everlong.parts.writer.deciding import KINDS, odds
+from everlong.parts.writer.model import Writer, WriterConfig
+from everlong.text.encoding import encode
+from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
+from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.told import Exercise, ToldBlock
+
+_SAMPLED_READS = 8  # for center and scale
+_AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson
+_HELD_OUT_RATIOS = (2, 8)  # tokens a vector, of pages said again that nothing is trained on
+_HELD_OUT_QUESTIONS = 6
+_HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
+_LORA_SCALE = 0.5
+_SAMPLED_EMBEDDINGS = 4096
+_HELD_OUT_PLACES = 16
+_SETTLED_PLACES = 6
+_SETTLED_DECAY = 0.1
+_DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
+_AGAIN = "The same again:\n\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class WriterTraining(LoopSettings):
+    """How it is done; the defaults are those of the shipped pack."""
+
+    steps: int = 500
+    batch: int = 2
+    learning_rate: float = 1e-3
+    check_every: int = 50
+    tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
+    cross_entropy: float = 0.3  # beside the divergence
+    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
+    again: float = 2.0  # lessons of Head B for each that goes on behind blocks
+    pages: tuple[int, ...] = (16, 32, 64, 128)  # tokens, of what is said again
+    hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
+    rising: float = 0.7  # of the steps, until it is the hardest
+    why: float = 1.0  # and of Head A
+    decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
+    settling: int = 300  # steps of the decision alone, once D is settled
+    lora: int = 4  # rank of the maps that learn to read D beside the model's; 0: none
+    distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
+    sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
+    missing: float = 0.1  # share of a block's tokens that the writer does not see
+    gradient_checkpointing: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What the model is told behind D, as ids [n] int64."""
+
+    again: torch.Tensor  # before a text that is to be said again
+
+
+def words_of(tokenizer: Any) -> Words:
+    return Words(encode(tokenizer, _AGAIN))
+
+
+@dataclasses.dataclass(frozen=True)
+class ToldRead:
+    """A block with questions, as it was read. Blocks of one place have the same questions in the same order."""
+
+    block: ToldBlock
+    states: torch.Tensor  # [BLOCK_TOKENS, width] bf16
+    exercises: tuple[Exercise, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedBefore:
+    """A writer that a training goes on from, and the maps that read its D."""
+
+    writer: Writer
+    lora: Adapter | None
+
+    def into(self, writer: Writer, lora: Adapter | None) -> None:
+        """Its weights become those of another, which may decide where it did not. ValueError for one of another shape,
+        or of other maps.
+        """
+        own = self.writer.config
+        if own.reader != writer.config.reader or (own.opening, own.closing) != (
+            writer.config.opening,
+            writer.config.closing,
+        ):
+            raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {writer.config.reader}")
+        missing, strange = writer.load_state_dict(self.writer.state_dict(), strict=False)
+        if strange or any(not name.startswith("decider.") for name in missing):
+            raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
+        if (lora is None) != (self.lora is None):
+            raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
+        if lora is not None and self.lora is not None:
+            if lora.settings != self.lora.settings:
+                raise ValueError(f"its maps are of {self.lora.settings}, asked for are {lora.settings}")
+            lora.load_state_dict(self.lora.state_dict())
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedWriter:
+    writer: Writer
+    lora: Adapter | None  # of `WriterTraining.lora`
+    learned: Learned
+    settled: Learned | None  # of the decision, once D was; None where there is none
+
+
+class _Learning(torch.nn.Module):
+    """The writer, and what reads D beside the model."""
+
+    def __init__(self, writer: Writer, lora: Adapter | None) -> None:
+        super().__init__()
+        self.writer, self.lora = writer, lora
+
+    def forward(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
+        found: torch.Tensor = self.writer(states, embeddings, tokens)
+        return found
+
+
+class WriterTrainer:
+    """One training over streams that were read; ValueError without any to train on or to hold out."""
+
+    def __init__(
+        self,
+        model: Any,
+        reads: Sequence[EvictedRead],
+        config: WriterConfig,
+        training: WriterTraining,
+        words: Words,
+        told: Sequence[ToldRead] = (),
+        *,
+        trimmer: Trimmer | None = None,
+        begun: TrainedBefore | None = None,
+        checkpoints: pathlib.Path | None = None,
+        progress: Told | None = None,
+    ) -> None:
+        """It goes on from what was `begun` where that is given, else from what a `trimmer` would keep."""
+        self._model, self._config, self._training, self._words = model, config, training, words
+        self._trimmer, self._begun = trimmer, begun
+        self._told, self._told_fit = ([one for one in told if one.block.split == split] for split in ("train", "fit"))
+        self._checkpoints, self._progress = checkpoints, progress
+        self._train = [read for read in reads if read.text.split == "train"]
+        self._fit = [read for read in reads if read.text.split == "fit"]
+        if not self._train or not self._fit:
+            raise ValueError("a writer is trained on some texts and stopped by others; one of the two has none")
+        self._opening, self._closing = (
+            torch.tensor(ids, dtype=torch.int64) for ids in (config.opening, config.closing)
+        )
+
+    def train(self) -> TrainedWriter:
+        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        training, model = self._training, self._model
+        writer = Writer.untrained(self._config, training.seed)
+        lora = None
+        if training.lora:
+            settings = AdapterSettings(training.lora, _LORA_SCALE)
+            lora = Adapter(settings, adapted_layers(model), seed=training.seed).to(model.device)
+        if self._begun is None:
+            normalise(writer.reader, model, self._train)
+            if self._trimmer is not None:
+                writer.count_as(self._trimmer, training.sharpness)
+        else:
+            self._begun.into(writer, lora)
+        with frozen(model), _checkpointed(model, training.gradient_checkpointing), _at_work(lora, model):
+            learned = learn(
+                _Learning(writer, lora),
+                self._lesson,
+                self._held_out,
+                training,
+                checkpoints=self._checkpoints,
+                progress=self._progress,
+            )
+        best = _Learning(Writer(self._config), lora)
+        best.load_state_dict(learned.state)
+        settled = self._settle(best.writer.eval()) if self._told and training.why else None
+        return TrainedWriter(best.writer.eval(), best.lora, learned, settled)
+
+    def _settle(self, writer: Writer) -> Learned:
+        """The decision alone goes on learning, of D that is settled and made once: as many as a memory has."""
+        training, decider = self._training, writer.decider
+        assert decider is not None
+        with torch.no_grad():
+            of_train, of_fit = (
+                torch.cat([self._details_of_told(writer, [one], self._config.tokens).bfloat16() for one in told])
+                if told
+                else torch.zeros(0)
+                for told in (self._told, self._told_fit)
+            )
+        fit = [(at, self._told_fit[at : at + len(KINDS)]) for at in range(0, len(self._told_fit), len(KINDS))]
+
+        def loss_of(told: Sequence[ToldRead], details: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+            rows = [len(KINDS) * place + at for place in places for at in range(len(KINDS))]
+            return decided_loss(writer, self._model, [told[row] for row in rows], details[rows].float())
+
+        def lesson(wrapped: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+            places = random.permutation(len(self._told) // len(KINDS))[:_SETTLED_PLACES]
+            loss = loss_of(self._told, of_train, places.tolist())
+            said.setdefault("decided", []).append(float(loss.detach()))
+            return loss
+
+        def held_out(wrapped: Any) -> float:
+            found = [misjudged(writer, self._model, one, of_fit[at : at + len(one)]) for at, one in fit]
+            return sum(found) / max(1, len(found))
+
+        settling = LoopSettings(
+            steps=training.settling,
+            batch=1,
+            learning_rate=training.learning_rate,
+            weight_decay=_SETTLED_DECAY,
+            seed=training.seed,
+            threads=training.threads,
+        )
+        points = None if self._checkpoints is None else self._checkpoints.with_name("decisions")
+        with frozen(self._model):
+            learned = learn(decider, lesson, held_out, settling, checkpoints=points, progress=self._progress)
+        decider.load_state_dict(learned.state)
+        return learned
+
+    # --- a step
+
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+        """One of the three, by chance; and what each of some blocks is to its questions, which the model is not asked
+        for.
+        """
+        yield self._one_of_three(writer, number, random, said)
+        if self._told and self._training.why:
+            tokens = int(random.choice(self._training.decided))
+            loss = self._decided(writer, self._drawn(self._told, _DECIDED_PLACES, random), tokens, random)
+            said.setdefault("decided", []).append(float(loss.detach()))
+            yield loss
+
+    def _one_of_three(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+        training = self._training
+        read = self._train[int(random.integers(len(self._train)))]
+        tokens = int(random.choice(training.tokens))
+        why = training.why if self._told else 0.0
+        drawn = random.random() * (1 + training.again + why)
+        if drawn >= 1 + training.again:
+            loss = self._why(writer, self._drawn(self._told, 1, random), int(random.choice(training.decided)), random)
+            said.setdefault("why", []).append(float(loss.detach()))
+            return loss
+        if drawn >= 1:
+            step = number // training.batch
+            hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
+            loss = self._again(writer, read, float(hardest ** random.random()), random)
+            said.setdefault("again", []).append(float(loss.detach()))
+            return loss
+        blocks = int(random.integers(1, BLOCKS + 1))
+        strange = int(random.choice(training.distractors))
+        other = self._train[int(random.integers(len(self._train)))]
+        details = [self._details(writer, read, range(blocks), tokens, random)]
+        if strange and other is not read:
+            chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
+            details.insert(0, self._details(writer, other, chosen, tokens, random))
+        divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1), training.following)
+        said.setdefault("KL", []).append(float(divergence.detach()))
+        return divergence + training.cross_entropy * entropy
+
+    def _drawn(self, told: Sequence[ToldRead], places: int, random: np.random.Generator) -> list[ToldRead]:
+        """Three blocks of each of so many places, or of all that there are."""
+        drawn = random.permutation(len(told) // len(KINDS))[:places]
+        return [told[len(KINDS) * int(place) + at] for place in drawn for at in range(len(KINDS))]
+
+    def _decided(
+        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """`decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
+        details = self._details_of_told(writer, blocks, tokens, random)
+        return decided_loss(learning_in(writer).writer, self._model, blocks, details)
+
+    def _why(self, writer: Any, three: Sequence[ToldRead], tokens: int, random: np.random.Generator) -> torch.Tensor:
+        """Cross entropy of why one question wants or does not want each of its three blocks, and of what it answers.
+        Whatever the question says by itself is the same three times.
+        """
+        number = int(random.integers(len(three[0].exercises)))
+        exercises = [one.exercises[number] for one in three]
+        details = self._details_of_told(writer, three, tokens)
+        longest = max(len(one.reply) for one in exercises)
+        replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
+        behind = torch.stack(
+            [torch.cat([self._closing, one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)]
+        )
+        before = torch.cat([three[0].block.ids[:SINK_TOKENS], self._opening])
+        logits = behind_vectors(self._model, before, details, behind, longest + 1)
+        return torch.stack(
+            [
+                torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
+                for row, one in zip(logits, exercises, strict=True)
+            ]
+        ).mean()
+
+    def _details_of_told(
+        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """D [blocks, N, E]."""
+        states = torch.stack([one.states for one in blocks]).to(self._model.device)
+        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
+        if random is not None:
+            states, embeddings = self._perturbed(states, embeddings, random)
+        found: torch.Tensor = writer(states, embeddings, tokens)
+        return found
+
+    def _details(
+        self,
+        writer: Any,
+        read: EvictedRead,
+        blocks: Sequence[int],
+        tokens: int,
+        random: np.random.Generator | None = None,
+    ) -> torch.Tensor:
+        """D [1, blocks * N, E] of some blocks of a text; with `random` some of its tokens are missing."""
+        states = read.states(max(blocks) + 1)[list(blocks)].to(self._model.device)
+        ids = read.text.ids[SINK_TOKENS : SINK_TOKENS + BLOCKS * BLOCK_TOKENS].view(BLOCKS, -1)[list(blocks)]
+        embeddings = embedded(self._model, ids)
+        if random is not None:
+            states, embeddings = self._perturbed(states, embeddings, random)
+        found: torch.Tensor = writer(states, embeddings, tokens)
+        return found.flatten(0, 1)[None]
+
+    def _perturbed(
+        self, states: torch.Tensor, embeddings: torch.Tensor, random: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Blocks [B, BLOCK_TOKENS, ...] without some of their tokens, the same in each."""
+        if self._training.missing <= 0:
+            return states, embeddings
+        count = BLOCK_TOKENS - int(random.integers(int(self._training.missing * 2 * BLOCK_TOKENS) + 1))
+        kept = torch.from_numpy(np.sort(random.permutation(BLOCK_TOKENS)[:count]))
+        return states[:, kept], embeddings[:, kept]
+
+    def _behind(
+        self, read: EvictedRead, blocks: int, details: torch.Tensor, following: int = FOLLOWING
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = read.text.behind(blocks)[: following + 1]
+        before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
+        logits = behind_vectors(self._model, before, details, torch.cat([self._closing, ids[:-1]]), following)
+        said = logits[0].log_softmax(dim=-1)
+        entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
+        return read.taught(blocks).divergence(said), entropy
+
+    def _again(self, writer: Any, read: EvictedRead, ratio: float, random: np.random.Generator) -> torch.Tensor:
+        """Cross entropy of pages behind D of their own, or of a stretch behind D of its block, a vector for `ratio`
+        tokens. As many pages as come to so many tokens, of one length.
+        """
+        length = int(random.choice(self._training.pages))
+        count = max(1, _AGAIN_TOKENS // length)
+        vectors = min(length, max(1, round(length / ratio)))
+        most = BLOCKS * BLOCK_TOKENS - length
+        first = torch.from_numpy(random.integers(most + 1, size=count))
+        rows = first[:, None] + torch.arange(length)
+        own = read.text.ids[SINK_TOKENS:]
+        states = read.states().flatten(0, 1)[rows].to(self._model.device)
+        details = writer(states, embedded(self._model, own[rows]), vectors)
+        before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
+        told = torch.cat([self._closing, self._words.again])[None].expand(count, -1)
+        ids = own[rows]
+        logits = behind_vectors(self._model, before, details, torch.cat([told, ids[:, :-1]], dim=1), length)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(logits.device))
+
+    # --- between steps
+
+    def _held_out(self, writer: Any) -> float:
+        """KL behind all blocks and behind half of them, of texts that nothing is trained on; and what either head is
+        away from its own, counted as it is trained.
+        """
+        training = self._training
+        found = [
+            float(self._behind(read, blocks, self._details(writer, read, range(blocks), tokens))[0])
+            for read in self._fit
+            for blocks, tokens in ((BLOCKS, 8), (BLOCKS // 2, 32))
+        ]
+        score = sum(found) / len(found)
+        if training.again:
+            again = [
+                float(self._again(writer, read, ratio, np.random.default_rng(number)))
+                for number, read in enumerate(self._fit)
+                for ratio in _HELD_OUT_RATIOS
+            ]
+            score += _HELD_OUT_HEADS * training.again * sum(again) / len(again)
+        if training.why and self._told_fit:
+            drawn = np.random.default_rng(0)
+            threes = [self._drawn(self._told_fit, 1, drawn) for _ in range(_HELD_OUT_QUESTIONS)]
+            why = [float(self._why(writer, three, 32, drawn)) for three in threes]
+            decided = float(self._decided(writer, self._drawn(self._told_fit, _HELD_OUT_PLACES, drawn), 32))
+            score += _HELD_OUT_HEADS * training.why * (sum(why) / len(why) + decided)
+        return score
+
+
+def learning_in(wrapped: Any) -> _Learning:
+    """Of what `accelerate` may have wrapped."""
+    own: _Learning = getattr(wrapped, "module", wrapped)
+    return own
+
+
+def _at_work(lora: Adapter | None, model: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if lora is None else AttachedAdapter(lora, model).at_work()
+
+
+@torch.no_grad()
+def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) -> None:
+    """Each number of the states centred and scaled, as the texts have it, by what lies in between; and how large the
+    model's embeddings are.
+    """
+    rows = torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]).sort(dim=0).values
+    low, middle, high = (rows[int(share * (len(rows) - 1))] for share in (0.1587, 0.5, 0.8413))
+    reader.center.copy_(middle)
+    reader.scale.copy_(2 / (high - low).clamp(min=1e-4))
+    weight = model.get_input_embeddings().weight
+    ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
+    reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
+
+
+def verdicts_of(writer: Writer, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor) -> torch.Tensor:
+    """Head A's logits [blocks, questions, kinds] of each of some questions' ids to each block's D [blocks, n, E]."""
+    longest, blocks = max(map(len, questions)), len(details)
+    ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
+    asked = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
+    found = writer.verdicts(
+        embedded(model, ids).repeat(blocks, 1, 1),
+        asked.to(details.device).repeat(blocks, 1),
+        details.repeat_interleave(len(questions), dim=0),
+    )
+    return found.view(blocks, len(questions), len(KINDS))
+
+
+def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
+    """Cross entropy, in nats, of what each block is to each of its questions, and of which of all the blocks is what a
+    question asks for. `told` are whole places of three blocks; D [blocks, n, E] theirs.
+    """
+    places = [told[at : at + len(KINDS)] for at in range(0, len(told), len(KINDS))]
+    questions = [own.question for three in places for own in three[0].exercises]
+    logits = verdicts_of(writer, model, questions, details)
+    kinds, own, right, first = [], [], [], 0
+    for number, three in enumerate(places):
+        count = len(three[0].exercises)
+        for at, one in enumerate(three):
+            kinds += [KINDS.index(asked.kind) for asked in one.block.asked]
+            own.append(logits[len(KINDS) * number + at, first : first + count])
+        for asked in zip(*(one.block.asked for one in three), strict=True):
+            right.append(len(KINDS) * number + [one.kind for one in asked].index("right"))
+        first += count
+    device = logits.device
+    each = torch.nn.functional.cross_entropy(torch.cat(own), torch.tensor(kinds, device=device))
+    return each + torch.nn.functional.cross_entropy(odds(logits).T, torch.tensor(right, device=device))
+
+
+def misjudged(writer: Writer, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
+    """Of the three blocks of a place the share of wrong ones that are put above what is right, over their questions: of
+    a decision that was learned by heart, how sure it is says less than the order.
+    """
+    own = odds(verdicts_of(writer, model, [one.question for one in three[0].exercises], details))  # [blocks, questions]
+    wrong = 0
+    for number, column in enumerate(own.T):
+        right = [one.block.asked[number].kind for one in three].index("right")
+        wrong += int((column >= column[right]).sum()) - 1
+    return wrong / (own.shape[1] * (len(three) - 1))
+
+
+def said_behind_details(
+    writer: Writer, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
+) -> torch.Tensor:
+    """`behind_vectors` of D [B, n, E] between its marks."""
+    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
+    return behind_vectors(model, torch.cat([sinks, opening]), details, torch.cat([closing, ids]), rows)
+
+
+@contextlib.contextmanager
+def _checkpointed(model: Any, wanted: bool) -> Iterator[None]:
+    """Activations are computed again on the way back, where that is wanted; models do that while they train."""
+    if not wanted:
+        yield
+        return
+    before = model.training
+    enable, disable = checkpointing(model)
+    enable({"use_reentrant": False})
+    model.train()
+    try:
+        yield
+    finally:
+        disable()
+        model.train(before)
