@@ -45,7 +45,7 @@ def main() -> None:
         for size, tokens in held.items():
             mm = open_memories.enter_context(everlong.MemoryModel(model, tokenizer, f"{folder}/{size}.everlong"))
             memories.append((tokens, mm))
-        ids = book_ids(mm, 3 * mm.config.frame_tokens)
+        ids = book_ids(mm, 3 * mm.config.frame.tokens)
         rows = [dataclasses.asdict(row) for row in measure(memories, ids, options.tokens, options.rounds)]
     if options.json:
         print(json.dumps({"cpu": processor(), "torch": torch.__version__, "rows": rows}, indent=2))

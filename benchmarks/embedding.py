@@ -10,7 +10,6 @@ its vectors. --threads is what torch may use; fewer than the machine has cores l
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import statistics
@@ -48,7 +47,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model, tokenizer = load(options.model)
     plain = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    encoding = dataclasses.replace(plain, index=(*plain.index, "embedding"))
+    encoding = plain.changed(search={"index": (*plain.index, "embedding")})
     warm_up = plain.sink_tokens + plain.rolling_tokens + plain.evict_tokens
     ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
     if len(ids) < warm_up + options.rounds * options.tokens:

@@ -219,7 +219,7 @@ def reading(rounds: int, model: str) -> Reading:
         memories = {
             graph: stack.enter_context(
                 everlong.MemoryModel(
-                    loaded, tokenizer, pathlib.Path(folder) / str(graph), dataclasses.replace(plain, graph=graph)
+                    loaded, tokenizer, pathlib.Path(folder) / str(graph), plain.changed(archive={"graph": graph})
                 )
             )
             for graph in (False, True)

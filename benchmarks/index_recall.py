@@ -241,10 +241,10 @@ def at_every_length(
         ]
         # The encoder works after the reading: beside it, on as many cores, both would take longer.
         if length <= embedding_to:
-            config = dataclasses.replace(config, index=("heads", "lexical", "embedding"))
+            config = config.changed(search={"index": ("heads", "lexical", "embedding")})
         with everlong.MemoryModel(model, tokenizer, folder, config) as mm:
             yield result(mm, length, questions, hidden)
-        config = dataclasses.replace(config, index=("heads", "lexical"))
+        config = config.changed(search={"index": ("heads", "lexical")})
 
 
 def of_memory(
@@ -270,8 +270,8 @@ def of_memory(
     if not branch.exists():
         with everlong.Memory.open(folder, read_only=True) as memory:
             memory.fork(branch).close()
-    config = dataclasses.replace(
-        everlong.MemoryConfig(), index=("heads", "lexical", "embedding"), host_bytes=MEMORY_HOST_BYTES
+    config = everlong.MemoryConfig().changed(
+        archive={"host_bytes": MEMORY_HOST_BYTES}, search={"index": ("heads", "lexical", "embedding")}
     )
     with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
         positions = [int((place + 0.5) / len(facts) * tokens) for place in range(len(facts))]

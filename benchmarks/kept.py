@@ -49,7 +49,7 @@ def configs(model: Any, kept: list[int], trimmer: str, *, writer: bool = False) 
         frames[f"{tokens} kept"] = dataclasses.replace(base, **zone)  # type: ignore[arg-type]  # as the fields have them
         if writer:
             frames[f"{tokens} written"] = dataclasses.replace(frames[f"{tokens} kept"], kept_writer=True)
-        frames[f"{tokens} more slots"] = dataclasses.replace(base, rolling_tokens=base.rolling_tokens + tokens)
+        frames[f"{tokens} more slots"] = base.changed(frame={"rolling_tokens": base.rolling_tokens + tokens})
     return frames
 
 
@@ -73,7 +73,7 @@ def measure(
     clock: Callable[[], float],
 ) -> list[Row]:
     """`ids` [warm_up + rounds * read + decoded at least]."""
-    chunk = next(iter(memories.values())).config.chunk_tokens
+    chunk = next(iter(memories.values())).config.frame.chunk_tokens
     for name, mm in memories.items():
         seconds = timed(mm, ids[:warm_up], "read", chunk, clock)
         print(f"{name}: {warm_up:,} tokens in {seconds:.0f} s", file=sys.stderr, flush=True)
@@ -130,8 +130,10 @@ def main() -> None:
             for name, config in configs(model, options.kept, options.trimmer, writer=options.writer).items()
         }
         config = next(iter(memories.values())).config
-        full = max(options.kept) * config.kept_share + 2 * config.block_tokens  # none is trimmed again before
-        warm_up = options.warm_up or full + config.rolling_tokens + config.evict_tokens
+        full = (
+            max(options.kept) * config.frame.kept_share + 2 * config.archive.block_tokens
+        )  # none is trimmed again before
+        warm_up = options.warm_up or full + config.frame.rolling_tokens + config.frame.evict_tokens
         count = warm_up + options.rounds * options.round_tokens + options.tokens
         ids = book_ids(next(iter(memories.values())), count)
         rows = measure(

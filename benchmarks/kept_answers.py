@@ -115,7 +115,7 @@ def ask(mm: everlong.MemoryModel, arm: str, question: ToAnswer, scores: Scores, 
     answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
     scores.setdefault(arm, {}).setdefault(question.kind, []).append(question.score(answer.text))
     back = [event["tokens"] for event in mm.trace() if event["what"] == "restore"]
-    slots.setdefault(arm, []).append(back[-1] if back and mm.config.policies else len(mm.frame.os.kept_held))
+    slots.setdefault(arm, []).append(back[-1] if back and mm.config.answer.policies else len(mm.frame.os.kept_held))
 
 
 # --- what a kept zone answers
@@ -198,7 +198,7 @@ def main() -> None:
         file.write_text(json.dumps({"cpu": processor(), "scores": scores, "slots": slots}, indent=2), "utf-8")
 
     if options.zone:
-        arms = {arm: dataclasses.replace(base, policy="off", **own) for arm, own in ZONES.items()}
+        arms = {arm: base.changed(answer={"policy": "off"}, **own) for arm, own in ZONES.items()}
         tokens = min(options.tokens, 5000)
         scores, slots = ask_zones(model, arms, options.texts, tokens, options.count, known)
     else:

@@ -30,7 +30,10 @@ from everlong.text.prompt import build_prompt
 from everlong.training.data import load_pairs
 
 How = Literal["nothing", "random", "walk"]
-CONFIG = everlong.MemoryConfig(policy=("prompt", "walk"), rolling_tokens=512, chunk_tokens=256)
+CONFIG = everlong.MemoryConfig(
+    frame=everlong.FrameConfig(rolling_tokens=512, chunk_tokens=256),
+    answer=everlong.AnswerConfig(policy=("prompt", "walk")),
+)
 HOWS: tuple[How, ...] = ("nothing", "random", "walk")
 
 

@@ -12,7 +12,6 @@ as long as it takes; a short reading before it brings what torch keeps for itsel
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -50,7 +49,7 @@ def main() -> None:
 
     model, tokenizer = load(options.model)
     window = model.config.get_text_config().max_position_embeddings
-    config = dataclasses.replace(everlong.MemoryConfig.fitting(window), host_bytes=options.host_bytes)
+    config = everlong.MemoryConfig.fitting(window).changed(archive={"host_bytes": options.host_bytes})
     texts: list[str] = []
     if options.read:
         texts = [book.text for book in gather_books(int(max(options.sizes) * CHARACTERS_PER_TOKEN), options.corpus)]

@@ -12,7 +12,6 @@ compared with the frame and that budget.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -47,7 +46,7 @@ def main() -> None:
 
     model, tokenizer = load(options.model)
     window = model.config.get_text_config().max_position_embeddings
-    config = dataclasses.replace(everlong.MemoryConfig.fitting(window), host_bytes=options.host_bytes)
+    config = everlong.MemoryConfig.fitting(window).changed(archive={"host_bytes": options.host_bytes})
     chunk, span, warm_up = chunk_tokens(config), span_tokens(config), warm_up_tokens(config)
     per_round = options.tokens // chunk * chunk
     ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])

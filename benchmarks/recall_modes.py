@@ -160,7 +160,7 @@ def ask(
             left = [one for one in some if not kept.find(mode=mode, words=one.words)]
             if not left:
                 continue
-            config = dataclasses.replace(base, recall_mode=mode)
+            config = base.changed(answer={"recall_mode": mode})
             with everlong.MemoryModel(model[0], model[1], memory, config, pack=options.pack) as mm:
                 mm.searcher.settle()
                 for question in left:

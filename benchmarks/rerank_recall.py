@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 import numpy as np
+from everlong.parts.writer.decisions import BlockDecisions
 
 import everlong
 from everlong.frame.kv_frame import KvFrame
@@ -26,7 +27,6 @@ from everlong.models import DEFAULT_MODEL, load
 from everlong.models.pack import pack_for
 from everlong.parts.towers.measure import ELSEWHERE, Asked
 from everlong.parts.writer.at_work import BlockDetails, detail_writer
-from everlong.parts.writer.decisions import BlockDecisions
 from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
 from everlong.text.prompt import build_prompt, start_ids
 
@@ -56,7 +56,7 @@ def ranks(
     prompt = build_prompt(mm.tokenizer, question.words)
     request: dict[str, Any] = {
         **mm.searcher.inputs(prompt),
-        "neighbours": config.neighbours,
+        "neighbours": config.search.neighbours,
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
     }
@@ -64,7 +64,7 @@ def ranks(
     started = time.perf_counter()
     gains: list[tuple[Any, float]]  # of pages, for a weight of 1
     if details is None:
-        places = candidates(wide, config.neighbours, config.page_tokens)[:most]
+        places = candidates(wide, config.search.neighbours, config.archive.page_tokens)[:most]
         gains = added_by(Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf")), 1.0)
     else:
         gains = BlockDecisions(core, details, 1.0).added_scores(prompt.ids[prompt.question], wide)
@@ -73,11 +73,11 @@ def ranks(
     for weight in WEIGHTS:
         groups = core.search(
             **request,
-            max_groups=config.groups,
-            token_budget=config.recalled_tokens,
+            max_groups=config.search.groups,
+            token_budget=config.frame.recalled_tokens,
             added=[(page, weight * gain) for page, gain in gains] if weight else (),
         ).groups
-        right = [question.is_right((group.begin, group.end), config.page_tokens) for group in groups]
+        right = [question.is_right((group.begin, group.end), config.archive.page_tokens) for group in groups]
         found[weight] = right.index(True) + 1 if True in right else 0
     return found, seconds
 

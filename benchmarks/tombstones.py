@@ -52,13 +52,15 @@ def main() -> None:
     options = parser.parse_args()
     model, tokenizer = load(options.model)
     config = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    config = dataclasses.replace(config, tombstones=options.tombstones, policy="off", index=("lexical",))
+    config = config.changed(
+        frame={"tombstones": options.tombstones}, search={"index": ("lexical",)}, answer={"policy": "off"}
+    )
     config = dataclasses.replace(config, tombstone_writer=options.writer)
     with everlong.MemoryModel(model, tokenizer, None, config, pack="auto" if options.writer else None) as mm:
         frame = mm.frame
         assert isinstance(frame, KvFrame)
         ids = encode(tokenizer, shipped_books()[0].text)
-        read = config.rolling_tokens + (options.tombstones + 1) * config.chunk_tokens
+        read = config.frame.rolling_tokens + (options.tombstones + 1) * config.frame.chunk_tokens
         frame.extend(ids[:read], "read")
         served = frame.served
         layers = torch.linspace(0, served.layers - 1, options.layers).long().tolist()

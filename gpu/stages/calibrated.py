@@ -16,7 +16,7 @@ from everlong.retrieval.profile import FEWEST_PAGES, keep_profile
 
 @contextmanager
 def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.MemoryConfig) -> Iterator[everlong.Memory]:
-    """Empty, for this model; `config.retrieval_heads` heads that lie all over it."""
+    """Empty, for this model; `config.search.retrieval_heads` heads that lie all over it."""
     prints = fingerprint(served, tokenizer)
     manifest = _core.Manifest(
         weights=prints.weights,
@@ -25,13 +25,15 @@ def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.Memo
         layers=served.layers,
         kv_heads=served.kv_heads,
         head_dim=served.head_dim,
-        page_tokens=config.page_tokens,
-        codec=config.codec,
+        page_tokens=config.archive.page_tokens,
+        codec=config.archive.codec,
     )
-    group, count = served.query_heads // served.kv_heads, config.retrieval_heads
+    group, count = served.query_heads // served.kv_heads, config.search.retrieval_heads
     places = [(index * served.layers // count, index % served.kv_heads) for index in range(count)]
     heads = tuple((layer, kv_head * group, kv_head) for layer, kv_head in places)
-    profile = IndexProfile(heads, config.query_distance, reciprocal_rank=1.0, pages=FEWEST_PAGES, quotes=64, seed=0)
-    with everlong.Memory.open(None, create=manifest, host_bytes=config.host_bytes) as memory:
+    profile = IndexProfile(
+        heads, config.search.query_distance, reciprocal_rank=1.0, pages=FEWEST_PAGES, quotes=64, seed=0
+    )
+    with everlong.Memory.open(None, create=manifest, host_bytes=config.archive.host_bytes) as memory:
         keep_profile(memory.core, profile)
         yield memory

@@ -84,12 +84,14 @@ def run(check: Check) -> None:
 
 
 def with_model(check: Check, model: Any, tokenizer: Any) -> None:
-    config = everlong.MemoryConfig(frame_bytes=FRAME_BYTES, heads_device_bytes=HEADS_BYTES)
+    config = everlong.MemoryConfig(
+        frame=everlong.FrameConfig(bytes=FRAME_BYTES), search=everlong.SearchConfig(heads_device_bytes=HEADS_BYTES)
+    )
     served = serve(model, config).keyed
     assert served is not None
     tokens = tokens_that_fit(check, served, config)
     host_bytes = tokens * (token_bytes(served, config) + INDEX_TOKEN_BYTES) + READ_BYTES
-    config = dataclasses.replace(config, host_bytes=host_bytes)
+    config = config.changed(archive={"host_bytes": host_bytes})
     ram = reading.anonymous_bytes()
     with (
         calibrated_memory(served, tokenizer, config) as memory,
@@ -109,8 +111,8 @@ def with_model(check: Check, model: Any, tokenizer: Any) -> None:
 
 
 def token_bytes(served: ServedModel, config: everlong.MemoryConfig) -> int:
-    page = config.page_tokens
-    return ops.payload_bytes(page, page, served.layers, served.kv_heads, served.head_dim, config.codec) // page
+    page = config.archive.page_tokens
+    return ops.payload_bytes(page, page, served.layers, served.kv_heads, served.head_dim, config.archive.codec) // page
 
 
 def tokens_that_fit(check: Check, served: ServedModel, config: everlong.MemoryConfig) -> int:
@@ -120,7 +122,7 @@ def tokens_that_fit(check: Check, served: ServedModel, config: everlong.MemoryCo
     fit = room // (token_bytes(served, config) + INDEX_TOKEN_BYTES)
     if fit < TOKENS:
         check.tell("cut short", f"RAM has room for {fit:,} tokens, {TOKENS:,} were wanted")
-    return max(config.block_tokens * 2 * QUESTIONS, min(TOKENS, fit))
+    return max(config.archive.block_tokens * 2 * QUESTIONS, min(TOKENS, fit))
 
 
 def available_bytes() -> int:
@@ -159,7 +161,7 @@ def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
     """Blocks of random words, all with the same payload, until there are so many tokens, or time or RAM is short."""
     served, config, core = mm.frame.served.keyed, mm.config, mm.memory.core
     assert served is not None
-    length = config.block_tokens
+    length = config.archive.block_tokens
     payload = random_payload(served, config, check.device)
     words = Words(mm.model.config.vocab_size, FIRST_WORD, seed=1)
     blocks = tokens // length
@@ -204,9 +206,9 @@ def random_payload(
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Of a block: keys and values as a model might have them."""
     generator = torch.Generator(device).manual_seed(0)
-    shape = (served.layers, served.kv_heads, config.block_tokens, served.head_dim)
+    shape = (served.layers, served.kv_heads, config.archive.block_tokens, served.head_dim)
     k, v = (torch.randn(shape, generator=generator, device=device, dtype=served.dtype) for _ in range(2))
-    return ops.encode_kv(k, v, config.page_tokens, config.codec).cpu().numpy()
+    return ops.encode_kv(k, v, config.archive.page_tokens, config.archive.codec).cpu().numpy()
 
 
 # --- asking

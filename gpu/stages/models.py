@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ CPU = torch.device("cpu")
 ROUNDING = 1e-3  # of a logit: what a tiny fp32 model may differ by on another device
 TEXT = random_text(1500)
 QUOTES = [TEXT[at : at + 30] for at in (300, 640, 900)]
-WORDS_ALONE = dataclasses.replace(SMALL, index=("lexical",))
+WORDS_ALONE = SMALL.changed(search={"index": ("lexical",)})
 MODES: dict[RecallMode, dict[str, Any]] = {
     "kv": {},
     "auto": {},
@@ -86,7 +85,7 @@ def written_here_and_read_there(check: Check) -> None:
                 check.case(f"written on the {writer.type} in {codec}, read on both"),
                 tempfile.TemporaryDirectory() as folder,
             ):
-                config = dataclasses.replace(WORDS_ALONE, codec=codec, recall_mode="kv")
+                config = WORDS_ALONE.changed(archive={"codec": codec}, answer={"recall_mode": "kv"})
                 with opened(writer, Path(folder) / "m", config) as mm:
                     mm.read(random_text(900))
                 expected, found = behind_recalled(CPU, Path(folder) / "m", config)
@@ -111,7 +110,7 @@ def behind_recalled(
 
 def recall_modes(check: Check) -> None:
     for mode, settings in MODES.items():
-        config = dataclasses.replace(WORDS_ALONE, recall_mode=mode, **settings)
+        config = WORDS_ALONE.changed(answer={"recall_mode": mode}, **settings)
         with check.case(f"recall_mode {mode} answers as on the CPU"):
             require_equal("answers", answers(check.device, config), answers(CPU, config))
     with check.case("heads find on the device what they find on the CPU"):
@@ -246,9 +245,9 @@ def nearly_full(check: Check) -> None:
     count = 2000 if check.small else 8000
     with check.case("a device that is nearly full is read and asked on within frame_bytes"):
         model, tokenizer = random_qwen3(check.device, vocab_size=count, **shape), word_tokenizer(count)
-        config = everlong.MemoryConfig(index="lexical")
-        need = frame_bytes(attach(model, config.frame_tokens), config).total
-        refuses_a_smaller_budget(model, tokenizer, dataclasses.replace(config, frame_bytes=need - 1))
+        config = everlong.MemoryConfig(search=everlong.SearchConfig(index="lexical"))
+        need = frame_bytes(attach(model, config.frame.tokens), config).total
+        refuses_a_smaller_budget(model, tokenizer, config.changed(frame={"bytes": need - 1}))
         ballast = Ballast(check.device)
         if check.on_gpu:
             empty_cache()
@@ -256,7 +255,7 @@ def nearly_full(check: Check) -> None:
             before += ballast.leave(need + SPARE_BYTES)
             torch.cuda.reset_peak_memory_stats(check.device)
         try:
-            fits(model, tokenizer, dataclasses.replace(config, frame_bytes=need), count)
+            fits(model, tokenizer, config.changed(frame={"bytes": need}), count)
         finally:
             if check.on_gpu:
                 taken = torch.cuda.max_memory_allocated(check.device) - before
@@ -268,7 +267,7 @@ def nearly_full(check: Check) -> None:
 def refuses_a_smaller_budget(model: Any, tokenizer: Any, config: everlong.MemoryConfig) -> None:
     with contextlib.suppress(everlong.CapacityError):
         everlong.MemoryModel(model, tokenizer, None, config, pack=None).close()
-        raise AssertionError(f"frame_bytes={config.frame_bytes} holds no frame of this config, and was not refused")
+        raise AssertionError(f"frame_bytes={config.frame.bytes} holds no frame of this config, and was not refused")
 
 
 def fits(model: Any, tokenizer: Any, config: everlong.MemoryConfig, words: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +32,8 @@ def run(check: Check) -> None:
     config = everlong.MemoryConfig()
     if not check.small:
         heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
-        config = dataclasses.replace(
-            config, frame_tokens=8192, chunk_tokens=4096, block_tokens=2048, rolling_tokens=2048
+        config = config.changed(
+            frame={"tokens": 8192, "chunk_tokens": 4096, "rolling_tokens": 2048}, archive={"block_tokens": 2048}
         )
     words = 2000 if check.small else 32000
     model = random_qwen3(check.device, vocab_size=words, **heads, **(small if check.small else middle))
@@ -71,7 +70,7 @@ class Work:
     def __init__(self, mm: everlong.MemoryModel, words: int, first_chunks: int) -> None:
         self._mm = mm
         self._words = Words(words, first=100)
-        self._text = self._words.ids(first_chunks * mm.config.chunk_tokens)
+        self._text = self._words.ids(first_chunks * mm.config.frame.chunk_tokens)
         self._at = 0
 
     def warm_up(self) -> None:
@@ -82,7 +81,7 @@ class Work:
             self.ask(tokens)
 
     def read(self) -> None:
-        self._mm.read(self._words.text(CHUNKS * self._mm.config.chunk_tokens))
+        self._mm.read(self._words.text(CHUNKS * self._mm.config.frame.chunk_tokens))
 
     def ask(self, tokens: int) -> None:
         """Words of another place each time."""

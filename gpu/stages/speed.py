@@ -363,7 +363,7 @@ def models(check: Check) -> None:
 def measure_model(check: Check, model: Any, measured: Measured) -> None:
     """Both beside the same model in transformers alone, over as many tokens, in turns."""
     window = model.config.max_position_embeddings
-    config = dataclasses.replace(everlong.MemoryConfig.fitting(window), index=("heads", "lexical"))
+    config = everlong.MemoryConfig.fitting(window).changed(search={"index": ("heads", "lexical")})
     chunk, span, warm_up = reading.chunk_tokens(config), reading.span_tokens(config), reading.warm_up_tokens(config)
     ids = torch.randint(0, 256, (warm_up + measured.rounds * (measured.round_tokens // chunk * chunk),))
     with check.case(f"{measured.name}: reading and decoding"), tempfile.TemporaryDirectory() as folder:

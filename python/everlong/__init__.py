@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from everlong import _native, ops
-from everlong.config import MemoryConfig
+from everlong.config import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
 from everlong.errors import (
     BrokenFrameError,
     CapacityError,
@@ -76,6 +76,8 @@ __version__ = _native.VERSION
 
 __all__ = [
     "Answer",
+    "AnswerConfig",
+    "ArchiveConfig",
     "Block",
     "BrokenFrameError",
     "CapacityError",
@@ -83,6 +85,7 @@ __all__ = [
     "CorruptMemoryError",
     "DeviceMemoryError",
     "EverlongError",
+    "FrameConfig",
     "IndexProfile",
     "Memory",
     "MemoryBusyError",
@@ -98,6 +101,7 @@ __all__ = [
     "ReadOnlyMemoryError",
     "ReadReport",
     "Recall",
+    "SearchConfig",
     "UnsupportedModelError",
     "Where",
     "__version__",

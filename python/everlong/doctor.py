@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from everlong.config import MemoryConfig
+from everlong.config import ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
 from everlong.data import shipped_books
 from everlong.frame.budget import frame_bytes
 from everlong.frame.serve import default_config, serve
@@ -90,7 +90,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     `tokens` is cut to a quarter of the model's window. The model's weights and hooks are left as they were.
     """
     config = model.config.get_text_config()
-    page = MemoryConfig().page_tokens
+    page = MemoryConfig().archive.page_tokens
     default = default_config(model)
     tokens = min(tokens, trained_window(model) // 4)
     # A longrope table changes with the length: the frames, which have room for more, must have that of the text.
@@ -133,7 +133,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         tokens=tokens,
         rounding=rounding,
         checks=tuple(checks),
-        frame_tokens=default.frame_tokens,
+        frame_tokens=default.frame.tokens,
         frame_bytes=frame_bytes(served, default).total,
         made_with=made_with(model),
     )
@@ -198,18 +198,19 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         writer.frame.close()  # it leaves what the second frame goes on from
         memory: Memory = writer.memory
         memory.end_writing(writer)
-        page = config.page_tokens
+        page = config.archive.page_tokens
         kept = min(page, len(text) // 2)  # what comes back by itself: rolling, until one more would have it cut back
         evict = max(1, kept // 8)
         recalled = len(text) - kept + moved
-        small = dataclasses.replace(
-            config,
-            recalled_tokens=recalled,
-            rolling_tokens=kept + 1 - evict,
-            evict_tokens=evict,
-            block_tokens=kept + 1 - evict,
-            chunk_tokens=_CHUNK_TOKENS,
-            frame_tokens=recalled + kept + _AROUND_TOKENS,  # as the writer's: one table serves both
+        small = config.changed(
+            frame={
+                "recalled_tokens": recalled,
+                "rolling_tokens": kept + 1 - evict,
+                "evict_tokens": evict,
+                "chunk_tokens": _CHUNK_TOKENS,
+                "tokens": recalled + kept + _AROUND_TOKENS,  # as the writer's: one table serves both
+            },
+            archive={"block_tokens": kept + 1 - evict},
         )
         with MemoryModel(model, tokenizer, memory, small) as reader:
             reader.frame.recall(memory.core.pages_of(0, 0, len(text)))
@@ -217,16 +218,20 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
             return reader.frame.extend(tail, "prompt", logits=True)
 
 
-def _whole(tokens: int, codec: str, sink_tokens: int = MemoryConfig().sink_tokens) -> MemoryConfig:
+def _whole(tokens: int, codec: str, sink_tokens: int = FrameConfig().sink_tokens) -> MemoryConfig:
     """A frame that holds `tokens` tokens without anything ever leaving it."""
     return MemoryConfig(
-        frame_tokens=sink_tokens + tokens + 2 * _CHUNK_TOKENS,
-        sink_tokens=sink_tokens,
-        recalled_tokens=0,
-        rolling_tokens=tokens,
-        evict_tokens=_CHUNK_TOKENS,
-        block_tokens=min(MemoryConfig().block_tokens, tokens),
-        chunk_tokens=_CHUNK_TOKENS,
-        codec=codec,  # type: ignore[arg-type]  # CODECS are the config's own
-        index=("lexical",),
+        frame=FrameConfig(
+            tokens=sink_tokens + tokens + 2 * _CHUNK_TOKENS,
+            sink_tokens=sink_tokens,
+            recalled_tokens=0,
+            rolling_tokens=tokens,
+            evict_tokens=_CHUNK_TOKENS,
+            chunk_tokens=_CHUNK_TOKENS,
+        ),
+        archive=ArchiveConfig(
+            block_tokens=min(ArchiveConfig().block_tokens, tokens),
+            codec=codec,  # type: ignore[arg-type]  # CODECS are the config's own
+        ),
+        search=SearchConfig(index=("lexical",)),
     )

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from everlong.parts.adapter.model import ADAPTER
 
 import everlong
 from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
-from everlong.parts.adapter.model import ADAPTER
 from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
 from everlong.text.prompt import build_prompt
 from everlong.training.data import Pairs, Question, Text
@@ -24,7 +24,7 @@ from everlong.training.run import train_adapter
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-CONFIG = dataclasses.replace(SMALL, recall_mode="kv", index=("lexical",))
+CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
 TRAINING = AdapterTraining(rank=4, steps=6, batch=2, held_out=4, check_every=3, warmup=1, learning_rate=2e-3)
 
 

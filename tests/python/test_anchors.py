@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,11 @@ from everlong.models.releases import cache_argument
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from tiny_models import OWN_STATE, byte_tokenizer, tiny_model
 
-ZONED = dataclasses.replace(SMALL, anchor_tokens=6, anchors=3, tombstones=3, index=("lexical",), recall_mode="kv")
+ZONED = SMALL.changed(
+    frame={"anchor_tokens": 6, "anchors": 3, "tombstones": 3},
+    search={"index": ("lexical",)},
+    answer={"recall_mode": "kv"},
+)
 CHUNK = 16
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,7 +48,7 @@ class SplicedByHand:
         self.values: list[list[Array]] = [[] for _ in self.served.archived]
         self.topics = [0]
         self.stones: list[tuple[int, int]] = []  # spans
-        self.left = self.config.sink_tokens  # tokens before it have left, but for the sinks
+        self.left = self.config.frame.sink_tokens  # tokens before it have left, but for the sinks
         self.evicted = False
         self.recalled: list[int] = []
 
@@ -118,8 +121,8 @@ class SplicedByHand:
             )
             self.keys[layer] += list(self.rotate(layer, k, places[0].double().numpy(), sign=-1))
             self.values[layer] += list(v)
-        over = self.tokens - self.left - self.config.rolling_tokens
-        if over >= self.config.evict_tokens:
+        over = self.tokens - self.left - self.config.frame.rolling_tokens
+        if over >= self.config.frame.evict_tokens:
             self.evict(over)
         return logits
 
@@ -127,11 +130,11 @@ class SplicedByHand:
         self.stones.append((self.left, self.left + count))
         self.left += count
         self.evicted = True
-        if len(self.stones) > self.config.tombstones:
+        if len(self.stones) > self.config.frame.tombstones:
             sizes = [b[1] - a[0] for a, b in zip(self.stones, self.stones[1:], strict=False)]
             at = sizes.index(min(sizes))
             self.stones[at : at + 2] = [(self.stones[at][0], self.stones[at + 1][1])]
-        self.stones = self.stones[-self.config.tombstones :] if self.config.tombstones else []
+        self.stones = self.stones[-self.config.frame.tombstones :] if self.config.frame.tombstones else []
 
     def begin_topic(self) -> None:
         self.topics.append(self.tokens)
@@ -188,7 +191,7 @@ def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
 
 @pytest.mark.parametrize("mode", ["kv", "auto", "text"])
 def test_a_recall_brings_no_anchor_again(mode: str) -> None:
-    config = dataclasses.replace(ZONED, recall_mode=mode)
+    config = ZONED.changed(answer={"recall_mode": mode})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for part in range(3):
             mm.read(random_text(300, seed=part))
@@ -203,7 +206,7 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
             assert len(talked) == (0 if fits else 5)
             found = [token for page in pages for token in range(page.begin, page.end) if token not in anchors]
             assert len(found) < pages[-1].end - pages[0].begin
-            back = found[-config.recalled_tokens :]
+            back = found[-config.frame.recalled_tokens :]
 
             *_, restore = (event for event in mm.trace() if event["what"] == "restore")
             restored = [token for run in restore["restored"] for token in range(run["begin"], run["end"])]
@@ -222,7 +225,7 @@ def test_a_piece_with_an_anchor_in_it_is_one_piece() -> None:
     keys = []
     for mode in ("auto", "kv", "text"):
         with everlong.MemoryModel(
-            tiny_model(), byte_tokenizer(), config=dataclasses.replace(ZONED, recall_mode=mode)
+            tiny_model(), byte_tokenizer(), config=ZONED.changed(answer={"recall_mode": mode})
         ) as mm:
             for part in range(3):
                 mm.read(random_text(300, seed=part))
@@ -237,7 +240,7 @@ def test_a_piece_with_an_anchor_in_it_is_one_piece() -> None:
 def test_the_zone_changes_what_is_predicted() -> None:
     """The control of the test above: without the zone the same text reads otherwise."""
     logits = []
-    for config in (ZONED, dataclasses.replace(ZONED, tombstones=0), dataclasses.replace(ZONED, anchor_tokens=0)):
+    for config in (ZONED, ZONED.changed(frame={"tombstones": 0}), ZONED.changed(frame={"anchor_tokens": 0})):
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             for part in range(3):
                 mm.read(random_text(300, seed=part))
@@ -296,7 +299,7 @@ def test_closed_and_reopened_the_zone_is_as_it_was(kind: str, rope: str, in_ram:
 
 def test_a_topic_that_has_not_left_yet_is_kept_across_a_reopening(tmp_path: Path) -> None:
     """Nothing stands in the zone so far: there is no file of keys, and the topics are known all the same."""
-    config = dataclasses.replace(ZONED, anchor_tokens=8, tombstones=0)
+    config = ZONED.changed(frame={"anchor_tokens": 8, "tombstones": 0})
     texts = [random_text(100, seed=1), random_text(100, seed=2), random_text(700, seed=3)]
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for text in texts:
@@ -328,7 +331,7 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
     elif how == "lost":
         file.unlink()
     elif how == "other budget":
-        config = dataclasses.replace(ZONED, tombstones=2)
+        config = ZONED.changed(frame={"tombstones": 2})
     elif how == "forgotten":
         with everlong.Memory.open(tmp_path / "m") as memory:
             memory.forget(source="part 1")
@@ -417,14 +420,15 @@ def test_an_anchor_never_loses_by_staying() -> None:
     model = tiny_model(max_position_embeddings=8192)
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    config = dataclasses.replace(
-        ZONED, tombstones=2, rolling_tokens=64, block_tokens=32, evict_tokens=4, chunk_tokens=4, codec="bf16"
+    config = ZONED.changed(
+        frame={"tombstones": 2, "rolling_tokens": 64, "evict_tokens": 4, "chunk_tokens": 4},
+        archive={"block_tokens": 32, "codec": "bf16"},
     )
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
         mm.read(random_text(200))
         mm.frame.extend(mm._encode(random_text(200, seed=2)), "read")
         cache = mm.frame.cache
-        first = cache.begin + config.sink_tokens + config.tombstones
+        first = cache.begin + config.frame.sink_tokens + config.frame.tombstones
         before, kept = cache.anchors.anchor_k, cache.k[:, :, first : first + 6].clone()
         assert before.shape[2] == 6
         mm.frame.extend(mm._encode(random_text(4100, seed=3)), "read")
@@ -434,13 +438,13 @@ def test_an_anchor_never_loses_by_staying() -> None:
 
 
 def test_a_question_under_another_config_leaves_the_zone(tmp_path: Path) -> None:
-    config = dataclasses.replace(ZONED, anchor_tokens=8, tombstones=0)
+    config = ZONED.changed(frame={"anchor_tokens": 8, "tombstones": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         for part in range(4):
             mm.read(random_text(300, seed=part))
         zone, trace_free = mm.frame.os.anchor_zone, mm.stream_tokens
     assert len(zone["anchors"]) > 0
-    without = dataclasses.replace(ZONED, anchor_tokens=0, tombstones=0)
+    without = ZONED.changed(frame={"anchor_tokens": 0, "tombstones": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=without) as mm:
         mm.generate("abc", max_new_tokens=2, remember=False)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:

@@ -22,7 +22,7 @@ from everlong.models.provenance import made_with
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 SIZES = (6_000, 4_000)
-CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+CONFIG = TINY_MEMORY.changed(search={"index": ("heads", "lexical")})
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_a_grown_memory_is_copies_of_what_was_read(tmp_path: Path) -> None:
         read_seed(mm, 2_000)
         assert grow(mm, 1_000) == 2_000
         held = grow(mm, 5_000)
-        assert 5_000 <= held == mm.memory.stats().tokens < 5_000 + CONFIG.block_tokens
+        assert 5_000 <= held == mm.memory.stats().tokens < 5_000 + CONFIG.archive.block_tokens
         own = mm.memory.blocks(source="book")
         copies = mm.memory.blocks(source="copy")
         assert [block.payload_bytes for block in copies[:3]] == [block.payload_bytes for block in own[1:4]]

@@ -25,8 +25,8 @@ from test_kept_writer import drawn_writer, pack_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 ROOT = Path(__file__).parents[2]
-CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
-LAYERS, KV_HEADS, DIM, PAGE = 3, 2, 16, CONFIG.page_tokens  # of tiny_model
+CONFIG = TINY_MEMORY.changed(search={"index": ("heads", "lexical")})
+LAYERS, KV_HEADS, DIM, PAGE = 3, 2, 16, CONFIG.archive.page_tokens  # of tiny_model
 NUMBERS = "".join(f"The number of {number:04d} is {number * 7919 % 10_000:04d}. " for number in range(300))
 
 
@@ -87,8 +87,10 @@ def exact_masses(asked: Any) -> np.ndarray[Any, Any]:
         tokens = page.end - page.begin
         payload = np.zeros(asked.core.page_bytes(tokens), dtype=np.uint8)
         asked.core.read_pages([page], payload)
-        k, _ = ops.decode_kv(torch.from_numpy(payload), LAYERS, KV_HEADS, tokens, DIM, PAGE, CONFIG.codec, torch.float)
-        keys.append(k[:, :, max(0, CONFIG.sink_tokens - page.begin) :].double().numpy())
+        k, _ = ops.decode_kv(
+            torch.from_numpy(payload), LAYERS, KV_HEADS, tokens, DIM, PAGE, CONFIG.archive.codec, torch.float
+        )
+        keys.append(k[:, :, max(0, CONFIG.frame.sink_tokens - page.begin) :].double().numpy())
     rows = []
     for ids, queries in asked.questions:
         weights = asked.core.idf(ids).astype(np.float64)
@@ -155,7 +157,7 @@ def test_answers_are_kept_as_they_come_and_a_run_goes_on(folder: Path, tmp_path:
         recall_modes.ask(model, base, options, {str(tmp_path / "fork"): some}, kept)
         assert len(kept.rows) == 2 * len(some)
         assert len({(row["mode"], row["words"]) for row in kept.rows}) == len(kept.rows)
-    assert all(0 < row["slots"] <= base.recalled_tokens for row in kept.rows)
+    assert all(0 < row["slots"] <= base.frame.recalled_tokens for row in kept.rows)
 
 
 def test_a_zone_fits_a_model_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,11 +194,11 @@ def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.M
 
     model = (tiny_model(), byte_tokenizer())
     pack = pack_with(tmp_path / "pack", model[0], drawn_writer(model[0]))
-    base = dataclasses.replace(TINY_MEMORY, kept_tokens=64)
+    base = TINY_MEMORY.changed(frame={"kept_tokens": 64})
     monkeypatch.setattr("everlong.data.shipped_books", lambda: [Book("numbers", NUMBERS)])
     scores, slots = bench.ask_zones(
         model,
-        {arm: dataclasses.replace(base, policy="off", **own) for arm, own in bench.ZONES.items()},
+        {arm: base.changed(answer={"policy": "off"}, **own) for arm, own in bench.ZONES.items()},
         1,
         1500,
         2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 import transformers
@@ -65,7 +63,7 @@ def test_blocks_end_with_paragraphs() -> None:
 
 
 def test_a_conversation_is_cut_by_its_turns() -> None:
-    config = dataclasses.replace(SMALL, least_tokens=20)
+    config = SMALL.changed(archive={"least_tokens": 20})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for _ in range(3):
             mm.generate(random_text(30), max_new_tokens=10)
@@ -110,7 +108,7 @@ class Says(transformers.LogitsProcessor):
 @pytest.mark.parametrize("policy", ["signal", "prompt"])
 def test_a_retrieve_token_recalls_where_the_policy_heeds_it(policy: str) -> None:
     model, tokenizer, ids = controlled()
-    config = dataclasses.replace(SMALL, policy=policy, index=("lexical",), protect_tokens=0)
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"policy": policy, "protect_tokens": 0})
     question = random_text(40)[:24]
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         mm.read(random_text(2000))
@@ -125,7 +123,7 @@ def test_a_retrieve_token_recalls_where_the_policy_heeds_it(policy: str) -> None
 
 
 def test_a_signal_by_call() -> None:
-    config = dataclasses.replace(SMALL, policy=("prompt", "signal"), index=("lexical",), protect_tokens=0)
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"policy": ("prompt", "signal"), "protect_tokens": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(2000))
         mm.generate(random_text(24), max_new_tokens=4)
@@ -138,7 +136,9 @@ def test_a_signal_by_call() -> None:
 
 
 def test_periodic_recall_by_the_newest_tokens() -> None:
-    config = dataclasses.replace(SMALL, policy="periodic", periodic_every=16, protect_tokens=4, index=("lexical",))
+    config = SMALL.changed(
+        search={"index": ("lexical",)}, answer={"policy": "periodic", "periodic_every": 16, "protect_tokens": 4}
+    )
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(2000))
         mm.generate(random_text(24), max_new_tokens=40)
@@ -149,4 +149,4 @@ def test_periodic_recall_by_the_newest_tokens() -> None:
 
 def test_unknown_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="often"):
-        everlong.MemoryConfig(policy="often")  # type: ignore[arg-type]
+        everlong.MemoryConfig(answer=everlong.AnswerConfig(policy="often"))  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from everlong.frame.budget import frame_bytes
 from test_exactness import SMALL, random_text
 from tiny_models import ARCHITECTURES, byte_tokenizer, tiny_model
 
-ZONED = dataclasses.replace(SMALL, anchor_tokens=4, anchors=4, tombstones=4, index=("lexical",))
+ZONED = SMALL.changed(frame={"anchor_tokens": 4, "anchors": 4, "tombstones": 4}, search={"index": ("lexical",)})
 
 
 NO_KV = ("_cache", "rope", "_tables", "_sliding_window_tensor")
@@ -71,7 +70,7 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         need = mm.frame.bytes
-    exact = dataclasses.replace(config, frame_bytes=need.total)
+    exact = config.changed(frame={"bytes": need.total})
     with everlong.MemoryModel(model, tokenizer, config=exact) as mm:
         peak = Peak(mm.frame.cache)
         steps = []
@@ -90,7 +89,7 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
         for part in range(4):
             mm.read(random_text(300, seed=part))
         assert steps.count("_do") > 4
-        assert (steps.count("_set_anchors") > 4) == (config.anchor_zone_tokens > 0)
+        assert (steps.count("_set_anchors") > 4) == (config.frame.anchor_zone_tokens > 0)
         assert mm.frame.cache.nbytes() == need.slots
         assert 0.9 * need.total <= peak.most <= need.total
         assert (need.own_layers > 0) == bool(mm.frame.cache.own)
@@ -101,12 +100,12 @@ def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
     model, tokenizer = tiny_model("gemma3", "nested"), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
         need = mm.frame.bytes.total
-    short = dataclasses.replace(SMALL, frame_bytes=need - 1)
+    short = SMALL.changed(frame={"bytes": need - 1})
     with pytest.raises(everlong.CapacityError, match=rf"{need - 1:,}.* needs {need:,}.*frame_tokens=1,023 fits"):
         everlong.MemoryModel(model, tokenizer, config=short)
-    assert everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(short, frame_tokens=1023)).frame
+    assert everlong.MemoryModel(model, tokenizer, config=short.changed(frame={"tokens": 1023})).frame
     with pytest.raises(everlong.CapacityError, match="too little for any frame"):
-        everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(SMALL, frame_bytes=1000))
+        everlong.MemoryModel(model, tokenizer, config=SMALL.changed(frame={"bytes": 1000}))
 
 
 def test_a_window_costs_what_it_holds() -> None:

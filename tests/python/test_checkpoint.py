@@ -298,7 +298,8 @@ def test_of_an_earlier_end_of_the_stream_the_anchor_zone_still_holds() -> None:
 
 def test_a_damaged_manifest_and_another_model_are_told_before_any_checkpoint(tmp_path: Path) -> None:
     config = everlong.MemoryConfig(
-        frame_tokens=512, recalled_tokens=128, rolling_tokens=64, evict_tokens=32, block_tokens=64, codec="fp32"
+        frame=everlong.FrameConfig(tokens=512, recalled_tokens=128, rolling_tokens=64, evict_tokens=32),
+        archive=everlong.ArchiveConfig(block_tokens=64, codec="fp32"),
     )
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read("It rained all day. " * 30)

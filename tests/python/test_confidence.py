@@ -64,9 +64,9 @@ def test_an_answer_is_as_sure_as_its_search(mm: everlong.MemoryModel, monkeypatc
 
 
 def test_the_group_that_comes_alone_has_its_own_confidence(mm: everlong.MemoryModel) -> None:
-    mm.config = dataclasses.replace(mm.config, neighbours=0)
+    mm.config = mm.config.changed(search={"neighbours": 0})
     together = mm.generate("Zq7#Kx9", max_new_tokens=1, remember=False, chat=False)
-    mm.config = dataclasses.replace(mm.config, decisive=0.0)
+    mm.config = mm.config.changed(search={"decisive": 0.0})
     alone = mm.generate("Zq7#Kx9", max_new_tokens=1, remember=False, chat=False)
     assert len(alone.recalled) == 1 < len(together.recalled)
     assert alone.confidence == alone.recalled[0].confidence == together.recalled[0].confidence
@@ -83,7 +83,7 @@ def test_without_a_search_there_is_none(mm: everlong.MemoryModel) -> None:
     ):
         assert answer.confidence is None
         assert not answer.unsure
-    mm.config = dataclasses.replace(mm.config, index=("mean_pool",))
+    mm.config = mm.config.changed(search={"index": ("mean_pool",)})
     by_means = mm.generate("Zq7#Kx9", **how)
     assert by_means.recalled
     assert by_means.confidence is None

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from everlong import MemoryConfig, MemoryModel, UnsupportedModelError
+from everlong import ArchiveConfig, MemoryConfig, MemoryModel, SearchConfig, UnsupportedModelError
 from everlong.config import LEAST_WINDOW
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -34,16 +34,16 @@ def test_settings_written_as_text() -> None:
         "heads_device_bytes=0",
         "meaning_device_bytes=0",
     ]
-    expected = dataclasses.replace(
-        MemoryConfig(),
-        groups=2,
-        recall_mode="text",
-        decisive=1e9,
-        index=("heads", "lexical"),
-        host_bytes=1000,
-        page_tokens=128,
-        heads_keys="int8",
-        heads_device_bytes=0,
+    expected = MemoryConfig().changed(
+        archive={"host_bytes": 1000, "page_tokens": 128},
+        search={
+            "groups": 2,
+            "decisive": 1e9,
+            "index": ("heads", "lexical"),
+            "heads_keys": "int8",
+            "heads_device_bytes": 0,
+        },
+        answer={"recall_mode": "text"},
         meaning_device_bytes=0,
     )
     assert MemoryConfig().with_settings(written) == expected
@@ -99,7 +99,7 @@ def test_a_value_that_there_is_not_is_said(field: str, value: object, message: s
 
 
 def test_one_part_of_an_index_needs_no_tuple() -> None:
-    assert MemoryConfig(index="lexical") == MemoryConfig(index=("lexical",))
+    assert MemoryConfig(search=SearchConfig(index="lexical")) == MemoryConfig(search=SearchConfig(index=("lexical",)))
     assert MemoryConfig().with_settings(["index=lexical"]).index == ("lexical",)
 
 
@@ -116,14 +116,14 @@ class Salted:
 
 
 def test_plain_values_are_those_of_the_fields() -> None:
-    written = json.loads(json.dumps(MemoryConfig(groups=2).to_dict()))
+    written = json.loads(json.dumps(MemoryConfig(search=SearchConfig(groups=2)).to_dict()))
     assert set(written) == {field.name for field in dataclasses.fields(MemoryConfig)}
     assert (written["groups"], written["index"], written["encoder"]) == (2, ["heads", "lexical", "meaning"], "minilm")
 
 
 def test_plain_values_tell_encoders_apart() -> None:
     def written(salt: float) -> str:
-        return json.dumps(MemoryConfig(encoder=Salted(salt)).to_dict())
+        return json.dumps(MemoryConfig(search=SearchConfig(encoder=Salted(salt))).to_dict())
 
     assert "salted" in written(1)
     assert written(1) == written(1) != written(2)
@@ -134,4 +134,4 @@ def test_numbers_that_the_core_cannot_count_are_refused() -> None:
         with pytest.raises(ValueError, match="expected at most 2,147,483,647"):
             MemoryConfig().with_settings([setting])
     with pytest.raises(ValueError, match="host_bytes is 99999999999999999999, expected at most"):
-        MemoryConfig(host_bytes=99999999999999999999)
+        MemoryConfig(archive=ArchiveConfig(host_bytes=99999999999999999999))

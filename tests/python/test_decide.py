@@ -24,7 +24,7 @@ from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-DECIDING = dataclasses.replace(SMALL, details=6, rerank_details=2.0, index=("lexical",), groups=3)
+DECIDING = SMALL.changed(search={"index": ("lexical",), "groups": 3}, details=6, rerank_details=2.0)
 TEXT = random_text(2400)
 ASKED = TEXT[700:720]
 

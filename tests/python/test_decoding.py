@@ -92,7 +92,7 @@ def test_a_generation_config_is_taken_as_it_is(mm) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"do_sample": True, "top_k": 5}, {"cache_implementation": "static"}])
 def test_a_generation_config_without_a_length_answers_a_prompt_beyond_the_window(settings: dict[str, Any]) -> None:
-    model = tiny_model("qwen3", max_position_embeddings=SMALL.frame_tokens)
+    model = tiny_model("qwen3", max_position_embeddings=SMALL.frame.tokens)
     config = transformers.GenerationConfig(**settings, eos_token_id=None)
     caches: list[object] = []
     prepare_cache = model._prepare_cache_for_generation
@@ -100,7 +100,7 @@ def test_a_generation_config_without_a_length_answers_a_prompt_beyond_the_window
         caches.append(config.cache_implementation) or prepare_cache(config, *given)
     )
     with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
-        question = random_text(SMALL.frame_tokens + 100)
+        question = random_text(SMALL.frame.tokens + 100)
         answer = mm.generate(question, generation_config=config, chat=False)
         assert answer.tokens == 64
         assert mm.generate(PROMPT, generation_config=config, max_new_tokens=3).tokens == 3

@@ -85,7 +85,7 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
     assert (settings.details_size, settings.writer) == (model.config.hidden_size, pack.parts[WRITER].id)
     assert set(pack.parts[TOWERS].made["figures"]) == {"fit", "test"}
     pack.save(tmp_path / "pack")
-    config = dataclasses.replace(SMALL, index="meaning")
+    config = SMALL.changed(search={"index": "meaning"})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
         mm.read(random_text(900))
         meaning = mm.searcher.meaning
@@ -94,7 +94,7 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
         block = mm.memory.core.blocks()[0]
         ids = torch.from_numpy(mm.memory.core.token_ids(0, block.begin, block.end)).long()
         hidden = shallow_states(model, ids, LAYERS)  # the first block is read behind nothing
-        count = groups_of(len(ids), mm.config.page_tokens, 8)
+        count = groups_of(len(ids), mm.config.archive.page_tokens, 8)
         read = torch.cat([hidden[layer] for layer in LAYERS], dim=-1)
         with torch.no_grad():
             details = writer.details(read, model.get_input_embeddings()(ids), count)

@@ -41,7 +41,7 @@ from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
 
 N = 6
 TENSOR = f"details.mean-{N}"
-DETAILED = dataclasses.replace(SMALL, details=N, recall_mode="detail", index=("lexical",))
+DETAILED = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "detail"}, details=N)
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
 MARK = "0123456789"
 TEXT = f"{random_text(300)}{MARK}{random_text(1200, seed=3)}"
@@ -123,14 +123,14 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
             frame.begin_prompt(None)
             frame.bring_back(Recalled(blocks=blocks))
             assert frame.os.recalled_tokens == len(blocks) * (N + BRACKET_TOKENS)
-            assert frame.resident_tokens == SMALL.sink_tokens + frame.os.recalled_tokens
+            assert frame.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
             rest_ids = mm._encode(rest)
             got = frame.extend(rest_ids, "prompt", logits=True)
-        sinks, own = (embeddings_of(model, ids) for ids in (core.token_ids(0, 0, SMALL.sink_tokens), rest_ids))
+        sinks, own = (embeddings_of(model, ids) for ids in (core.token_ids(0, 0, SMALL.frame.sink_tokens), rest_ids))
         soft = soft_tokens(model, core, blocks)
     embeds = torch.cat([torch.from_numpy(sinks).float(), soft, torch.from_numpy(own).float()])
-    rolling = SMALL.sink_tokens + SMALL.recalled_tokens
-    positions = [*range(SMALL.sink_tokens), *range(rolling - len(soft), rolling + len(rest_ids))]
+    rolling = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens
+    positions = [*range(SMALL.frame.sink_tokens), *range(rolling - len(soft), rolling + len(rest_ids))]
     first = frame.served.first_position
     with torch.no_grad():
         expected = model(inputs_embeds=embeds[None], position_ids=torch.tensor([positions]) + first).logits[0]
@@ -148,7 +148,7 @@ def test_details_in_a_frame_know_nothing_of_the_newest_text(kind: str, rope: str
             frame.begin_prompt(None)
             own = cache.own.tensors()
             frame.bring_back(Recalled(blocks=[3, 8]))
-            sinks, after = SMALL.sink_tokens, cache.own.tensors()
+            sinks, after = SMALL.frame.sink_tokens, cache.own.tensors()
             k, v = (x[:, None, :, cache.begin : cache.rolling_slot].clone() for x in (cache.k, cache.v))
         soft, served = soft_tokens(model, mm.memory.core, [3, 8]), frame.served
     assert own.keys() == after.keys()
@@ -156,7 +156,7 @@ def test_details_in_a_frame_know_nothing_of_the_newest_text(kind: str, rope: str
     alone = DynamicCache(config=model.config)
     for layer, index in enumerate(served.archived):
         alone.layers[index].update(k[layer, ..., :sinks, :], v[layer, ..., :sinks, :])
-    first = SMALL.sink_tokens + SMALL.recalled_tokens - len(soft) + served.first_position
+    first = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens - len(soft) + served.first_position
     positions = torch.arange(first, first + len(soft))
     with torch.no_grad():
         model(inputs_embeds=soft[None], position_ids=positions[None], **{cache_argument(model): alone})
@@ -167,7 +167,7 @@ def test_details_in_a_frame_know_nothing_of_the_newest_text(kind: str, rope: str
 
 def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
     model = tiny_model()
-    kv, both = (dataclasses.replace(DETAILED, recall_mode=mode) for mode in ("kv", "both"))
+    kv, both = (DETAILED.changed(answer={"recall_mode": mode}) for mode in ("kv", "both"))
     with everlong.MemoryModel(model, byte_tokenizer(), config=kv) as mm:
         mm.read(TEXT)
         pages = mm.memory.core.pages_of(0, 700, 760)
@@ -206,7 +206,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
     kind: str, rope: str, mode: str, tmp_path: Path
 ) -> None:
     """Bit for bit as the one after it, and told to whoever asks."""
-    config = dataclasses.replace(DETAILED, recall_mode=mode, detail_blocks=5)
+    config = DETAILED.changed(answer={"recall_mode": mode}, detail_blocks=5)
 
     def recalled(mm: everlong.MemoryModel, answer: everlong.Answer) -> tuple[torch.Tensor, torch.Tensor]:
         cache = mm.frame.cache
@@ -244,7 +244,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
 
 def test_details_of_older_blocks_are_made_in_the_background(tmp_path: Path) -> None:
     """As they would have been while reading: nothing but the ids is in them. Another N is another writer."""
-    plain = dataclasses.replace(SMALL, index=("lexical",))
+    plain = SMALL.changed(search={"index": ("lexical",)})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=plain) as mm:
         mm.read(TEXT[:900])
         assert mm.memory.stats().detail_bytes == 0
@@ -301,7 +301,7 @@ def test_details_go_with_their_block_and_their_memory(tmp_path: Path) -> None:
 
 def test_what_came_back_as_details_is_protected() -> None:
     """For T_protect generated tokens whatever else is due waits, as for pages."""
-    config = dataclasses.replace(DETAILED, policy=("prompt", "periodic"), periodic_every=2, protect_tokens=6)
+    config = DETAILED.changed(answer={"policy": ("prompt", "periodic"), "periodic_every": 2, "protect_tokens": 6})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         mm.generate(TEXT[300:330], max_new_tokens=8)
@@ -337,7 +337,7 @@ def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
 @pytest.mark.parametrize(("work", "blocks"), [(read_with_details, 1), (read_with_details, 7), (fill_older_blocks, 4)])
 def test_a_process_that_is_killed_leaves_no_block_with_half_its_details(work: Any, blocks: int, tmp_path: Path) -> None:
     if work is fill_older_blocks:
-        plain = dataclasses.replace(SMALL, index=("lexical",))
+        plain = SMALL.changed(search={"index": ("lexical",)})
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=plain) as mm:
             mm.read(TEXT, source="book")
     assert killed(work, tmp_path / "m", blocks) == blocks
@@ -364,13 +364,13 @@ def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
                 tiny_text_model("gpt2"),
                 byte_tokenizer(),
                 tmp_path / "m",
-                config=dataclasses.replace(SMALL, index=("lexical",), **changes),
+                config=SMALL.changed(search={"index": ("lexical",)}, **changes),
             )
     assert not (tmp_path / "m").exists()
     with pytest.raises(ValueError, match="recall_mode='detail': details is 0"):
-        dataclasses.replace(SMALL, recall_mode="detail")
+        SMALL.changed(answer={"recall_mode": "detail"})
     with pytest.raises(ValueError, match="within recalled_tokens, 256"):
-        dataclasses.replace(SMALL, recall_mode="both", details=255)
+        SMALL.changed(answer={"recall_mode": "both"}, details=255)
 
 
 @given(
@@ -471,7 +471,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
             got = frame.extend(rest_ids, "prompt", logits=True)
         tensor = next(name for name in core.block_tensors(2) if name.startswith("details"))
         soft = torch.from_numpy(np.concatenate([core.block_tensor(block, tensor) for block in blocks])).float()
-        sinks = torch.from_numpy(core.token_ids(0, 0, SMALL.sink_tokens)).long()
+        sinks = torch.from_numpy(core.token_ids(0, 0, SMALL.frame.sink_tokens)).long()
     own = copy.deepcopy(tiny_model())
     table = own.get_input_embeddings()
     cache = DynamicCache(config=own.config)
@@ -482,7 +482,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
             for name, down, up in zip(kept.names, kept.down, kept.up, strict=True):
                 own.get_submodule(name).weight += kept.settings.scale * up @ down
         embeds = torch.cat([table(torch.tensor(opening)), soft, table(torch.tensor(closing)), table(rest_ids)])
-        rolling = SMALL.sink_tokens + SMALL.recalled_tokens
+        rolling = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens
         positions = torch.arange(rolling - len(embeds) + len(rest_ids), rolling + len(rest_ids))
         out = own(inputs_embeds=embeds[None], position_ids=positions[None], **{cache_argument(own): cache})
     assert (got - out.logits[0, -len(rest_ids) :]).abs().max() <= 10 * TOLERANCE
@@ -493,5 +493,5 @@ def test_means_that_are_to_come_back_are_warned_of() -> None:
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=DETAILED).close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stored = dataclasses.replace(DETAILED, recall_mode="kv")
+        stored = DETAILED.changed(answer={"recall_mode": "kv"})
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=stored).close()

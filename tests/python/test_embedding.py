@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import itertools
 import subprocess
@@ -34,7 +33,7 @@ from tiny_models import byte_tokenizer, tiny_model
 
 DIMENSION = 24
 WORDS = [f"word{number}" for number in range(50)]  # what a tiny encoder knows
-CONFIG = dataclasses.replace(SMALL, index=("embedding",))
+CONFIG = SMALL.changed(search={"index": ("embedding",)})
 
 
 class CountingEncoder:
@@ -88,7 +87,7 @@ def ranking(mm: everlong.MemoryModel, question: str, **arguments) -> list[tuple[
 
 def check_ranking(mm: everlong.MemoryModel, question: str, encoder: CountingEncoder) -> None:
     exact = cosines(mm, encoder, question)
-    sinks = mm.config.sink_tokens
+    sinks = mm.config.frame.sink_tokens
     order = sorted((page for page in exact if page[1] > sinks), key=lambda page: -exact[page])
     found = ranking(mm, question)
     # Groups that touch are one: what is compared is the first page, and the score of every group.
@@ -103,7 +102,7 @@ def check_ranking(mm: everlong.MemoryModel, question: str, encoder: CountingEnco
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "dnii"])
 def test_pages_are_ranked_by_the_cosine_of_their_best_window(kind) -> None:
     encoder = CountingEncoder()
-    config = dataclasses.replace(CONFIG, encoder=encoder, embedding_index=kind)
+    config = CONFIG.changed(search={"encoder": encoder, "embedding_index": kind})
     text = random_text(3000)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
@@ -113,7 +112,7 @@ def test_pages_are_ranked_by_the_cosine_of_their_best_window(kind) -> None:
 
 
 def test_it_is_one_part_of_the_fusion_and_of_a_search() -> None:
-    config = dataclasses.replace(CONFIG, index=("lexical", "embedding"), encoder=CountingEncoder())
+    config = CONFIG.changed(search={"index": ("lexical", "embedding"), "encoder": CountingEncoder()})
     text = random_text(2500)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text, source="text")
@@ -125,7 +124,7 @@ def test_it_is_one_part_of_the_fusion_and_of_a_search() -> None:
 
 def test_forgotten_and_filtered_pages_are_not_found() -> None:
     encoder = CountingEncoder()
-    config = dataclasses.replace(CONFIG, encoder=encoder)
+    config = CONFIG.changed(search={"encoder": encoder})
     text, other = random_text(1200), random_text(1200, seed=9)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text, source="one", tags=["a"])
@@ -142,7 +141,7 @@ def test_forgotten_and_filtered_pages_are_not_found() -> None:
 
 def test_a_reopened_memory_finds_the_same(tmp_path: Path) -> None:
     text = random_text(2500)
-    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    config = CONFIG.changed(search={"encoder": CountingEncoder()})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config) as mm:
         mm.read(text)
         before = ranking(mm, text[900:930])
@@ -151,12 +150,12 @@ def test_a_reopened_memory_finds_the_same(tmp_path: Path) -> None:
 
 
 def test_another_encoder_makes_its_own_vectors() -> None:
-    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    config = CONFIG.changed(search={"encoder": CountingEncoder()})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
         mm.searcher.embedder.settle()
         other = CountingEncoder(salt=1)
-        assert encoder_name(other) != encoder_name(config.encoder) == encoder_name(CountingEncoder())
+        assert encoder_name(other) != encoder_name(config.search.encoder) == encoder_name(CountingEncoder())
         embedder = PageEmbedder(mm.memory.core, mm.tokenizer, other)
         embedder.settle()
         assert other.texts > len(mm.memory.core.pages())
@@ -180,14 +179,14 @@ class WaitingEncoder(CountingEncoder):
 def test_reading_does_not_wait_for_the_encoder() -> None:
     """All of a text is archived while the encoder has not finished its first block; the search that follows waits."""
     encoder = WaitingEncoder()
-    config = dataclasses.replace(CONFIG, encoder=encoder)
+    config = CONFIG.changed(search={"encoder": encoder})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         text = random_text(1500)
         report = mm.read(text)
         assert report.blocks > 1
         assert len(mm.memory.core.pages_without_vectors()) == len(mm.memory.core.pages())
         encoder.go_on.set()
-        check_ranking(mm, text[700:730], config.encoder)
+        check_ranking(mm, text[700:730], config.search.encoder)
 
 
 def test_what_goes_wrong_in_the_thread_is_raised_by_the_search() -> None:
@@ -197,7 +196,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_by_the_search() -> None:
                 raise RuntimeError("no more memory")
             return super().encode(sentences)
 
-    config = dataclasses.replace(CONFIG, encoder=BrokenEncoder())
+    config = CONFIG.changed(search={"encoder": BrokenEncoder()})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
         with pytest.raises(everlong.EverlongError, match="no more memory"):
@@ -205,7 +204,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_by_the_search() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    config = CONFIG.changed(search={"encoder": CountingEncoder()})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500))
         mm.searcher.embedder.settle()
@@ -312,10 +311,10 @@ def test_torch_s_defaults_decide_nothing_of_the_vectors(saved_encoder: Path) -> 
     texts = [" ".join(WORDS[first : first + 9]) for first in range(8)]
 
     def ask() -> tuple[np.ndarray, tuple[everlong.Recall, ...]]:
-        config = dataclasses.replace(CONFIG, encoder=MeanPoolEncoder(saved_encoder))
+        config = CONFIG.changed(search={"encoder": MeanPoolEncoder(saved_encoder)})
         with everlong.MemoryModel(model, tokenizer, config=config) as mm:
             mm.read(" ".join(WORDS * 6))
-            return np.asarray(config.encoder.encode(texts)), mm.recall(texts[2])
+            return np.asarray(config.search.encoder.encode(texts)), mm.recall(texts[2])
 
     model, tokenizer = tiny_model(), byte_tokenizer()
     expected = ask()
@@ -335,7 +334,7 @@ def test_an_encoder_may_make_its_vectors_in_16_bits() -> None:
 
     text = random_text(1500)
     with everlong.MemoryModel(
-        tiny_model(), byte_tokenizer(), config=dataclasses.replace(CONFIG, encoder=InBf16())
+        tiny_model(), byte_tokenizer(), config=CONFIG.changed(search={"encoder": InBf16()})
     ) as mm:
         mm.read(text)
         assert text[605:620] in mm.recall(text[600:630])[0].text
@@ -357,7 +356,7 @@ def test_the_default_encoder_knows_what_is_alike() -> None:
 def test_a_memory_that_is_closed_while_pages_are_encoded_is_said() -> None:
     """Its owner closed it before the model: whoever waits for the thread learns why it ended."""
     encoder = WaitingEncoder()
-    config = dataclasses.replace(CONFIG, encoder=encoder)
+    config = CONFIG.changed(search={"encoder": encoder})
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config)
     mm.read(random_text(1500))
     assert mm.searcher.embedder is not None
@@ -402,7 +401,7 @@ class SlottedEncoder:
 
 @pytest.mark.parametrize("kind", [AloneEncoder, UnhashableEncoder, SlottedEncoder])
 def test_an_encoder_of_two_memories_is_called_by_one_thread_at_a_time(kind) -> None:
-    config = dataclasses.replace(CONFIG, encoder=kind())
+    config = CONFIG.changed(search={"encoder": kind()})
     model, tokenizer = tiny_model(), byte_tokenizer()
     with (
         everlong.MemoryModel(model, tokenizer, config=config) as one,
@@ -428,9 +427,7 @@ class FailingForNow(CountingEncoder):
 
 def test_an_encoder_that_failed_is_asked_again() -> None:
     encoder, text = FailingForNow(), random_text(1500)
-    with everlong.MemoryModel(
-        tiny_model(), byte_tokenizer(), config=dataclasses.replace(CONFIG, encoder=encoder)
-    ) as mm:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=CONFIG.changed(search={"encoder": encoder})) as mm:
         mm.read(text, source="book")
         with pytest.raises(everlong.EverlongError, match="out of memory"):
             mm.recall(text[300:340])
@@ -439,7 +436,7 @@ def test_an_encoder_that_failed_is_asked_again() -> None:
 
 
 def test_an_embedder_that_nobody_closed_lets_its_memory_go(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, encoder=CountingEncoder())
+    config = CONFIG.changed(search={"encoder": CountingEncoder()})
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config)
     mm.read(random_text(1500))
     threads = threading.active_count()

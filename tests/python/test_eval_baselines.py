@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from everlong import MemoryConfig, MemoryModel
+from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, MemoryModel, SearchConfig
 from everlong.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
@@ -29,15 +29,10 @@ from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny
 TOKENIZER = byte_tokenizer()
 MODEL = tiny_model()
 CONFIG = MemoryConfig(
-    frame_tokens=1024,
-    recalled_tokens=640,
-    rolling_tokens=192,
-    evict_tokens=64,
-    block_tokens=128,
-    groups=2,
-    neighbours=1,
-    index=("lexical",),
-    recalled_temperature=1,  # pages that the caller names never cool
+    frame=FrameConfig(tokens=1024, recalled_tokens=640, rolling_tokens=192, evict_tokens=64),
+    archive=ArchiveConfig(block_tokens=128),
+    search=SearchConfig(groups=2, neighbours=1, index=("lexical",)),
+    answer=AnswerConfig(recalled_temperature=1),
 )
 NEEDLE = "The colour of the zeppelin is vermilion."
 TEXTS = ["A fox ran over the hill and came to a wood. " * 40, "Nothing happens here. " * 60, "It rained. " * 90]
@@ -377,7 +372,7 @@ def test_what_fits_is_not_refused(spec: str) -> None:
 
 def test_text_has_no_larger_budget_than_pages() -> None:
     assert baseline_of("bm25").count(CONFIG) == 2
-    assert baseline_of("bm25").count(dataclasses.replace(CONFIG, groups=9)) == 640 // 192
+    assert baseline_of("bm25").count(CONFIG.changed(search={"groups": 9})) == 640 // 192
 
 
 def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
@@ -389,7 +384,7 @@ def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
     used: list[tuple[str, ...]] = []
     both.prepare(reading)
     search = reading.mm.searcher.find
-    reading.mm.searcher.find = lambda *how, **more: used.append(reading.mm.config.index) or search(*how, **more)
+    reading.mm.searcher.find = lambda *how, **more: used.append(reading.mm.config.search.index) or search(*how, **more)
     try:
         both.answer(asked())
     finally:
@@ -399,13 +394,13 @@ def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
 
 def test_a_part_alone_without_anything_to_search_says_so(tmp_path: Path) -> None:
     """Else it would be the words under another name, or nothing."""
-    config = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+    config = TINY_MEMORY.changed(search={"index": ("heads", "lexical")})
     with MemoryModel(tiny_model(seed=77), byte_tokenizer(), config=config) as mm:
         mm.read("a few words. " * 20)
         with pytest.raises(CannotAskError, match="no retrieval heads"):
             baseline_of("heads").prepare(Reading(mm, ()))
         baseline_of("everlong").prepare(Reading(mm, ()))
-    config = dataclasses.replace(TINY_MEMORY, index=("lexical",), recall_mode="text")
+    config = TINY_MEMORY.changed(search={"index": ("lexical",)}, answer={"recall_mode": "text"})
     with MemoryModel(tiny_text_model(), byte_tokenizer(), config=config) as mm:
         mm.read("a few words. " * 20)
         with pytest.raises(CannotAskError, match="text alone"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall
+from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall, SearchConfig
 from everlong.data import Book
 from everlong.eval.answers import settings_of
 from everlong.eval.haystack import Haystack
@@ -86,7 +86,7 @@ class Reader:
 
     def __init__(self, forgets: tuple[str, ...] = (), window: int = 2_000, before: str = "") -> None:
         self.model, self.tokenizer = Network(), TOKENIZER
-        self.config = MemoryConfig(groups=2)
+        self.config = MemoryConfig(search=SearchConfig(groups=2))
         self.text = before
         self.forgets = forgets
         self.window = window
@@ -390,5 +390,5 @@ def test_a_fork_that_was_cut_short_is_made_again(tmp_path: pathlib.Path, monkeyp
             ask_kept(open_memory, haystack, config, tmp_path)
     report = ask_kept(open_memory, haystack, config, tmp_path)
     assert len(report.questions) == 1
-    assert report.config["memory"]["frame_tokens"] == TINY_MEMORY.frame_tokens
+    assert report.config["memory"]["frame_tokens"] == TINY_MEMORY.frame.tokens
     assert not list(tmp_path.glob("*.begun"))

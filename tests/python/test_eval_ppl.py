@@ -22,7 +22,7 @@ from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_
 from everlong.models.provenance import made_with
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
 
-MEMORY = dataclasses.replace(TINY_MEMORY, recent_every=64, recent_blocks=1)
+MEMORY = TINY_MEMORY.changed(answer={"recent_every": 64, "recent_blocks": 1})
 
 
 @pytest.fixture
@@ -231,6 +231,6 @@ def test_a_model_without_a_window_is_refused_before_it_reads(
     monkeypatch.setattr(ppl, "_score", lambda *_: pytest.fail("it was read"))
     model = tiny_text_model("bloom"), byte_tokenizer()
     config = PplConfig(places=1, prefix_tokens=300, scored_tokens=60)
-    memory = dataclasses.replace(MEMORY, recall_mode="text")
+    memory = MEMORY.changed(answer={"recall_mode": "text"})
     with pytest.raises(UnsupportedModelError, match="bloom: its config has no max_position_embeddings"):
         run_ppl(model, config, corpus=corpus, memory_config=memory)

@@ -20,7 +20,7 @@ from everlong.retrieval import profile as profiles
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
-MEMORY = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+MEMORY = TINY_MEMORY.changed(search={"index": ("heads", "lexical")})
 HEADS = ((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0))
 OF_THE_MACHINE = everlong.IndexProfile(HEADS, WINDOW // 4, 0.9, 512, 12, 0)
 NIAH = NiahConfig(tokens=6_000, lengths=(6_000,), facts_per_kind=1, kinds=("name",))

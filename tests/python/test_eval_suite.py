@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from everlong import MemoryConfig, MemoryModel
+from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, MemoryModel, SearchConfig
 from everlong.errors import CapacityError
 from everlong.eval import suite as suites
 from everlong.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
@@ -29,14 +29,10 @@ from tiny_models import byte_tokenizer, tiny_model
 
 MODEL = (tiny_model(), byte_tokenizer())
 MEMORY = MemoryConfig(
-    frame_tokens=1024,
-    recalled_tokens=640,
-    rolling_tokens=192,
-    evict_tokens=64,
-    block_tokens=128,
-    index=("lexical",),
-    recall_mode="kv",
-    quotes=0,  # a question is what is prefilled, and nothing else
+    frame=FrameConfig(tokens=1024, recalled_tokens=640, rolling_tokens=192, evict_tokens=64),
+    archive=ArchiveConfig(block_tokens=128),
+    search=SearchConfig(index=("lexical",)),
+    answer=AnswerConfig(recall_mode="kv", quotes=0),
 )
 TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  # layers, keys and values, KV heads, head dim, fp32
 CONFIG = SuiteConfig(suites=("passkey", "vt", "dialogue_session"), lengths=(6_000, 12_000), count=2)
@@ -89,7 +85,7 @@ class LengthEncoder:
 
 
 def test_an_encoder_that_is_an_object_is_kept_by_its_name(tmp_path: Path) -> None:
-    memory = dataclasses.replace(MEMORY, index=("lexical", "embedding"), encoder=LengthEncoder())
+    memory = MEMORY.changed(search={"index": ("lexical", "embedding"), "encoder": LengthEncoder()})
     config = SuiteConfig(suites=("passkey",), lengths=(6_000,), count=1)
     report = run_suite(MODEL, config, ("everlong",), out=tmp_path, memory_config=memory)
     assert report["settings"]["memory"]["encoder"].startswith("LengthEncoder ")
@@ -118,12 +114,12 @@ def test_costs_are_measured_where_they_arise(finished: tuple[Path, dict[str, Any
     assert cost["window"]["prefilled"] == cost["everlong"]["prefilled"] == pytest.approx(question, abs=0.06)
     assert cost["bm25:passages=1"]["prefilled"] > question + 100
     assert cost["gold"]["prefilled"] > question + 100
-    assert cost["everlong"]["context"] <= MEMORY.recalled_tokens
+    assert cost["everlong"]["context"] <= MEMORY.frame.recalled_tokens
     assert cost["random"]["context"] > 0
-    most = (MEMORY.sink_tokens + MEMORY.rolling_tokens + MEMORY.evict_tokens) * TOKEN_BYTES
+    most = (MEMORY.frame.sink_tokens + MEMORY.frame.rolling_tokens + MEMORY.frame.evict_tokens) * TOKEN_BYTES
     assert all(0 < once["bytes"] <= most for once in cost["window"]["prepared"].values())
     held = cost["everlong"]["prepared"]
-    assert held["12000"]["bytes"] > 1.8 * held["6000"]["bytes"] - MEMORY.frame_tokens * TOKEN_BYTES
+    assert held["12000"]["bytes"] > 1.8 * held["6000"]["bytes"] - MEMORY.frame.tokens * TOKEN_BYTES
     assert report["reading"]["tokens"] == report["tokens"]
     rows = [json.loads(line) for line in (finished[0] / "answers.jsonl").read_text().splitlines()]
     assert report["seconds"] == pytest.approx(sum(row.get("seconds", 0.0) for row in rows), abs=0.1)
@@ -213,7 +209,7 @@ def test_a_reading_cut_short_within_a_text_is_counted_whole(
             raise KeyboardInterrupt
         return extend(self, *arguments, **named)
 
-    config = dataclasses.replace(MEMORY, host_bytes=64 << 20)  # of what is kept in RAM, which decides no answer
+    config = MEMORY.changed(archive={"host_bytes": 64 << 20})  # of what is kept in RAM, which decides no answer
     with monkeypatch.context() as patch:
         patch.setattr(Frame, "extend", some)
         with pytest.raises(KeyboardInterrupt):
@@ -246,8 +242,8 @@ def test_settings_of_one_baseline_stay_apart(tmp_path: Path) -> None:
 def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match=r"other settings \(.*seed: 0 then, 5 now\)"):
         run(finished[0], Silent(), config=dataclasses.replace(CONFIG, seed=5))
-    other = dataclasses.replace(MEMORY, groups=2)
-    with pytest.raises(ValueError, match=r"other settings \(memory.groups: 4 then, 2 now\)"):
+    other = MEMORY.changed(search={"groups": 2})
+    with pytest.raises(ValueError, match=r"other settings \(memory.search.groups: 4 then, 2 now\)"):
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,20 +22,16 @@ TOLERANCE = 1e-4
 WIDE = 1536
 
 SMALL = everlong.MemoryConfig(
-    frame_tokens=1024,
-    sink_tokens=8,
-    recalled_tokens=256,
-    rolling_tokens=256,
-    evict_tokens=64,
-    block_tokens=128,
-    chunk_tokens=64,
-    codec="fp32",
-    quotes=0,
+    frame=everlong.FrameConfig(
+        tokens=1024, sink_tokens=8, recalled_tokens=256, rolling_tokens=256, evict_tokens=64, chunk_tokens=64
+    ),
+    archive=everlong.ArchiveConfig(block_tokens=128, codec="fp32"),
+    answer=everlong.AnswerConfig(quotes=0),
 )
 # Holds 600 tokens before anything leaves; a longrope model uses its long factors in it.
-ROOMY = dataclasses.replace(SMALL, rolling_tokens=640)
+ROOMY = SMALL.changed(frame={"rolling_tokens": 640})
 # Nothing but rolling, 400 to 463 tokens of it.
-WINDOW_ONLY = dataclasses.replace(SMALL, frame_tokens=512, sink_tokens=0, recalled_tokens=0, rolling_tokens=400)
+WINDOW_ONLY = SMALL.changed(frame={"tokens": 512, "sink_tokens": 0, "recalled_tokens": 0, "rolling_tokens": 400})
 REOPENED = [("llama", "default"), *OWN_STATE, ("smollm3", "default")]
 
 
@@ -55,7 +50,7 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("chunk", [7, 64, 512])
 def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, chunk: int) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    with everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(ROOMY, chunk_tokens=chunk)) as mm:
+    with everlong.MemoryModel(model, tokenizer, config=ROOMY.changed(frame={"chunk_tokens": chunk})) as mm:
         ids = mm._encode(random_text(530))
         logits = mm.frame.extend(ids, "read", logits=True)
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
@@ -65,7 +60,7 @@ def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, 
 def test_one_token_a_forward_is_the_plain_forward(kind: str, rope: str) -> None:
     """In a frame that a longrope model uses its short factors for."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    with everlong.MemoryModel(model, tokenizer, config=dataclasses.replace(WINDOW_ONLY, chunk_tokens=1)) as mm:
+    with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY.changed(frame={"chunk_tokens": 1})) as mm:
         ids = mm._encode(random_text(120))
         logits = mm.frame.extend(ids, "read", logits=True)
         assert mm.frame.served.first_position == 0
@@ -108,15 +103,15 @@ def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Ten
     tokenizer = byte_tokenizer()
     text, rest = random_text(600), random_text(40, seed=2)
     rolling = 128
-    all_resident = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, **written)
+    all_resident = SMALL.changed(frame={"rolling_tokens": 640, "recalled_tokens": 0, "tokens": WIDE}, **written)
     with everlong.MemoryModel(model, tokenizer, folder, config=all_resident) as mm:
         mm.read(text)
         ids = torch.cat([mm._encode(text), mm._encode(rest)])
 
     # A reopened frame takes back as much of the earlier one's rolling zone as it can hold.
-    kept = rolling + SMALL.evict_tokens - 1
-    gone = 600 - SMALL.sink_tokens - kept
-    small = dataclasses.replace(all_resident, rolling_tokens=rolling, recalled_tokens=gone)
+    kept = rolling + SMALL.frame.evict_tokens - 1
+    gone = 600 - SMALL.frame.sink_tokens - kept
+    small = all_resident.changed(frame={"rolling_tokens": rolling, "recalled_tokens": gone})
     with everlong.MemoryModel(model, tokenizer, folder, config=small) as mm:
         assert mm.frame.os.rolling == (600 - kept, 600)
         mm.frame.recall(mm.memory.core.pages_of(0, 0, 600))
@@ -167,12 +162,12 @@ def test_without_the_recalled_pages_the_same_frame_differs(tmp_path: Path) -> No
     """The control of the test above: what comes back is what makes it equal."""
     model, tokenizer = tiny_model(), byte_tokenizer()
     text, rest = random_text(600), random_text(40, seed=2)
-    all_resident = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE)
+    all_resident = SMALL.changed(frame={"rolling_tokens": 640, "recalled_tokens": 0, "tokens": WIDE})
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=all_resident) as mm:
         mm.read(text)
         ids = torch.cat([mm._encode(text), mm._encode(rest)])
     expected = plain_logits(model, ids)[-40:]
-    small = dataclasses.replace(SMALL, rolling_tokens=128, recalled_tokens=464, frame_tokens=WIDE)
+    small = SMALL.changed(frame={"rolling_tokens": 128, "recalled_tokens": 464, "tokens": WIDE})
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=small) as mm:
         logits = mm.frame.extend(mm._encode(rest), "read", logits=True)
     assert (logits - expected).abs().max() > 100 * TOLERANCE
@@ -189,10 +184,10 @@ def frame_after(config: everlong.MemoryConfig, kind: str, rope: str, text: str) 
 
 
 # Sinks of one chunk's length put the evictions at the same tokens whatever the chunk.
-IN_SMALL_CHUNKS = dataclasses.replace(SMALL, sink_tokens=64)
-IN_ODD_CHUNKS = dataclasses.replace(SMALL, sink_tokens=63, rolling_tokens=252, evict_tokens=63)
-IN_LARGE_CHUNKS = dataclasses.replace(
-    SMALL, frame_tokens=2048, sink_tokens=512, recalled_tokens=0, rolling_tokens=512, evict_tokens=512
+IN_SMALL_CHUNKS = SMALL.changed(frame={"sink_tokens": 64})
+IN_ODD_CHUNKS = SMALL.changed(frame={"sink_tokens": 63, "rolling_tokens": 252, "evict_tokens": 63})
+IN_LARGE_CHUNKS = SMALL.changed(
+    frame={"tokens": 2048, "sink_tokens": 512, "recalled_tokens": 0, "rolling_tokens": 512, "evict_tokens": 512}
 )
 
 
@@ -209,9 +204,7 @@ def test_chunk_sizes_agree_across_evictions(
 ) -> None:
     """The same evictions, reached in chunks of several sizes, leave the same frame."""
     text = random_text(tokens)
-    first, *others = (
-        frame_after(dataclasses.replace(config, chunk_tokens=chunk), kind, rope, text) for chunk in chunks
-    )
+    first, *others = (frame_after(config.changed(frame={"chunk_tokens": chunk}), kind, rope, text) for chunk in chunks)
     for other in others:
         for got, expected in zip(other, first, strict=True):
             assert got.shape == expected.shape
@@ -260,8 +253,8 @@ def test_evicting_frame_is_a_window_that_never_moves(
     kind: str, rope: str, chunk: int, tokens: int, evictions: int
 ) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    config = dataclasses.replace(
-        WINDOW_ONLY, frame_tokens=1024, rolling_tokens=128, evict_tokens=16, chunk_tokens=chunk
+    config = WINDOW_ONLY.changed(
+        frame={"tokens": 1024, "rolling_tokens": 128, "evict_tokens": 16, "chunk_tokens": chunk}
     )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(tokens)), chunk):
@@ -272,7 +265,9 @@ def test_evicting_frame_is_a_window_that_never_moves(
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested")])
 def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str) -> None:
     model, tokenizer = tiny_model(kind, rope, max_position_embeddings=8192), byte_tokenizer()
-    config = dataclasses.replace(WINDOW_ONLY, rolling_tokens=64, block_tokens=32, evict_tokens=4, chunk_tokens=4)
+    config = WINDOW_ONLY.changed(
+        frame={"rolling_tokens": 64, "evict_tokens": 4, "chunk_tokens": 4}, archive={"block_tokens": 32}
+    )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(4100)), 4):
             assert (got - expected).abs().max() <= 1e-3
@@ -280,11 +275,11 @@ def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str
 
 
 def test_keys_in_16_bits_that_would_be_turned_often_warn() -> None:
-    config = dataclasses.replace(SMALL, rolling_tokens=320, evict_tokens=20)
+    config = SMALL.changed(frame={"rolling_tokens": 320, "evict_tokens": 20})
     for dtype, evict, expected in [(torch.bfloat16, 19, 1), (torch.bfloat16, 20, 0), (torch.float32, 1, 0)]:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            settings = dataclasses.replace(config, evict_tokens=evict)
+            settings = config.changed(frame={"evict_tokens": evict})
             model = tiny_model()
             for parameter in model.parameters():  # its rotary frequencies stay as they are
                 parameter.data = parameter.data.to(dtype)
@@ -296,7 +291,7 @@ def test_keys_in_16_bits_that_would_be_turned_often_warn() -> None:
 def test_flex_attention(kind: str, rope: str, tmp_path: Path) -> None:
     """Its masks over the frame, without the compiler, which would take minutes here; it computes the same."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    config = dataclasses.replace(SMALL, frame_tokens=512, recalled_tokens=64)  # a longrope model's short factors
+    config = SMALL.changed(frame={"tokens": 512, "recalled_tokens": 64})  # a longrope model's short factors
     ids = torch.tensor(tokenizer(random_text(300))["input_ids"])
     expected = plain_logits(model, ids)
     if not model._supports_flex_attn:
@@ -392,7 +387,7 @@ def test_closed_and_reopened_goes_on_as_before(kind: str, rope: str, in_ram: boo
         assert (next_logits(mm, question) - expected).abs().max() <= TOLERANCE
         assert mm.generate(question, max_new_tokens=20, remember=False).text == answer.text
     # In a frame whose rolling zone stands elsewhere, only the distance to the sinks is another.
-    other = dataclasses.replace(SMALL, recalled_tokens=255)
+    other = SMALL.changed(frame={"recalled_tokens": 255})
     with everlong.MemoryModel(model, tokenizer, memory, config=other) as mm:
         assert 0 < (next_logits(mm, question) - expected).abs().max() <= 0.2
 
@@ -459,7 +454,9 @@ def test_bf16_archive_of_a_bf16_model_costs_what_bf16_costs(kind: str, rope: str
     for parameter in model.parameters():  # not `.to`, which would round RoPE's frequencies too
         parameter.data = parameter.data.bfloat16()
     text, rest = random_text(600), random_text(40, seed=2)
-    config = dataclasses.replace(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, codec="bf16")
+    config = SMALL.changed(
+        frame={"rolling_tokens": 640, "recalled_tokens": 0, "tokens": WIDE}, archive={"codec": "bf16"}
+    )
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         mm.read(text)
         ids = torch.cat([mm._encode(text), mm._encode(rest)])

@@ -76,12 +76,12 @@ def test_only_the_block_that_is_refused_is_missing(monkeypatch: pytest.MonkeyPat
         with pytest.raises(everlong.CapacityError):
             mm.read(TEXT, source="book")
         end = mm.stream_tokens
-        assert 6 * SMALL.block_tokens < end < len(TEXT)
+        assert 6 * SMALL.archive.block_tokens < end < len(TEXT)
         assert {block.source for block in mm.memory.blocks()} == {"book"}
         kept = stored(mm)
         for (first, last), (text, _) in kept.items():
             assert text == TEXT[first:last]
-        missing = SMALL.block_tokens if before else 0
+        missing = SMALL.archive.block_tokens if before else 0
         assert sum(last - first for first, last in kept) == end - missing
 
         assert mm.memory.forget(source="book") > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, NoReturn
 
@@ -74,7 +73,7 @@ SERVED = [one for one in ARCHITECTURES if one[0] != "gpt_oss"]
 def test_flash_attention_2(kind: str, rope: str) -> None:
     """Reading in chunks, recalling, answering token by token: the same as with the attention that torch brings."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
-    config = dataclasses.replace(SMALL, frame_tokens=512, recalled_tokens=64)  # a longrope model's short factors
+    config = SMALL.changed(frame={"tokens": 512, "recalled_tokens": 64})  # a longrope model's short factors
     ids = torch.tensor(tokenizer(random_text(300))["input_ids"])
     expected = plain_logits(model, ids)
 
@@ -92,4 +91,4 @@ def test_flash_attention_2(kind: str, rope: str) -> None:
     logits, flash_answer = read_and_ask()
     assert (logits - expected).abs().max() <= TOLERANCE
     assert flash_answer == answer
-    assert {queries for queries, _ in calls} >= {1, SMALL.chunk_tokens}
+    assert {queries for queries, _ in calls} >= {1, SMALL.frame.chunk_tokens}

@@ -60,7 +60,7 @@ def test_a_model_on_the_gpu_is_searched_there() -> None:
         mm.read(text)
         assert mm.recall(text[1000:1030])
         held, scans = mm.memory.core.device_use("heads")
-        assert 0 < held <= mm.config.heads_device_bytes
+        assert 0 < held <= mm.config.search.heads_device_bytes
         assert scans > 0
 
 

@@ -24,7 +24,7 @@ from everlong.graph.naming import names_of
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-GROWING = dataclasses.replace(SMALL, graph=True)
+GROWING = SMALL.changed(archive={"graph": True})
 ALL_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
 TEXTS = {"a": random_text(1500, seed=1), "b": random_text(700, seed=2), "c": random_text(700, seed=3)}
 
@@ -131,7 +131,7 @@ class Encoder:
 
 
 def test_with_an_encoder_its_vectors(folder: Path) -> None:
-    config = dataclasses.replace(GROWING, index=("lexical", "embedding"), encoder=Encoder())
+    config = GROWING.changed(search={"index": ("lexical", "embedding"), "encoder": Encoder()})
     with open_model(folder, config) as mm:
         mm.searcher.settle()
         assert {node.vector.shape for node in mm.memory.graph.nodes("block")} == {(6,)}
@@ -199,7 +199,7 @@ def test_the_command_line_says_where_there_is_none(tmp_path: Path) -> None:
 
 def test_settings_of_it() -> None:
     config = everlong.MemoryConfig().with_settings(["graph=true", "graph_share=0.5"])
-    assert (config.graph, config.graph_share) == (True, 0.5)
+    assert (config.archive.graph, config.archive.graph_share) == (True, 0.5)
     assert not everlong.MemoryConfig().graph
     for wrong in ("graph=1", "graph_share=0", "graph_share=1.5"):
         with pytest.raises(ValueError, match="graph"):
@@ -240,7 +240,7 @@ MAY, JUNE = datetime.datetime(2024, 5, 30), datetime.datetime(2024, 6, 2, tzinfo
 @pytest.fixture
 def told(tmp_path: Path) -> Path:
     """A memory of three texts that happened on two days; two of them name somebody, one has a tag."""
-    with open_model(tmp_path / "told", dataclasses.replace(GROWING, tagger="keyphrases")) as mm:
+    with open_model(tmp_path / "told", GROWING.changed(archive={"tagger": "keyphrases"})) as mm:
         mm.read(BRANDY * 6, source="one", happened=MAY.replace(tzinfo=datetime.UTC))
         mm.read("Nobody was at home when it rained. " * 6, source="two", happened=JUNE, tags=["weather"])
         mm.read(BRANDY * 6, source="three", happened=JUNE)

@@ -26,8 +26,11 @@ from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from test_killed import killed, tell_and_wait
 from tiny_models import byte_tokenizer, tiny_model
 
-KEPT = dataclasses.replace(
-    SMALL, kept_tokens=32, kept_share=8, kept_rungs=3, trimmer="key_norm", index=("lexical",), recall_mode="kv"
+KEPT = SMALL.changed(
+    frame={"kept_tokens": 32, "kept_share": 8, "kept_rungs": 3},
+    search={"index": ("lexical",)},
+    answer={"recall_mode": "kv"},
+    trimmer="key_norm",
 )
 CHUNK = 48
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
@@ -44,7 +47,7 @@ class Masked:
         layers = range(mm.model.config.num_hidden_layers)
         self.keys: dict[int, list[Array]] = {index: [] for index in layers}  # by token: [Hkv, D], un-rotated
         self.values: dict[int, list[Array]] = {index: [] for index in layers}
-        self.left = self.config.sink_tokens  # tokens before it have left, but for the sinks and what is kept
+        self.left = self.config.frame.sink_tokens  # tokens before it have left, but for the sinks and what is kept
         self.evicted = False
         self.blocks: list[tuple[int, list[int], int]] = []  # length, chosen tokens (best first), rung
         self.recalled: list[int] = []
@@ -105,7 +108,7 @@ class Masked:
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Logits [n, V] of what comes next; the caller trims and evicts."""
         at, total, n = self.positions(), self.tokens, len(ids)
-        rolling = self.config.sink_tokens + self.config.kept_tokens + self.config.recalled_tokens
+        rolling = self.config.frame.sink_tokens + self.config.frame.kept_tokens + self.config.frame.recalled_tokens
         next_position = rolling + total - self.left if self.evicted else total
         cache = DynamicCache()  # of full layers all, whatever they are: the masks are ours
         # A layer with a window sees the newest tokens, and these stand where the stream goes on from.
@@ -146,8 +149,8 @@ class Masked:
 
     def leave(self) -> None:
         """What is over leaves, all of it archived."""
-        over = self.tokens - self.left - self.config.rolling_tokens
-        if over >= self.config.evict_tokens:
+        over = self.tokens - self.left - self.config.frame.rolling_tokens
+        if over >= self.config.frame.evict_tokens:
             self.left += over
             self.evicted = True
             self.trim_again()
@@ -196,7 +199,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
         events = [event["what"] for event in mm.trace()]
         assert events.count("trim again") >= 4
         assert events.count("kept dropped") >= 2
-        assert len(mm.frame.os.kept_held) > KEPT.kept_tokens // 2
+        assert len(mm.frame.os.kept_held) > KEPT.frame.kept_tokens // 2
 
 
 def read_parts(mm: everlong.MemoryModel, parts: int = 4, first: int = 0) -> None:
@@ -226,7 +229,7 @@ def test_the_zone_changes_what_is_predicted() -> None:
 
 @pytest.mark.parametrize("mode", ["kv", "auto", "text"])
 def test_a_recall_brings_no_token_twice_and_its_pages_whole(mode: str) -> None:
-    config = dataclasses.replace(KEPT, recall_mode=mode)
+    config = KEPT.changed(answer={"recall_mode": mode})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         read_parts(mm)
         os, before = mm.frame.os, kept_slots(mm)
@@ -291,7 +294,7 @@ def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rop
             # So that what comes is compared bit for bit again.
             through.frame.cache.kept.write(sorted(mm.frame.cache.kept.tokens), mm.frame.cache.kept.in_order())
             through.frame.cache.lay_front()
-    assert reopened > 6 * 2 * KEPT.kept_tokens // 2
+    assert reopened > 6 * 2 * KEPT.frame.kept_tokens // 2
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "smaller", "off", "forgotten"])
@@ -307,9 +310,9 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
     elif how == "lost":
         file.unlink()
     elif how == "smaller":
-        config = dataclasses.replace(KEPT, kept_tokens=20)
+        config = KEPT.changed(frame={"kept_tokens": 20})
     elif how == "off":
-        config = dataclasses.replace(KEPT, kept_tokens=0)
+        config = KEPT.changed(frame={"kept_tokens": 0})
     else:
         with everlong.Memory.open(tmp_path / "m") as memory:
             memory.forget(source="part 2")
@@ -439,7 +442,7 @@ def test_a_head_on_states_scores_them_side_by_side() -> None:
 @pytest.mark.parametrize(("kind", "rope"), [*SHAPES, ("smollm3", "default")])
 def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, rope: str) -> None:
     """And is read over; what the zone has of them stays there."""
-    config = dataclasses.replace(KEPT, recall_mode="kept", kept_share=2, kept_tokens=64)
+    config = KEPT.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=config) as mm:
         masked, choices = Masked(mm), Choices(mm)
         ids = mm._encode(random_text(1152))
@@ -480,7 +483,7 @@ def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT) as mm:
         read_parts(mm)
         assert mm.memory.core.block_tensors(1).keys() == {"kept.tokens"}
-    config = dataclasses.replace(KEPT, recall_mode="kept")
+    config = KEPT.changed(answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         read_parts(mm, 3, 4)
         pages = [mm.memory.core.pages_of(0, at, at + 1)[0] for at in (10, 1300)]
@@ -534,17 +537,11 @@ def test_a_kept_token_never_loses_by_staying() -> None:
     model = tiny_model(max_position_embeddings=8192)
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    config = dataclasses.replace(
-        KEPT,
-        kept_tokens=512,
-        kept_share=64,
-        rolling_tokens=64,
-        block_tokens=32,
-        evict_tokens=4,
-        chunk_tokens=4,
-        codec="bf16",
+    config = KEPT.changed(
+        frame={"kept_tokens": 512, "kept_share": 64, "rolling_tokens": 64, "evict_tokens": 4, "chunk_tokens": 4},
+        archive={"block_tokens": 32, "codec": "bf16"},
     )
-    config = dataclasses.replace(config, frame_tokens=1200)
+    config = config.changed(frame={"tokens": 1200})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
         mm.frame.extend(mm._encode(random_text(400)), "read")
         (first, *_), before = mm.frame.os.kept_held, kept_slots(mm)

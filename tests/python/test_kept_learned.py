@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from test_exactness import random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
-LEARNED = dataclasses.replace(KEPT, trimmer="learned", sink_tokens=4)
+LEARNED = KEPT.changed(frame={"sink_tokens": 4}, trimmer="learned")
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_the_best_tokens_of_a_block_are_kept(trimmer: Trimmer, pack: Path) -> No
         with torch.no_grad():
             states = mm.model(input_ids=ids[None, :128], output_hidden_states=True).hidden_states
         scores = trimmer.scores(torch.cat([states[1][0], states[2][0]], dim=-1))
-        scores[: LEARNED.sink_tokens] = -torch.inf  # they stay anyway
+        scores[: LEARNED.frame.sink_tokens] = -torch.inf  # they stay anyway
         held = sorted(token for token in mm.frame.os.kept_held if token < 128)
         assert mm.memory.blocks()[0].span == (0, 128)
         assert 0 < len(held) < 64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -20,16 +19,10 @@ from everlong import ops
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-SMALLER = dataclasses.replace(
-    SMALL,
-    frame_tokens=512,
-    recalled_tokens=96,
-    rolling_tokens=64,
-    evict_tokens=16,
-    block_tokens=32,
-    least_tokens=4,
-    chunk_tokens=48,
-    index=("lexical",),
+SMALLER = SMALL.changed(
+    frame={"tokens": 512, "recalled_tokens": 96, "rolling_tokens": 64, "evict_tokens": 16, "chunk_tokens": 48},
+    archive={"block_tokens": 32, "least_tokens": 4},
+    search={"index": ("lexical",)},
 )
 
 
@@ -51,15 +44,16 @@ class KeptStates(RuleBasedStateMachine):
         trimmer=st.sampled_from(["newest", "random", "key_norm"]),
     )
     def create(self, kept: int, share: int, rungs: int, anchors: int, mode: str, trimmer: str) -> None:
-        self.config = dataclasses.replace(
-            SMALLER,
-            kept_tokens=kept,
-            kept_share=share,
-            kept_rungs=rungs,
-            anchor_tokens=anchors,
-            anchors=3,
-            tombstones=anchors // 2,
-            recall_mode=mode,
+        self.config = SMALLER.changed(
+            frame={
+                "kept_tokens": kept,
+                "kept_share": share,
+                "kept_rungs": rungs,
+                "anchor_tokens": anchors,
+                "anchors": 3,
+                "tombstones": anchors // 2,
+            },
+            answer={"recall_mode": mode},
             trimmer=trimmer,
         )
         self.open()
@@ -136,7 +130,7 @@ class KeptStates(RuleBasedStateMachine):
         assert len(frame) == len(set(frame))
         assert len(frame) + len(os.anchor_zone["tombstones"]) == cache.length
         assert cache.kept.tokens == set(os.kept_held)
-        assert len(os.kept_held) <= self.config.kept_tokens
+        assert len(os.kept_held) <= self.config.frame.kept_tokens
         assert cache.kept_shown == tuple(os.kept_shown)
 
     @invariant()
@@ -169,7 +163,15 @@ class KeptStates(RuleBasedStateMachine):
         out = np.zeros(core.page_bytes(count), dtype=np.uint8)
         core.read_pages([page], out)
         served = self.mm.frame.served
-        shape = (served.layers, served.kv_heads, count, served.head_dim, self.config.page_tokens, "fp32", torch.float32)
+        shape = (
+            served.layers,
+            served.kv_heads,
+            count,
+            served.head_dim,
+            self.config.archive.page_tokens,
+            "fp32",
+            torch.float32,
+        )
         k, v = ops.decode_kv(torch.from_numpy(out), *shape)
         return {page.begin + at: (k[:, :, at], v[:, :, at]) for at in range(count)}
 

@@ -27,8 +27,10 @@ from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
-WRITTEN = dataclasses.replace(KEPT, trimmer="learned", kept_writer=True, recall_mode="kept")
-STONES = dataclasses.replace(SMALL, tombstones=4, tombstone_writer=True, index=("lexical",), recall_mode="kv")
+WRITTEN = KEPT.changed(answer={"recall_mode": "kept"}, trimmer="learned", kept_writer=True)
+STONES = SMALL.changed(
+    frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"}, tombstone_writer=True
+)
 SHAPES = [("llama", "default"), ("qwen3", "default")]
 
 
@@ -85,7 +87,7 @@ class Plain:
 
 def stored(mm: Any, block: Any, name: str) -> tuple[list[int], torch.Tensor, torch.Tensor]:
     """Which tokens were chosen, in order of time, and their keys and values as the memory has them."""
-    core, page = mm.memory.core, mm.config.page_tokens
+    core, page = mm.memory.core, mm.config.archive.page_tokens
     tokens = sorted((core.block_tensor(block.id, "kept.tokens") + block.span[0]).tolist())
     lengths = [min(page, len(tokens) - first) for first in range(0, len(tokens), page)]
     served = mm.frame.served
@@ -188,7 +190,7 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
     writer = drawn_writer(model)
     pack = pack_with(tmp_path / "pack", model, writer)
     name = f"kept.kv.{writer.part({}).id}"
-    plainly = dataclasses.replace(KEPT, kept_tokens=0)
+    plainly = KEPT.changed(frame={"kept_tokens": 0})
     ids = torch.arange(400) * 7 % 251
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=plainly, pack=pack) as mm:
         mm.frame.extend(ids, "read")
@@ -200,7 +202,7 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
         assert all({"kept.tokens", name} <= mm.memory.core.block_tensors(block.id).keys() for block in blocks)
         late = stored(mm, blocks[0], name)
         plain = Plain(model, ids[:256], writer)
-        begin, end = WRITTEN.sink_tokens, blocks[0].span[1]
+        begin, end = WRITTEN.frame.sink_tokens, blocks[0].span[1]
         scores = drawn_trimmer().scores(plain.states[begin:end])
         assert late[0] == sorted((scores.topk(len(late[0])).indices + begin).tolist())
         for found, wanted in zip(late[1:], plain.written(begin, end, late[0]), strict=True):
@@ -246,7 +248,7 @@ def test_a_tombstone_is_what_the_writer_makes_of_its_best_token(kind: str, rope:
     writer, trimmer = drawn_writer(model), drawn_trimmer()
     pack = pack_with(tmp_path / "pack", model, writer)
     with everlong.MemoryModel(model, byte_tokenizer(), config=STONES, pack=pack) as mm:
-        ids = mm._encode(random_text(SMALL.rolling_tokens + 3 * SMALL.evict_tokens))
+        ids = mm._encode(random_text(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens))
         plain = Plain(model, ids, writer)
         reached = 0
         while not mm.frame.os.anchor_zone["tombstones"]:
@@ -259,7 +261,7 @@ def test_a_tombstone_is_what_the_writer_makes_of_its_best_token(kind: str, rope:
         assert (stones.tombstone_k - k).abs().max() < 1e-3
         assert (stones.tombstone_v - v).abs().max() < 1e-3
         with mm.frame.branch():  # where nothing is archived, and spans leave all the same
-            mm.frame.extend(ids[: 2 * SMALL.evict_tokens], "generated")
+            mm.frame.extend(ids[: 2 * SMALL.frame.evict_tokens], "generated")
             assert mm.frame.cache.anchors.tombstone_k.shape[2] > 1
             last = mm.frame.cache.anchors.tombstone_k[:, :, -1]
             own = mm.frame.os.anchor_zone["tombstones"][-1]
@@ -271,7 +273,7 @@ def test_a_tombstone_is_what_the_writer_makes_of_its_best_token(kind: str, rope:
 def test_a_tombstone_of_tokens_without_states_is_their_mean(tmp_path: Path) -> None:
     model = tiny_model()
     pack = pack_with(tmp_path / "pack", model, drawn_writer(model))
-    read = torch.arange(SMALL.rolling_tokens) % 250
+    read = torch.arange(SMALL.frame.rolling_tokens) % 250
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=STONES, pack=pack) as mm:
         mm.frame.extend(read, "read")
     stones = {}
@@ -281,7 +283,7 @@ def test_a_tombstone_of_tokens_without_states_is_their_mean(tmp_path: Path) -> N
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=pack) as mm,
             mm.frame.branch(),
         ):
-            mm.frame.extend(read[: SMALL.evict_tokens + 8], "read")
+            mm.frame.extend(read[: SMALL.frame.evict_tokens + 8], "read")
             stones[writing] = mm.frame.cache.anchors.tombstone_k
     assert stones[True].shape[2] > 0
     assert torch.equal(stones[True], stones[False])
@@ -293,7 +295,7 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
         pack_with(tmp_path / name, model, writer) for name, writer in (("a", drawn_writer(model)), ("b", None))
     )
     unsaid = dataclasses.replace(STONES, tombstone_writer=None)
-    ids = torch.arange(SMALL.rolling_tokens + 3 * SMALL.evict_tokens) % 250
+    ids = torch.arange(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens) % 250
     stones = {}
     for pack, config in [(whole, unsaid), (whole, STONES), (trimmer_alone, unsaid), (None, unsaid)]:
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +22,7 @@ from test_exactness import ROOMY, SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
-CONFIG = dataclasses.replace(SMALL, index=("lexical", "meaning"))
+CONFIG = SMALL.changed(search={"index": ("lexical", "meaning")})
 
 
 def drawn_pack(model: Any, seed: int = 0) -> Pack:
@@ -68,7 +67,7 @@ def tensors_of(mm: everlong.MemoryModel) -> dict[tuple[int, int], np.ndarray]:
 def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: pathlib.Path) -> None:
     text = random_text(500)
     with everlong.MemoryModel(
-        model, byte_tokenizer(), config=dataclasses.replace(ROOMY, index="meaning"), pack=pack
+        model, byte_tokenizer(), config=ROOMY.changed(search={"index": "meaning"}), pack=pack
     ) as mm:
         mm.read(text)
         meaning = mm.searcher.meaning
@@ -78,14 +77,16 @@ def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: path
             whole = model(mm._encode(text)[None], output_hidden_states=True).hidden_states
         states = torch.cat([whole[layer][0] for layer in LAYERS], dim=-1)
         for (begin, end), kept in tensors_of(mm).items():
-            expected = as_int8(meaning.towers.written(means(states[begin:end], mm.config.page_tokens, 4))).numpy()
+            expected = as_int8(
+                meaning.towers.written(means(states[begin:end], mm.config.archive.page_tokens, 4))
+            ).numpy()
             assert kept.shape == expected.shape
             assert np.abs(kept.astype(int) - expected.astype(int)).max() <= 2  # rounding of what differs by 1e-6
 
 
 def test_found_is_what_numpy_finds_in_the_stored_vectors(mm: everlong.MemoryModel) -> None:
     mm.read(random_text(3000))
-    mm.config = dataclasses.replace(mm.config, index=("meaning",))
+    mm.config = mm.config.changed(search={"index": ("meaning",)})
     inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, random_text(60, seed=5)))
     rankings = mm.memory.core.rankings(10, **inputs)
     assert [ranking.granularity for ranking in rankings] == ["page", "group"]
@@ -96,8 +97,8 @@ def test_found_is_what_numpy_finds_in_the_stored_vectors(mm: everlong.MemoryMode
         vectors = kept.astype(np.float64)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         row = 0
-        for first in range(begin, end, mm.config.page_tokens):
-            count = -(-(min(first + mm.config.page_tokens, end) - first) // 4)
+        for first in range(begin, end, mm.config.archive.page_tokens):
+            count = -(-(min(first + mm.config.archive.page_tokens, end) - first) // 4)
             scores[first] = (query @ vectors[row : row + count].T).max(1).sum()
             row += count
     best = sorted(scores, key=lambda first: -scores[first])[:10]
@@ -143,7 +144,7 @@ def test_vectors_stay_with_the_memory_and_go_with_the_block(
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=pack) as mm:
         assert mm.memory.core.blocks_without_meaning() == []
         assert tensors_of(mm).keys() == kept.keys()
-        mm.config = dataclasses.replace(mm.config, index=("meaning",))
+        mm.config = mm.config.changed(search={"index": ("meaning",)})
         assert {hit.source for hit in mm.recall("anything at all")} <= {"one", "two"}
         mm.memory.forget(source="one")
         assert {hit.source for hit in mm.recall("anything at all")} == {"two"}

@@ -56,8 +56,8 @@ def test_read_reports_what_is_in_the_memory(mm) -> None:
 def test_frame_never_exceeds_its_budget(mm) -> None:
     bytes_before = mm.frame.cache.nbytes()
     mm.read(haystack_with_fact())
-    assert mm.frame.cache.length <= SMALL.frame_tokens
-    assert mm.frame.os.next_position() <= SMALL.frame_tokens
+    assert mm.frame.cache.length <= SMALL.frame.tokens
+    assert mm.frame.os.next_position() <= SMALL.frame.tokens
     assert mm.frame.cache.nbytes() == bytes_before
 
 
@@ -92,7 +92,7 @@ def test_recalled_pages_change_the_answer_and_enter_no_block(mm) -> None:
 
 def test_forgotten_text_is_not_found() -> None:
     # By words alone: the heads of a random model point anywhere.
-    config = dataclasses.replace(SMALL, index=("lexical",))
+    config = SMALL.changed(search={"index": ("lexical",)})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(1500), source="kept")
         mm.read(haystack_with_fact(), source="needle")
@@ -103,7 +103,7 @@ def test_forgotten_text_is_not_found() -> None:
 
 
 def test_a_question_keeps_to_where_it_is_asked() -> None:
-    config = dataclasses.replace(SMALL, index=("lexical",))
+    config = SMALL.changed(search={"index": ("lexical",)})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(haystack_with_fact(), source="old", tags=["letters", "2024"])
         mm.read(random_text(1500, seed=4) + FACT + random_text(900, seed=5), source="new", tags=["letters"])
@@ -190,7 +190,7 @@ def test_times_are_typed_as_moments_or_as_ago() -> None:
 
 def test_recent_policy_brings_back_the_newest_blocks() -> None:
     """The designs' MVP: every `recent_every` generated tokens the newest blocks that left the frame."""
-    config = dataclasses.replace(SMALL, policy="recent", recent_every=32, recent_blocks=2)
+    config = SMALL.changed(answer={"policy": "recent", "recent_every": 32, "recent_blocks": 2})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(2000))
         answer = mm.generate("abc", max_new_tokens=70)
@@ -206,7 +206,7 @@ def test_recent_policy_brings_back_the_newest_blocks() -> None:
 
 
 def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
-    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))  # queries are tapped, too
+    config = SMALL.changed(search={"index": ("lexical", "mean_pool")})  # queries are tapped, too
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         text = random_text(2000)
         mm.read(text)
@@ -286,7 +286,7 @@ with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), sys.argv[1], co
 
 @pytest.mark.parametrize("codec", ["fp32", "e4m3", "e5m2"])
 def test_memory_written_by_one_process_answers_in_another(tmp_path: Path, codec: str) -> None:
-    config = dataclasses.replace(SMALL, codec=codec)
+    config = SMALL.changed(archive={"codec": codec})
     with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(haystack_with_fact(), source="needle")
         answer = mm.generate(FACT, max_new_tokens=20, remember=False)
@@ -317,8 +317,9 @@ def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["recent", "periodic", "signal"])
 def test_a_reopened_memory_recalls_when_it_would_have(tmp_path: Path, policy: Policy) -> None:
-    config = dataclasses.replace(
-        SMALL, policy=policy, recent_every=32, periodic_every=32, protect_tokens=16, index=("lexical",)
+    config = SMALL.changed(
+        search={"index": ("lexical",)},
+        answer={"policy": policy, "recent_every": 32, "periodic_every": 32, "protect_tokens": 16},
     )
 
     def recalls(folder: Path, sessions: int, rounds: int) -> list[tuple[int, str]]:
@@ -350,7 +351,7 @@ def test_a_reopened_memory_recalls_when_it_would_have(tmp_path: Path, policy: Po
     ],
 )
 def test_a_memory_with_counts_that_are_none_is_opened(tmp_path: Path, counts: object) -> None:
-    config = dataclasses.replace(SMALL, policy="recent", recent_every=32)
+    config = SMALL.changed(answer={"policy": "recent", "recent_every": 32})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(random_text(2000))
         stands = json.loads(mm.memory.core.manifest().attributes["frame"])
@@ -366,7 +367,7 @@ def test_a_memory_with_counts_that_are_none_is_opened(tmp_path: Path, counts: ob
 
 
 def test_a_reopened_memory_passes_over_signals_as_long(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, least_tokens=40, cooldown_tokens=100)
+    config = SMALL.changed(archive={"least_tokens": 40, "cooldown_tokens": 100})
 
     def spans(folder: Path, *, reopened: bool) -> list[tuple[int, int]]:
         mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
@@ -440,7 +441,7 @@ def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
         found = mm.recall(text[1000:1030])
         profile = mm.profile
         assert profile is not None
-        assert len(set(profile.heads)) == SMALL.retrieval_heads
+        assert len(set(profile.heads)) == SMALL.search.retrieval_heads
         assert 0 < profile.reciprocal_rank <= 1
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.profile == profile
@@ -459,7 +460,7 @@ def test_heads_are_searched_where_the_model_computes(
     with monkeypatch.context() as patched:
         patched.setattr(mm.searcher, "_core", core)
         patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
-        patched.setattr(mm, "config", dataclasses.replace(mm.config, heads_device_bytes=most))
+        patched.setattr(mm, "config", mm.config.changed(search={"heads_device_bytes": most}))
         mm.searcher._search_by(profile)
         assert mm.searcher._gpu(most) == searched_on
     assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
@@ -467,13 +468,13 @@ def test_heads_are_searched_where_the_model_computes(
 
 def test_keys_of_the_heads_in_bytes_find_the_same(tmp_path: Path) -> None:
     text = "".join(random_text(64, seed=i) for i in range(100))
-    in_e4m3 = dataclasses.replace(SMALL, index=("heads",), codec="e4m3")
+    in_e4m3 = SMALL.changed(archive={"codec": "e4m3"}, search={"index": ("heads",)})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=in_e4m3) as mm:
         mm.read(text)
         mm.recall(text[1000:1030])
     found, taken = {}, {}
     for keys in ("bf16", "int8", "e4m3"):
-        config = dataclasses.replace(in_e4m3, heads_keys=keys)
+        config = in_e4m3.changed(search={"heads_keys": keys})
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
             found[keys] = mm.recall(text[1000:1030])
             taken[keys] = mm.memory.stats().index_bytes
@@ -563,7 +564,7 @@ def test_perplexity_after_the_newest_text_was_forgotten(mm) -> None:
 @pytest.mark.parametrize(("kind", "rope"), [("gemma3", "nested"), ("qwen3_next", "partial")])
 def test_a_memory_goes_on_in_another_dtype(tmp_path: Path, kind: str, rope: str) -> None:
     tokenizer = byte_tokenizer()
-    config = dataclasses.replace(SMALL, index=("lexical",))
+    config = SMALL.changed(search={"index": ("lexical",)})
     model = tiny_model(kind, rope)
     model.save_pretrained(tmp_path / "model")
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as mm:
@@ -629,7 +630,7 @@ def test_a_config_that_is_refused_leaves_no_folder(
         raise everlong.EverlongError(f"no encoder {name}")
 
     monkeypatch.setattr("everlong.generation.opening.load_encoder", missing)
-    config = dataclasses.replace(SMALL, index=("lexical", "embedding"), codec="bf16", **wrong)
+    config = SMALL.changed(archive={"codec": "bf16"}, search={"index": ("lexical", "embedding")}, **wrong)
     with pytest.raises((ValueError, everlong.EverlongError)):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config)
     assert not (tmp_path / "m").exists()
@@ -681,7 +682,7 @@ def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.Monke
         monkeypatch.setattr(mm.frame, "_compute", watched)
         alive: list[int] = []
         mm.frame.extend(
-            torch.zeros(40 * TINY_MEMORY.chunk_tokens, dtype=torch.int64),
+            torch.zeros(40 * TINY_MEMORY.frame.chunk_tokens, dtype=torch.int64),
             "read",
             progress=lambda _: alive.append(sum(row() is not None for row in rows)),
         )
@@ -690,7 +691,7 @@ def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.Monke
 
 
 def test_a_search_is_as_decisive_as_a_question() -> None:
-    config = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"), groups=3, decisive=1e-9)
+    config = TINY_MEMORY.changed(search={"index": ("heads", "lexical"), "groups": 3, "decisive": 1e-9})
     text = "".join(f"{number:04d} and so on, and so on. " for number in range(400))
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
@@ -711,7 +712,7 @@ def test_a_perplexity_brings_back_what_a_question_would(
     decisive: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group that matters most is named, wherever the order puts it; where it is decisive it comes alone."""
-    config = dataclasses.replace(TINY_MEMORY, order="time", groups=3, neighbours=0, decisive=decisive)
+    config = TINY_MEMORY.changed(search={"groups": 3, "neighbours": 0, "decisive": decisive}, answer={"order": "time"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read("".join(f"{number:04d} and so on, and so on. " for number in range(400)))
         brought: list[everlong.frame.frame.Recalled] = []
@@ -749,8 +750,8 @@ def test_a_setting_that_stands_is_not_set_anew(mm, changes: dict[str, Any]) -> N
     with pytest.raises(ValueError, match=next(iter(changes))):
         mm.config = dataclasses.replace(before, **changes)
     assert mm.config is before
-    mm.config = dataclasses.replace(before, groups=1, order="time", index=("lexical",))
-    assert mm.config.groups == 1
+    mm.config = before.changed(search={"groups": 1, "index": ("lexical",)}, answer={"order": "time"})
+    assert mm.config.search.groups == 1
 
 
 def test_a_config_that_cannot_be_is_refused_as_one() -> None:
@@ -760,7 +761,7 @@ def test_a_config_that_cannot_be_is_refused_as_one() -> None:
 
 
 def test_what_comes_back_during_an_answer_is_cited_behind_what_was_there_when_it_began() -> None:
-    config = dataclasses.replace(SMALL, policy=("prompt", "recent"), recent_every=32, recent_blocks=2)
+    config = SMALL.changed(answer={"policy": ("prompt", "recent"), "recent_every": 32, "recent_blocks": 2})
     text = random_text(2000)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
@@ -774,7 +775,7 @@ def test_what_comes_back_during_an_answer_is_cited_behind_what_was_there_when_it
 
 
 def test_a_question_is_read_once_while_nothing_has_left_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = dataclasses.replace(SMALL, index=("lexical", "mean_pool"))  # by the question's queries, too
+    config = SMALL.changed(search={"index": ("lexical", "mean_pool")})  # by the question's queries, too
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(100))
         forwards: list[int] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from everlong.retrieval.model_tags import FIRST_TOKENS, ModelTags
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
-TAGGING = dataclasses.replace(SMALL, tagger="model")
+TAGGING = SMALL.changed(archive={"tagger": "model"})
 TEXT = random_text(1500, seed=1)
 
 
@@ -108,7 +107,7 @@ def test_a_memory_that_was_read_without_gets_them_and_goes_on_where_it_stopped(
 
 
 def test_a_question_is_narrowed_by_what_the_model_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_model(None, dataclasses.replace(TAGGING, narrow=("tags",))) as mm:
+    with open_model(None, TAGGING.changed(search={"narrow": ("tags",)})) as mm:
         says(monkeypatch, "")
         mm.read(TEXT)
         mm.searcher.settle()
@@ -141,5 +140,5 @@ def test_of_what_is_said_phrases_and_rare_words_are_kept() -> None:
 def test_settings_of_it() -> None:
     assert everlong.MemoryConfig().with_settings(["tagger=model"]).tagger == "model"
     with pytest.raises(ValueError, match="text alone"):
-        dataclasses.replace(TINY_MEMORY, tagger="model").of_text_alone()
+        TINY_MEMORY.changed(archive={"tagger": "model"}).of_text_alone()
     assert FIRST_TOKENS >= 64

@@ -185,15 +185,10 @@ def test_a_close_that_was_refused_closed_nothing(mm, elsewhere) -> None:
 
 INTERLEAVINGS = 1000
 THREADS = 4
-_TINY = dataclasses.replace(
-    SMALL,
-    frame_tokens=384,
-    sink_tokens=4,
-    recalled_tokens=128,
-    rolling_tokens=64,
-    evict_tokens=64,
-    block_tokens=64,
-    index=("lexical",),
+_TINY = SMALL.changed(
+    frame={"tokens": 384, "sink_tokens": 4, "recalled_tokens": 128, "rolling_tokens": 64, "evict_tokens": 64},
+    archive={"block_tokens": 64},
+    search={"index": ("lexical",)},
 )
 _WORDS = [random_text(12, seed=number) for number in range(40)]
 _WHAT = {"read": 3, "ask": 3, "stream": 4, "piece": 12, "drop": 1, "signal": 3, "close": 0.3}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ def a_block(id: int, topic: int | None, **changes: Any) -> dict[str, Any]:
 
 
 def test_what_the_command_says_is_drawn(tmp_path: Path) -> None:
-    config = dataclasses.replace(TINY_MEMORY, graph=True, graph_share=1.0, tagger="keyphrases")
+    config = TINY_MEMORY.changed(archive={"graph": True, "graph_share": 1.0, "tagger": "keyphrases"})
     with MemoryModel(tiny_model("llama"), byte_tokenizer(), tmp_path / "m", config) as mm:
         mm.read("The miller of the dell ground all the corn. " * 30, source="mill")
         mm.read("A ship came home with salt and silver. " * 30, source="sea")

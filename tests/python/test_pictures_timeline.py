@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def test_timeline_shows_of_which_blocks_tokens_are_kept(tmp_path: Path) -> None:
     strokes = _kept_strokes(events, [0, 250, 600], [0, 60, 60], 600)
     assert strokes == [(250, 300, 50.0, 2.0), (300, 500, 50.0, pytest.approx(1.2))]
     kept = np.array([0x31, 0x82, 0xBD]) / 255
-    config = dataclasses.replace(SMALL, kept_tokens=64)
+    config = SMALL.changed(frame={"kept_tokens": 64})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(2000))
         picture = draw_timeline(mm.trace(), tmp_path / "kept.png")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import everlong
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-TEXT_ALONE = dataclasses.replace(SMALL, recall_mode="text")
+TEXT_ALONE = SMALL.changed(answer={"recall_mode": "text"})
 ONE_DEVICE = r"all of it on one device works: device_map=\{'': '%s'\}, quantized .* or device_map='cpu'"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 import everlong
@@ -13,12 +11,12 @@ from tiny_models import byte_tokenizer, tiny_model
 from traces import blocks_of
 
 TEXT = random_text(1500)
-WORDS = dataclasses.replace(SMALL, index=("lexical",))
+WORDS = SMALL.changed(search={"index": ("lexical",)})
 
 
 @pytest.mark.parametrize("policy", ["off", "prompt", "recent", "periodic", "signal"])
 def test_named_pages_come_back_whatever_the_policy(policy: Policy) -> None:
-    config = dataclasses.replace(WORDS, policy=policy, recent_every=4, periodic_every=4, protect_tokens=0)
+    config = WORDS.changed(answer={"policy": policy, "recent_every": 4, "periodic_every": 4, "protect_tokens": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         pages = mm.memory.core.pages_of(0, 200, 260)
@@ -31,29 +29,33 @@ def test_named_pages_come_back_whatever_the_policy(policy: Policy) -> None:
 
 def test_the_newest_blocks_come_back_whole() -> None:
     """As many as the policy names, though they are more than the recalled zone of a question."""
-    config = dataclasses.replace(WORDS, policy="recent", recent_every=8, recall_mode="kv")
-    assert config.recent_blocks * config.block_tokens > config.recalled_tokens
+    config = WORDS.changed(answer={"policy": "recent", "recent_every": 8, "recall_mode": "kv"})
+    assert config.answer.recent_blocks * config.archive.block_tokens > config.frame.recalled_tokens
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         begin = mm.frame.os.rolling[0]
         mm.generate("and then", max_new_tokens=9)
-        newest = [block.id for block in mm.memory.blocks() if block.span[1] <= begin][-config.recent_blocks :]
+        newest = [block.id for block in mm.memory.blocks() if block.span[1] <= begin][-config.answer.recent_blocks :]
         restored = [event for event in mm.trace() if event["what"] == "restore"]
         assert blocks_of(restored[-1]) == newest
-        assert restored[-1]["tokens"] == config.recent_blocks * config.block_tokens
+        assert restored[-1]["tokens"] == config.answer.recent_blocks * config.archive.block_tokens
 
 
 def test_a_zone_for_the_newest_blocks_is_no_larger_than_the_frame() -> None:
-    config = dataclasses.replace(SMALL, policy="recent", recent_blocks=20)
-    assert SMALL.recalled_zone_tokens == SMALL.recalled_tokens
-    others = config.sink_tokens + config.rolling_tokens + config.evict_tokens + config.chunk_tokens
-    assert config.recalled_zone_tokens == config.frame_tokens - others
+    config = SMALL.changed(answer={"policy": "recent", "recent_blocks": 20})
+    assert SMALL.recalled_zone_tokens == SMALL.frame.recalled_tokens
+    others = (
+        config.frame.sink_tokens + config.frame.rolling_tokens + config.frame.evict_tokens + config.frame.chunk_tokens
+    )
+    assert config.recalled_zone_tokens == config.frame.tokens - others
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
 
 
 def test_a_signal_asks_for_the_newest_tokens_whoever_wrote_them() -> None:
-    config = dataclasses.replace(WORDS, policy="signal", block_tokens=64, neighbours=0, protect_tokens=0)
+    config = WORDS.changed(
+        archive={"block_tokens": 64}, search={"neighbours": 0}, answer={"policy": "signal", "protect_tokens": 0}
+    )
     text = f"{TEXT[:400]}QUARTZ{TEXT[400:1400]}QUARTZ"
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)

@@ -21,8 +21,10 @@ FACTS = (
     "The mayor of Brunnow is called Hesper Lode. " * 3,
 )
 QUESTION = "Where does the owner of the tin lantern live?"
-ASKING = dataclasses.replace(SMALL, index=("lexical",), policy=("prompt", "periodic"), periodic_every=8, quotes=0)
-WALKING = dataclasses.replace(ASKING, policy=("prompt", "periodic", "walk"), walk_every=4)
+ASKING = SMALL.changed(
+    search={"index": ("lexical",)}, answer={"policy": ("prompt", "periodic"), "periodic_every": 8, "quotes": 0}
+)
+WALKING = ASKING.changed(answer={"policy": ("prompt", "periodic", "walk")}, walk_every=4)
 
 
 def text() -> str:
@@ -108,7 +110,7 @@ def test_the_trace_says_what_was_read_ahead_and_how_much_of_it_came_back(folder:
 
 
 def test_words_that_were_said_lead_on(folder: Path) -> None:
-    with open_model(folder, dataclasses.replace(WALKING, policy="walk")) as mm:
+    with open_model(folder, WALKING.changed(answer={"policy": "walk"})) as mm:
         answer = mm.generate(QUESTION, max_new_tokens=9, remember=False)
         mm.searcher.settle()
         assert answer.recalled == ()  # alone it brings nothing back
@@ -123,6 +125,6 @@ def test_where_there_is_nothing_to_read_ahead(tmp_path: Path) -> None:
         assert mm.searcher.prefetcher is None  # all of it is in RAM
         assert not [event for event in mm.trace() if event["what"] == "prefetch"]
     with pytest.raises(ValueError, match="memory of text alone has none"):
-        dataclasses.replace(TINY_MEMORY, policy="walk").of_text_alone()
+        TINY_MEMORY.changed(answer={"policy": "walk"}).of_text_alone()
     with pytest.raises(ValueError, match="walk_every"):
         dataclasses.replace(TINY_MEMORY, walk_every=0)

@@ -128,7 +128,7 @@ def test_how_keys_are_kept_may_be_set_anew() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         mm.read(TEXT)
         for keys in ("e4m3", "bf16", "e4m3"):
-            mm.config = dataclasses.replace(mm.config, heads_keys=keys)
+            mm.config = mm.config.changed(search={"heads_keys": keys})
             mm.recall(TEXT[1000:1030])
             sizes.append(mm.memory.stats().index_bytes)
     assert sizes[0] == sizes[2] < sizes[1]

@@ -28,7 +28,7 @@ def test_a_function_is_told_how_far_a_reading_is() -> None:
         assert told[-1] == (report.tokens, report.tokens) == (60_000, 60_000)
         counts = [done for done, _ in told]
         assert counts == sorted(counts)
-        assert counts[0] == SMALL.chunk_tokens
+        assert counts[0] == SMALL.frame.chunk_tokens
         totals = [total for _, total in told]
         assert totals[0] is None
         first = totals.index(60_000)

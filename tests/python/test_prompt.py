@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def test_a_template_s_own_variables_reach_it() -> None:
         prompt = build_prompt(tokenizer, "Where?", chat_template_kwargs={"enable_thinking": thinking})
         assert tokenizer.decode(prompt.ids) == expected
         assert tokenizer.decode(prompt.ids[prompt.question]) == "Where?"
-    with everlong.MemoryModel(tiny_model(), tokenizer, None, dataclasses.replace(SMALL, index=("lexical",))) as mm:
+    with everlong.MemoryModel(tiny_model(), tokenizer, None, SMALL.changed(search={"index": ("lexical",)})) as mm:
         thinking = {"enable_thinking": False}
         mm.generate("first", max_new_tokens=1, chat_template_kwargs=thinking)
         "".join(mm.stream("second", max_new_tokens=1, chat_template_kwargs=thinking))
@@ -89,7 +88,7 @@ def test_a_conversation_is_what_the_template_makes_of_it(ends: bool, reopened: b
         "{% for m in messages %}({{ m['role'] }}){{ m['content'] }}<end>{% endfor %}"
         "{% if add_generation_prompt %}(assistant){% endif %}"
     )
-    config = dataclasses.replace(SMALL, index=("lexical",))
+    config = SMALL.changed(search={"index": ("lexical",)})
     mm = everlong.MemoryModel(tiny_model(), tokenizer, tmp_path / "m", config)
     end = tokenizer.eos_token_id
     # Any byte but those, and at the last place the end of turn, or never.
@@ -168,7 +167,7 @@ SYSTEM_FIRST = (
 def opened(template: str) -> everlong.MemoryModel:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    return everlong.MemoryModel(tiny_model(), tokenizer, None, dataclasses.replace(SMALL, index=("lexical",)))
+    return everlong.MemoryModel(tiny_model(), tokenizer, None, SMALL.changed(search={"index": ("lexical",)}))
 
 
 def said(mm: everlong.MemoryModel) -> str:

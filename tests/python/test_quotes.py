@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from everlong.text.boundaries import TextBoundaries
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
 
-CONFIG = dataclasses.replace(SMALL, quotes=1, index=("lexical",))
+CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1})
 WORDS = ["brass", "lantern", "harbour", "violet", "saddle", "mirror", "pepper", "glacier", "trumpet", "walnut"]
 
 
@@ -64,7 +63,7 @@ def test_the_model_reads_it_before_the_question(mm: everlong.MemoryModel, monkey
     monkeypatch.setattr(mm.frame, "extend", told)
     got = mm.generate(question, **greedy)
     assert prompts == [f"{got.quoted[0]}\n\n{question}"]
-    mm.config = dataclasses.replace(mm.config, quotes=0)
+    mm.config = mm.config.changed(answer={"quotes": 0})
     pages = [page for one in reversed(got.recalled) for page in mm.memory.core.pages_of(0, *one.span)]
     assert mm.generate(prompts[0], recall=pages, **greedy).token_ids == got.token_ids
     assert mm.generate(question, **greedy).quoted == ()
@@ -72,7 +71,7 @@ def test_the_model_reads_it_before_the_question(mm: everlong.MemoryModel, monkey
 
 
 def test_several_stand_the_best_last(mm: everlong.MemoryModel) -> None:
-    mm.config = dataclasses.replace(mm.config, quotes=3)
+    mm.config = mm.config.changed(answer={"quotes": 3})
     answer = mm.generate("Where is house 007?", max_new_tokens=2, remember=False)
     assert len(answer.quoted) == 3
     assert "house 007" in answer.quoted[0]
@@ -144,7 +143,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
     settings = TowerSettings((1, 2), 64)
     towers = LateTowers(settings)
     Pack(weights_fingerprint(model), "tiny", {"towers": towers.part({})}).save(tmp_path / "pack")
-    config = dataclasses.replace(CONFIG, index=("lexical", "meaning"))
+    config = CONFIG.changed(search={"index": ("lexical", "meaning")})
     with everlong.MemoryModel(model, byte_tokenizer(), None, config, pack=tmp_path / "pack") as mm:
         mm.read(text(), source="houses")
         mm.searcher.settle()
@@ -168,7 +167,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         for one, other in itertools.pairwise(chosen):
             assert one.end <= other.begin or other.end <= one.begin
         rare = dict(zip(tapped.token_ids.tolist(), core.idf(tapped.token_ids).tolist(), strict=True))
-        page_tokens = config.page_tokens
+        page_tokens = config.archive.page_tokens
         for one in chosen[:12]:
             rows = []
             for page in core.pages():
@@ -191,4 +190,4 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="quotes is -1"):
-        dataclasses.replace(CONFIG, quotes=-1)
+        CONFIG.changed(answer={"quotes": -1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import everlong
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-CONFIG = dataclasses.replace(SMALL, index=("lexical",))
+CONFIG = SMALL.changed(search={"index": ("lexical",)})
 TEXT = random_text(1500)
 
 
@@ -39,7 +38,7 @@ def test_a_conversation_goes_on_and_leaves_nothing_behind(folder: Path) -> None:
                 assert all(recall.span[1] <= begin for recall in answer.recalled)
             assert mm.stream_tokens == said + 4 * 400
             assert len(mm.recall(TEXT[300:330])) > 0
-        after = dataclasses.replace(memory.stats(), host_bytes=before.host_bytes)  # what it read is still in RAM
+        after = memory.stats().changed(archive={"host_bytes": before.host_bytes})  # what it read is still in RAM
         assert after == before
 
 

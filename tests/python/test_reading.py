@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import signal
@@ -263,10 +262,10 @@ def test_a_text_ends_no_turn_and_a_rendered_conversation_does() -> None:
 
 
 def test_one_token_repeated_many_times() -> None:
-    config = dataclasses.replace(SMALL, chunk_tokens=512)
+    config = SMALL.changed(frame={"chunk_tokens": 512})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         assert mm.read("a" * 100_000).tokens == 100_000
-        assert mm.frame.cache.length <= SMALL.frame_tokens
+        assert mm.frame.cache.length <= SMALL.frame.tokens
         assert archived(mm) == "a" * 100_000
         assert mm.memory.verify().damage == ()
         assert mm.generate("a", max_new_tokens=4, remember=False).tokens == 4
@@ -274,11 +273,11 @@ def test_one_token_repeated_many_times() -> None:
 
 @pytest.mark.parametrize("remember", [False, True])
 def test_prompt_longer_than_the_frame_is_answered(remember: bool) -> None:
-    prompt = random_text(2 * SMALL.frame_tokens, seed=5)
+    prompt = random_text(2 * SMALL.frame.tokens, seed=5)
     with open_model() as mm:
         mm.read(TEXT)
         assert mm.generate(prompt, max_new_tokens=4, remember=remember).tokens == 4
-        assert mm.stream_tokens == 3000 + remember * (2 * SMALL.frame_tokens + 4)
+        assert mm.stream_tokens == 3000 + remember * (2 * SMALL.frame.tokens + 4)
         assert archived(mm)[: mm.stream_tokens - 4 * remember] == TEXT + prompt * remember
         assert mm.memory.verify().damage == ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 from pathlib import Path
@@ -34,7 +33,7 @@ def recalled_then_read(
 
     All spans but the last have the temperature.
     """
-    config = dataclasses.replace(SMALL, recall_mode=mode)
+    config = SMALL.changed(answer={"recall_mode": mode})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
@@ -43,7 +42,7 @@ def recalled_then_read(
             pages = [page for span in spans for page in core.pages_of(0, *span)]
             last = len(core.pages_of(0, *spans[-1]))
             frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
-            held = [(0, SMALL.sink_tokens), *((page.begin, page.end) for page in pages)]
+            held = [(0, SMALL.frame.sink_tokens), *((page.begin, page.end) for page in pages)]
             ids = torch.cat([torch.from_numpy(core.token_ids(0, *span)).long() for span in held])
             rest_ids = mm._encode(rest)
             logits = frame.extend(rest_ids, "prompt", logits=True)
@@ -52,7 +51,7 @@ def recalled_then_read(
 
 def plain_logits(ids: torch.Tensor, count: int) -> torch.Tensor:
     """Of the last `count` of ids: sinks, then a gap of positions, then the rest, which ends where rolling begins."""
-    sinks, rolling_from = SMALL.sink_tokens, SMALL.sink_tokens + SMALL.recalled_tokens
+    sinks, rolling_from = SMALL.frame.sink_tokens, SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens
     recalled = len(ids) - sinks - count
     positions = torch.cat([torch.arange(sinks), torch.arange(rolling_from - recalled, rolling_from + count)])
     with torch.no_grad():
@@ -84,14 +83,14 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
     logits, _ = recalled_then_read("auto", spans, rest, temperature=temperature)
 
     model = tiny_model()
-    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL, recall_mode="kv")) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL.changed(answer={"recall_mode": "kv"})) as mm:
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
             frame.begin_prompt(None)
             first, last = (core.pages_of(0, *span) for span in spans)
             frame.recall([*first, *last])
-            sinks = SMALL.sink_tokens
+            sinks = SMALL.frame.sink_tokens
             before = sinks + sum(page.end - page.begin for page in first)
             k, v = (x[:, None, :, cache.begin : cache.begin + before].clone() for x in (cache.k, cache.v))
             read_again = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in last])
@@ -99,7 +98,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
     spliced = DynamicCache()
     for layer in range(len(k)):
         spliced.update(k[layer], v[layer], layer)
-    rolling_from = SMALL.sink_tokens + SMALL.recalled_tokens
+    rolling_from = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens
 
     def read(ids: torch.Tensor, first_position: int) -> torch.Tensor:
         positions = torch.arange(first_position, first_position + len(ids))
@@ -118,7 +117,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
 def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: str) -> None:
     """Layers that are not archived begin with it, and afterwards have their state of the newest text again."""
     model = tiny_model(kind, rope)
-    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL, recall_mode="text")) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL.changed(answer={"recall_mode": "text"})) as mm:
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
@@ -126,7 +125,7 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
             own = cache.own.tensors()
             pages = [*core.pages_of(0, 700, 760), *core.pages_of(0, 200, 260)]
             frame.recall(pages)
-            sinks, after = SMALL.sink_tokens, cache.own.tensors()
+            sinks, after = SMALL.frame.sink_tokens, cache.own.tensors()
             k, v = (x[:, None, :, cache.begin : cache.rolling_slot].clone() for x in (cache.k, cache.v))
             ids = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in pages])
         served = frame.served
@@ -135,7 +134,7 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
     alone = DynamicCache(config=model.config)
     for layer, index in enumerate(served.archived):
         alone.layers[index].update(k[layer, ..., :sinks, :], v[layer, ..., :sinks, :])
-    first = SMALL.sink_tokens + SMALL.recalled_tokens - len(ids) + served.first_position
+    first = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens - len(ids) + served.first_position
     with torch.no_grad():
         model(ids[None], position_ids=torch.arange(first, first + len(ids))[None], **{cache_argument(model): alone})
     for layer, index in enumerate(served.archived):
@@ -147,7 +146,7 @@ def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
     """In order of time it may be the first: it sees the sinks alone, and what comes later is as the archive has it."""
 
     def recalled_keys(mode: str, best: slice) -> torch.Tensor:
-        config = dataclasses.replace(SMALL, recall_mode=mode)
+        config = SMALL.changed(answer={"recall_mode": mode})
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             mm.read(TEXT)
             core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
@@ -203,12 +202,12 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
 
 def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
     """The most probable group as it was archived, the others cooler; pages that the caller names as they are."""
-    base = dataclasses.replace(SMALL, index=("lexical",), recall_mode="kv", groups=2, neighbours=0)
+    base = SMALL.changed(search={"index": ("lexical",), "groups": 2, "neighbours": 0}, answer={"recall_mode": "kv"})
     rare, rarer = "QUARTZ", "JYMBFH"
     text = f"{TEXT[:300]}{rare}{TEXT[300:700]}{rare}{rarer}{TEXT[700:]}"
 
     def recalled_keys(temperature: float, **asked: object) -> tuple[torch.Tensor, tuple[everlong.Recall, ...]]:
-        config = dataclasses.replace(base, recalled_temperature=temperature)
+        config = base.changed(answer={"recalled_temperature": temperature})
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             mm.read(text)
             if "recall" in asked:
@@ -232,11 +231,11 @@ def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
 @pytest.mark.parametrize("temperature", [0.9, 0, float("nan"), float("inf")])
 def test_a_temperature_that_is_none_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match=r"recalled_temperature is .*, expected at least 1"):
-        everlong.MemoryConfig(recalled_temperature=temperature)
+        everlong.MemoryConfig(answer=everlong.AnswerConfig(recalled_temperature=temperature))
 
 
 def test_reading_again_leaves_no_trace() -> None:
-    config = dataclasses.replace(SMALL, recall_mode="text", index=("lexical",))
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "text"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         cache = mm.frame.cache
@@ -251,7 +250,7 @@ def test_reading_again_leaves_no_trace() -> None:
 
 def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
     """Pages come back in batches; a damaged one in a later batch empties the zone, and the frame goes on."""
-    config = dataclasses.replace(SMALL, host_bytes=0, index=("lexical",), recall_mode="kv")
+    config = SMALL.changed(archive={"host_bytes": 0}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(TEXT)
     (segment,) = (tmp_path / "m" / "segments").iterdir()
@@ -287,19 +286,19 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
 
     monkeypatch.setattr(everlong.retrieval.searcher, "search", spy)
     model, question = tiny_model(num_hidden_layers=2), "Which letters are these?"
-    config = dataclasses.replace(SMALL, index=("mean_pool",))
+    config = SMALL.changed(search={"index": ("mean_pool",)})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
         os, text = mm.frame.os, mm._encode(TEXT)
         (begin, end), position = os.rolling, os.next_position()
-        assert SMALL.sink_tokens < begin < end - 60
+        assert SMALL.frame.sink_tokens < begin < end - 60
         answer = mm.generate(question, max_new_tokens=2, remember=False)
         assert mm.recall(question) == answer.recalled
         prompt = build_prompt(mm.tokenizer, question)
-        ids = torch.cat([text[: SMALL.sink_tokens], text[begin:end], prompt.ids])
+        ids = torch.cat([text[: SMALL.frame.sink_tokens], text[begin:end], prompt.ids])
         newest = torch.arange(position - (end - begin), position + len(prompt.ids))
         with QueryTap(mm.frame.served, [1]) as tap, torch.no_grad():
-            model(ids[None], position_ids=torch.cat([torch.arange(SMALL.sink_tokens), newest])[None])
+            model(ids[None], position_ids=torch.cat([torch.arange(SMALL.frame.sink_tokens), newest])[None])
         expected = tap.queries(1)[-len(prompt.ids) :][prompt.question]
     for tapped, (first, last) in asked:
         torch.testing.assert_close(tapped.states.queries[1], expected, atol=1e-4, rtol=0)

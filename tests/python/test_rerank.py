@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,12 +21,12 @@ from plain_rope import rotated
 from test_exactness import SMALL, TOLERANCE, random_text
 from tiny_models import ARCHITECTURES, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
-ROOMY = dataclasses.replace(SMALL, rolling_tokens=640)  # 600 tokens are archived while they are all in the frame
+ROOMY = SMALL.changed(frame={"rolling_tokens": 640})  # 600 tokens are archived while they are all in the frame
 QUESTION = slice(5, 25)
 # Lines much alike, so that a question finds many places.
 LINES = "".join(f"the number of {number:04d} is {number * 7919 % 10_000:04d}, as they say. " for number in range(150))
 ASKED = "what is the number of 0042, as they say?"
-SEARCHED = dataclasses.replace(TINY_MEMORY, groups=2)
+SEARCHED = TINY_MEMORY.changed(search={"groups": 2})
 
 
 def likelihood(logits: torch.Tensor, ids: torch.Tensor, first: int, last: int) -> float:
@@ -45,7 +44,7 @@ def question_ids() -> torch.Tensor:
 def test_the_beginning_of_a_text_is_a_plain_forward(kind: str, rope: str, sinks: int) -> None:
     """Of its tokens and the question. Models with layers that are not archived read the pages, without sinks."""
     model = tiny_model(kind, rope)
-    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(ROOMY, sink_tokens=sinks)) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY.changed(frame={"sink_tokens": sinks})) as mm:
         mm.read(random_text(600))
         ids, question = mm._encode(random_text(600)), question_ids()
         served, lengths = mm.frame.served, (64, 192, 128, 0)
@@ -70,7 +69,7 @@ def test_the_beginning_of_a_text_is_a_plain_forward(kind: str, rope: str, sinks:
 def test_pages_that_saw_earlier_text_are_those_keys_moved(kind: str, rope: str, sinks: int) -> None:
     """Which is another thing than reading them anew."""
     model = tiny_model(kind, rope)
-    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(ROOMY, sink_tokens=sinks)) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY.changed(frame={"sink_tokens": sinks})) as mm:
         mm.read(random_text(600))
         ids, question = mm._encode(random_text(600)), question_ids()
         asked = Asked.of(Prompt(question, QUESTION))
@@ -124,7 +123,7 @@ def a_memory() -> Iterator[everlong.MemoryModel]:
 
 
 def use(mm: everlong.MemoryModel, seconds: float) -> None:
-    mm.config = dataclasses.replace(mm.config, rerank_seconds=seconds)
+    mm.config = mm.config.changed(search={"rerank_seconds": seconds})
 
 
 def first_places(mm: everlong.MemoryModel, question: str = ASKED) -> tuple[Prompt, list[Candidate]]:
@@ -133,7 +132,7 @@ def first_places(mm: everlong.MemoryModel, question: str = ASKED) -> tuple[Promp
     seen: list[list[Candidate]] = []
 
     def look(result: _core.SearchResult) -> list[tuple[_core.PageRef, float]]:
-        seen.append(candidates(result, mm.config.neighbours, mm.config.page_tokens))
+        seen.append(candidates(result, mm.config.search.neighbours, mm.config.archive.page_tokens))
         return []
 
     with mm.frame.branch():
@@ -202,7 +201,7 @@ def test_the_order_is_what_scores_and_lifts_make_it(mm: everlong.MemoryModel) ->
     assert reranked[0].score == pytest.approx(scores[best], abs=1e-4)
     assert reranked[0].found_by == ("lexical",)
     assert not plain[0].span[0] <= best < plain[0].span[1], "the lift says nothing here"
-    assert len(reranked) <= SEARCHED.groups
+    assert len(reranked) <= SEARCHED.search.groups
 
 
 def test_a_page_comes_first_that_makes_the_question_likely(
@@ -261,7 +260,7 @@ def test_without_seconds_nothing_is_computed(mm: everlong.MemoryModel, monkeypat
 
     plain = mm.recall(ASKED)
     monkeypatch.setattr(Reranker, "added_scores", never)
-    assert mm.config.rerank_seconds == 0
+    assert mm.config.search.rerank_seconds == 0
     assert mm.recall(ASKED) == plain
     use(mm, 1)
     with pytest.raises(AssertionError):
@@ -360,7 +359,7 @@ def test_layers_of_their_own_read_the_candidates_behind_a_beginning() -> None:
 
 
 def test_a_memory_of_text_alone_re_ranks_nothing() -> None:
-    config = dataclasses.replace(SEARCHED, recall_mode="text")
+    config = SEARCHED.changed(answer={"recall_mode": "text"})
     with everlong.MemoryModel(tiny_text_model(), byte_tokenizer(), config=config) as mm:
         mm.read(LINES)
         plain = mm.recall(ASKED)
@@ -374,4 +373,4 @@ def test_settings() -> None:
     assert everlong.MemoryConfig().with_settings(["rerank_seconds=2"]).rerank_seconds == 2
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="rerank_seconds"):
-            everlong.MemoryConfig(rerank_seconds=wrong)
+            everlong.MemoryConfig(search=everlong.SearchConfig(rerank_seconds=wrong))

@@ -187,7 +187,7 @@ def test_always_and_never_are_right_half_of_the_time() -> None:
 def test_a_question_brings_something_back_where_it_is_said(says: bool, tmp_path: pathlib.Path) -> None:
     model = tiny_model()
     drawn_part(model, threshold=0.0 if says else 1.0).save(tmp_path / "pack")
-    config = dataclasses.replace(SMALL, index=("lexical",), prompt_recall="learned")
+    config = SMALL.changed(search={"index": ("lexical",)}, prompt_recall="learned")
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=tmp_path / "pack") as mm:
         mm.read(random_text(2000))
         rolling = mm.frame.os.rolling

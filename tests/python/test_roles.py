@@ -142,7 +142,7 @@ def test_roles_are_kept_as_they_are_given() -> None:
 
 
 def test_the_newest_blocks_are_none_that_were_asked() -> None:
-    config = dataclasses.replace(SMALL, index=("lexical",), policy="recent", recent_every=3)
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"policy": "recent", "recent_every": 3})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(600))
         for number in range(8):

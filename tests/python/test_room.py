@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from everlong import MemoryConfig, MemoryModel
+from everlong import ArchiveConfig, MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
 from everlong.eval import demo, niah, ppl
 from everlong.frame import room
@@ -49,7 +49,7 @@ def test_disk_counts_the_codec_and_what_is_there_already(tmp_path: Path, monkeyp
     disk_of(monkeypatch, 24 * MB)
     check_room(MODEL, None, tokens, tmp_path / "new" / "memory")
     with pytest.raises(CapacityError, match=r"100,000 tokens .* need 40 MB of disk as bf16, .* has 24 MB.*folder"):
-        check_room(MODEL, MemoryConfig(codec="bf16"), tokens, tmp_path)
+        check_room(MODEL, MemoryConfig(archive=ArchiveConfig(codec="bf16")), tokens, tmp_path)
     disk_of(monkeypatch, 10 * MB)
     with pytest.raises(CapacityError, match="need 23 MB of disk as e4m3"):
         check_room(MODEL, None, tokens, tmp_path)
@@ -77,11 +77,11 @@ def test_ram_holds_the_index_of_a_folder_and_all_of_a_memory_without_one(
     whole = index + payload(tokens)
     for free, given in ((2 * whole, None), (1, whole)):  # half of what is free, or what was set
         ram_of(monkeypatch, free)
-        check_room(MODEL, MemoryConfig(host_bytes=given), tokens, None)
+        check_room(MODEL, MemoryConfig(archive=ArchiveConfig(host_bytes=given)), tokens, None)
     for free, given in ((2 * whole - 2, None), (10 * whole, whole - 1)):
         ram_of(monkeypatch, free)
         with pytest.raises(CapacityError, match=r"need 125 MB of RAM as e4m3, .* may take 125 MB: ask for less"):
-            check_room(MODEL, MemoryConfig(host_bytes=given), tokens, None, "less")
+            check_room(MODEL, MemoryConfig(archive=ArchiveConfig(host_bytes=given)), tokens, None, "less")
 
 
 @pytest.fixture

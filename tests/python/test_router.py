@@ -82,7 +82,7 @@ def test_too_little_is_refused() -> None:
 def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"word{n % 97} thing{n % 31} place{n % 13}" for n in range(900)]
     model = tiny_model(), byte_tokenizer()
-    config = dataclasses.replace(CONFIG, encoder=CountingEncoder(), embedding_index="dnii")
+    config = CONFIG.changed(search={"encoder": CountingEncoder(), "embedding_index": "dnii"})
     folder = tmp_path / "m.everlong"
     with everlong.MemoryModel(*model, folder, config) as mm:
         mm.read(". ".join(words))
@@ -125,9 +125,9 @@ def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypat
         np.testing.assert_array_equal(kept.router()[2], biases + 1)
 
     flat = tmp_path / "flat.everlong"
-    with everlong.MemoryModel(*model, flat, dataclasses.replace(config, embedding_index="flat")) as mm:
+    with everlong.MemoryModel(*model, flat, config.changed(search={"embedding_index": "flat"})) as mm:
         mm.read("Some words. " * 60)
     with pytest.raises(ValueError, match="embedding_index='dnii'"):
         train_router_of(flat, CountingEncoder(), ["a question"] * 30)
-    with everlong.MemoryModel(*model, flat, dataclasses.replace(config, embedding_index="flat")) as mm:
+    with everlong.MemoryModel(*model, flat, config.changed(search={"embedding_index": "flat"})) as mm:
         assert mm.memory.core.pages_without_vectors() == [], "what it has is not lost by the refusal"

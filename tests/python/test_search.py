@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
     asked: list[dict[str, Any]] = []
     model, tokenizer = tiny_model(), byte_tokenizer()
     text = "".join(f"{number:04d} and so on, and so on. " for number in range(400))
-    config = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"))
+    config = TINY_MEMORY.changed(search={"index": ("heads", "lexical")})
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         mm.read(text)
         mm.calibrate()
@@ -56,7 +55,9 @@ def test_of_a_table_the_line_that_was_asked_for_comes_back_and_not_its_half() ->
     model, tokenizer = tiny_model(), byte_tokenizer()
     lines = [f"the number of {number:03d} is {(number * 7919) % 1000:03d}; " for number in range(60)]
     lines[30] = "the number of QXZ is JKV; "
-    config = dataclasses.replace(TINY_MEMORY, index=("lexical",), groups=1, frame_tokens=1_536, recalled_tokens=640)
+    config = TINY_MEMORY.changed(
+        frame={"tokens": 1_536, "recalled_tokens": 640}, search={"index": ("lexical",), "groups": 1}
+    )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         mm.read("".join(lines))
         mm.read("e " * 400)  # the table has left the window
@@ -64,14 +65,19 @@ def test_of_a_table_the_line_that_was_asked_for_comes_back_and_not_its_half() ->
         (recall,) = mm.last_recalled
     assert lines[30] in recall.text
     # Its page, the two whose groups hold it, and what stands beside these.
-    assert recall.span[1] - recall.span[0] <= 5 * config.page_tokens < config.recalled_tokens < len("".join(lines))
+    assert (
+        recall.span[1] - recall.span[0]
+        <= 5 * config.archive.page_tokens
+        < config.frame.recalled_tokens
+        < len("".join(lines))
+    )
 
 
 @pytest.mark.parametrize("part", ["mean_pool", "hnsw"])
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("glm", "partial"), ("gemma3", "nested")])
 def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: str, rope: str) -> None:
     """By the cosine with the mean of the last layer's queries; each a plain mean in fp64."""
-    config = dataclasses.replace(SMALL, index=(part,), groups=1, neighbours=0)
+    config = SMALL.changed(search={"index": (part,), "groups": 1, "neighbours": 0})
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=config) as mm:
         texts = {source: random_text(700, seed=seed) for seed, source in enumerate("abc")}
         for source, text in texts.items():
@@ -104,7 +110,7 @@ def test_what_comes_back_stands_in_the_order_that_is_set(order: Order, monkeypat
     facts = ["#KEY# is %GREEN%, says @TOM@", "#KEY# is old", "#KEY# is %GREEN%"]
     pieces = [random_text(600, seed=seed) for seed in range(4)]
     text = "".join(piece + fact for piece, fact in zip(pieces, [*facts, ""], strict=True))
-    config = dataclasses.replace(SMALL, index=("lexical",), groups=3, neighbours=0, order=order)
+    config = SMALL.changed(search={"index": ("lexical",), "groups": 3, "neighbours": 0}, answer={"order": order})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(text)
         placed: list[list[tuple[int, int]]] = []
@@ -130,7 +136,7 @@ def test_what_comes_back_stands_in_the_order_that_is_set(order: Order, monkeypat
 def test_pages_of_128_tokens_are_what_is_found(tmp_path: Path) -> None:
     fact = "Zq7#Kx9!Wv3@Jy5%"
     text = random_text(1200) + fact + random_text(1800, seed=2)
-    config = dataclasses.replace(SMALL, page_tokens=128, index=("lexical",), groups=1, neighbours=0)
+    config = SMALL.changed(archive={"page_tokens": 128}, search={"index": ("lexical",), "groups": 1, "neighbours": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(text)
         assert {page.end - page.begin for page in mm.memory.core.pages()} == {128, len(text) % 128}
@@ -141,7 +147,7 @@ def test_pages_of_128_tokens_are_what_is_found(tmp_path: Path) -> None:
         assert mm.frame.os.rolling[1] - mm.frame.os.rolling[0] > 128
     # How long its pages are was decided when it was made.
     with everlong.MemoryModel(
-        tiny_model(), byte_tokenizer(), tmp_path / "m", config=dataclasses.replace(config, page_tokens=64)
+        tiny_model(), byte_tokenizer(), tmp_path / "m", config=config.changed(archive={"page_tokens": 64})
     ) as mm:
-        assert mm.config.page_tokens == 128
+        assert mm.config.archive.page_tokens == 128
         assert mm.generate(fact, max_new_tokens=12, remember=False) == first

@@ -15,12 +15,12 @@ def test_settings_come_from_files_and_from_the_command_line(tmp_path: Path) -> N
     file = tmp_path / "memory.json"
     file.write_text(json.dumps({"groups": 2, "index": ["heads", "lexical"], "decisive": 2.5, "host_bytes": None}))
     config = MemoryConfig().with_settings(memory_settings([str(file), "recall_mode=text"]))
-    assert (config.groups, config.index, config.decisive) == (2, ("heads", "lexical"), 2.5)
-    assert (config.host_bytes, config.recall_mode) == (None, "text")
+    assert (config.search.groups, config.search.index, config.search.decisive) == (2, ("heads", "lexical"), 2.5)
+    assert (config.archive.host_bytes, config.answer.recall_mode) == (None, "text")
     toml = tmp_path / "memory.toml"
     toml.write_text('groups = 3\npolicy = ["prompt", "recent"]\n')
     config = MemoryConfig().with_settings(memory_settings([str(toml)]))
-    assert (config.groups, config.policy) == (3, ("prompt", "recent"))
+    assert (config.search.groups, config.answer.policy) == (3, ("prompt", "recent"))
 
 
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path) -> None:

@@ -185,7 +185,9 @@ def test_the_doctor_finds_such_a_model_healthy() -> None:
     assert verdicts["frame"] == verdicts["archive fp32"] == "exact"
 
 
-@pytest.mark.parametrize("first", [1, 3, SMALL.sink_tokens - 1, SMALL.sink_tokens, SMALL.sink_tokens + 1])
+@pytest.mark.parametrize(
+    "first", [1, 3, SMALL.frame.sink_tokens - 1, SMALL.frame.sink_tokens, SMALL.frame.sink_tokens + 1]
+)
 def test_a_stream_that_was_closed_before_its_sinks_were_full_goes_on(first: int, tmp_path: Path) -> None:
     """What is stored, and what the model says then, is that of a stream that was never closed."""
 

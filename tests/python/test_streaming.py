@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -107,7 +106,7 @@ def test_a_signal_speaks_to_the_answer_that_waits() -> None:
 
 @pytest.mark.parametrize("recall", [True, False])
 def test_a_signal_brings_back_what_the_waiting_answer_may(recall: bool) -> None:
-    config = dataclasses.replace(SMALL, index=("lexical",), policy=("prompt", "signal"), protect_tokens=0)
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"policy": ("prompt", "signal"), "protect_tokens": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read("QUARTZ " + random_text(500), source="a")
         mm.read("QUARTZ " + random_text(500, seed=1), source="b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import math
@@ -19,7 +18,7 @@ from typer.testing import CliRunner
 
 import everlong
 import everlong._core as _core
-from everlong import Memory, MemoryConfig, MemoryModel, Where
+from everlong import Memory, MemoryConfig, MemoryModel, SearchConfig, Where
 from everlong.cli.app import app
 from everlong.memory.origins import happened_tag, key_tag
 from everlong.retrieval.narrowing import keyphrases_of, narrowed_by
@@ -158,7 +157,7 @@ MAY, JUNE = datetime.datetime(2024, 5, 3, 12), datetime.datetime(2024, 6, 7, 12)
 
 
 def remembering(folder: Path | None, **changes: Any) -> MemoryModel:
-    config = dataclasses.replace(TINY_MEMORY, index=("lexical",), **changes)
+    config = TINY_MEMORY.changed(search={"index": ("lexical",)}, **changes)
     return MemoryModel(tiny_model("llama"), byte_tokenizer(), folder, config)
 
 
@@ -202,7 +201,7 @@ def test_a_question_is_narrowed_by_its_own_tags() -> None:
         mm.read("It rained all day long on the old roof. " * 12, source="now", tags="weather")
         question = "How was the weather of the harvest?"
         assert {recall.source for recall in mm.recall(question)} == {"now"}
-        mm.config = dataclasses.replace(mm.config, narrow=())
+        mm.config = mm.config.changed(search={"narrow": ()})
         assert "may" in {recall.source for recall in mm.recall(question)}
 
 
@@ -238,7 +237,7 @@ def test_words_of_a_memory_are_as_rare_as_their_rarest_token() -> None:
         assert len(tagger.tags("The harvest was poor, and Anna Brook wept.")) > 0
     assert everlong.MemoryConfig().tagger == "none"
     with pytest.raises(ValueError, match="narrow"):
-        MemoryConfig(narrow=("dates",))  # type: ignore[arg-type]
+        MemoryConfig(search=SearchConfig(narrow=("dates",)))  # type: ignore[arg-type]
     assert Memory is everlong.Memory
 
 

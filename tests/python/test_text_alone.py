@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import everlong
-from everlong import MemoryConfig, MemoryModel
+from everlong import AnswerConfig, MemoryConfig, MemoryModel
 from everlong.frame.serve import TextAloneError, configured
 from everlong.frame.text_frame import TextFrame
 from everlong.models.releases import cache_argument
 from test_embedding import CountingEncoder
 from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
-CONFIG = dataclasses.replace(TINY_MEMORY, index=("heads", "lexical"), recall_mode="text")
+CONFIG = TINY_MEMORY.changed(search={"index": ("heads", "lexical")}, answer={"recall_mode": "text"})
 FACT = "The key of the tower is Zq7#Kx9. "
 TEXT = "The rain fell on the town. " * 90 + FACT + "And the sun came out again. " * 90
 QUESTION = "What is the key of the tower?"
@@ -62,7 +62,7 @@ def test_such_a_model_is_refused_unless_text_is_read_again(kind: str, tmp_path: 
             remembering(model, tmp_path / "m", recall_mode=mode)
     assert not (tmp_path / "m").exists()
     with remembering(model) as mm:
-        assert mm.config.index == ("lexical",)
+        assert mm.config.search.index == ("lexical",)
 
 
 def test_such_a_refusal_comes_through_a_pipe() -> None:
@@ -150,7 +150,7 @@ def test_reading_costs_no_forward() -> None:
         stats = mm.memory.stats()
         assert stats.tokens >= len(TEXT)
         assert stats.payload_bytes == 0
-        assert stats.pages >= len(TEXT) // CONFIG.page_tokens
+        assert stats.pages >= len(TEXT) // CONFIG.archive.page_tokens
 
 
 def test_recalling_many_times_and_turning_the_frame_over_keeps_to_the_text() -> None:
@@ -160,9 +160,9 @@ def test_recalling_many_times_and_turning_the_frame_over_keeps_to_the_text() -> 
             mm.read(f"Chapter {turn}. " + "Nothing happened on that day. " * 20 + f"The word is {turn * 1111}. ")
             answer = mm.generate(f"What is the word of chapter {turn}?", max_new_tokens=40, chat=False)
             text = text_of(mm)
-            assert len(text) <= CONFIG.frame_tokens
+            assert len(text) <= CONFIG.frame.tokens
             assert text[-answer.tokens :] == greedy(model, text[: -answer.tokens], answer.tokens)
-        assert mm.stream_tokens > 2 * CONFIG.frame_tokens
+        assert mm.stream_tokens > 2 * CONFIG.frame.tokens
 
 
 def test_reopening_goes_on_with_the_same_text(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_reopening_goes_on_with_the_same_text(tmp_path: Path) -> None:
         wanted = mm.generate("And then?", max_new_tokens=8, chat=False, remember=False)
     with MemoryModel(model, byte_tokenizer(), tmp_path / "m") as mm:  # what it is of needs no saying again
         assert mm.stream_tokens == end
-        assert (mm.config.recall_mode, mm.config.index) == ("text", ("lexical",))
+        assert (mm.config.answer.recall_mode, mm.config.search.index) == ("text", ("lexical",))
     with remembering(model, tmp_path / "m") as mm:
         assert (text_of(mm), mm.stream_tokens) == (text, end)
         again = mm.generate("And then?", max_new_tokens=8, chat=False, remember=False)
@@ -260,16 +260,16 @@ def test_a_model_whose_config_names_no_window_takes_the_frame_it_is_given() -> N
     model = tiny_text_model("bloom")
     with pytest.raises(everlong.UnsupportedModelError, match="By text alone it works"):
         MemoryModel(model, byte_tokenizer())
-    with MemoryModel(model, byte_tokenizer(), None, MemoryConfig(recall_mode="text")) as mm:
-        assert mm.config.frame_tokens == MemoryConfig().frame_tokens
+    with MemoryModel(model, byte_tokenizer(), None, MemoryConfig(answer=AnswerConfig(recall_mode="text"))) as mm:
+        assert mm.config.frame.tokens == MemoryConfig().frame_tokens
         assert mm.read("a text").tokens == 6
 
 
 def test_pages_are_found_by_an_encoder_too(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, index=("heads", "embedding"), encoder=CountingEncoder())
+    config = CONFIG.changed(search={"index": ("heads", "embedding"), "encoder": CountingEncoder()})
     for _ in range(2):  # made, then opened again
         with MemoryModel(tiny_text_model(), byte_tokenizer(), tmp_path / "m", config) as mm:
-            assert mm.config.index == ("embedding",)
+            assert mm.config.search.index == ("embedding",)
             if mm.stream_tokens == 0:
                 mm.read(TEXT, source="book")
             found = mm.recall(FACT, chat=False)
@@ -284,10 +284,10 @@ def test_a_long_prompt_is_read_as_far_as_its_answer_needs_it() -> None:
         hook = model.register_forward_hook(
             lambda _, args, kwargs, __: computed.append(kwargs["input_ids"].shape[1]), with_kwargs=True
         )
-        ids = torch.tensor(ids_of(TEXT[: 2 * CONFIG.frame_tokens]))
+        ids = torch.tensor(ids_of(TEXT[: 2 * CONFIG.frame.tokens]))
         mm.frame.extend(ids, "prompt")
         hook.remove()
-        assert len(text_of(mm)) <= sum(computed) <= CONFIG.frame_tokens
+        assert len(text_of(mm)) <= sum(computed) <= CONFIG.frame.tokens
 
 
 def test_sinks_that_were_forgotten_are_not_filled_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from everlong.pictures import draw_timeline
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-STONES = dataclasses.replace(SMALL, tombstones=4, index=("lexical",), recall_mode="kv")
+STONES = SMALL.changed(frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
 TEXT = random_text(1500)
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested"), ("smollm3", "default")]
 
@@ -46,7 +46,7 @@ def test_mass_is_what_the_model_attends(kind: str, rope: str, count: int) -> Non
             position = frame.os.next_position() + served.first_position
             stones = cache.tombstone_slots
             first = stones.start - cache.begin
-            assert first == SMALL.sink_tokens
+            assert first == SMALL.frame.sink_tokens
             attended = attentions(mm, ids, position)
             with mass.tap() as tap:
                 frame.extend(ids, "prompt")
@@ -142,7 +142,7 @@ def test_below_the_threshold_nothing_wakes_and_the_answer_is_the_same(tmp_path: 
         answer = mm.generate("and then", max_new_tokens=12, remember=False)
         assert answer.recalled == ()
         assert not [event for event in mm.trace() if event["what"] == "recall"]
-    with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(STONES, policy="off")) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), config=STONES.changed(answer={"policy": "off"})) as mm:
         mm.read(TEXT)
         assert mm.generate("and then", max_new_tokens=12, remember=False).token_ids == answer.token_ids
     with waking(model, tmp_path, threshold=1e6, tombstone_threshold=-1e6) as mm:  # a setting of one's own
@@ -180,7 +180,7 @@ def test_only_what_a_question_may_hear_of_comes_back(tmp_path: Path) -> None:
 def test_a_model_without_a_calibration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no calibration of tombstones for this model; `everlong eval tombstones"):
         everlong.MemoryModel(
-            tiny_model(), byte_tokenizer(), tmp_path / "m", dataclasses.replace(STONES, policy="tombstone"), pack=None
+            tiny_model(), byte_tokenizer(), tmp_path / "m", STONES.changed(answer={"policy": "tombstone"}), pack=None
         )
     assert not (tmp_path / "m").exists()
     with pytest.raises(ValueError, match=r"tombstones, which a recall policy heeds, is 0"):

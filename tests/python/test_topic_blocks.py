@@ -19,8 +19,11 @@ from test_exactness import ROOMY, SMALL, random_text
 from test_trigger import LAYERS, drawn_pack, small_books
 from tiny_models import byte_tokenizer, tiny_model
 
-LEARNED = dataclasses.replace(
-    ROOMY, index=("lexical",), segmenter="learned", block_mean_tokens=48, least_tokens=16, cooldown_tokens=8
+LEARNED = ROOMY.changed(
+    archive={"least_tokens": 16, "cooldown_tokens": 8},
+    search={"index": ("lexical",)},
+    segmenter="learned",
+    block_mean_tokens=48,
 )
 
 
@@ -63,15 +66,15 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
         assert why.count("topic") > len(why) / 2
         assert np.mean([end - begin for begin, end in expected]) == pytest.approx(48, rel=0.3)  # of some ten blocks
         topics = [end - begin for (begin, end), by in zip(spans_of(mm), why, strict=True) if by == "topic"]
-        assert min(topics) >= LEARNED.least_tokens
-        assert max(end - begin for begin, end in spans_of(mm)) <= LEARNED.block_tokens
+        assert min(topics) >= LEARNED.archive.least_tokens
+        assert max(end - begin for begin, end in spans_of(mm)) <= LEARNED.archive.block_tokens
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 256, 512])
 def test_blocks_are_the_same_in_chunks_of_any_length(model: Any, pack: pathlib.Path, chunk: int) -> None:
     found = []
     for size in (64, chunk):
-        config = dataclasses.replace(LEARNED, chunk_tokens=size)
+        config = LEARNED.changed(frame={"chunk_tokens": size})
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.read(random_text(560))
             found.append(spans_of(mm))
@@ -80,7 +83,7 @@ def test_blocks_are_the_same_in_chunks_of_any_length(model: Any, pack: pathlib.P
 
 def test_each_text_is_heard_from_its_beginning(model: Any, pack: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Also where a question came between, and in a process that comes later."""
-    config = dataclasses.replace(LEARNED, frame_tokens=1400, rolling_tokens=1000)
+    config = LEARNED.changed(frame={"tokens": 1400, "rolling_tokens": 1000})
     texts = [random_text(200, seed=seed) for seed in (2, 3, 2)]
     with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
         for text in texts:
@@ -109,7 +112,7 @@ def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tm
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=LEARNED, pack=one)
     assert not (tmp_path / "memory").exists()
     with pytest.raises(ValueError, match="reads none"):
-        dataclasses.replace(SMALL, segmenter="learned", least_tokens=8, block_mean_tokens=64).of_text_alone()
+        SMALL.changed(archive={"least_tokens": 8}, segmenter="learned", block_mean_tokens=64).of_text_alone()
 
 
 def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_heads_may_tell_where_in_its_run_a_token_stands() -> None:
         waves += [math.cos(2 * math.pi * offset), math.cos(4 * math.pi * offset)]
         assert row == pytest.approx(waves if abs(offset) <= 0.5 else [0.0] * 4, abs=1e-5)
     assert _order(offsets, 0) is None
-    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=dataclasses.replace(READER, order=2)))
+    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=READER.changed(answer={"order": 2})))
     torch.nn.init.normal_(ordered.rest.weight)
     states, embeddings = block(64)
     plain = ordered.details(states, embeddings)
@@ -141,10 +141,10 @@ def test_it_may_begin_with_the_words_that_a_trimmer_keeps() -> None:
 def test_pages_share_d_out_among_them() -> None:
     writer = drawn_writer()
     for length, tokens in ((64, 8), (60, 8), (64, 2), (512, 32)):
-        pages = -(-length // CONFIG.page_tokens)
+        pages = -(-length // CONFIG.archive.page_tokens)
         runs = runs_of(length, tokens)
         for page in range(pages):
-            first, last = page * CONFIG.page_tokens, min(length, (page + 1) * CONFIG.page_tokens)
+            first, last = page * CONFIG.archive.page_tokens, min(length, (page + 1) * CONFIG.archive.page_tokens)
             own = range(tokens)[writer.of_page(length, page, tokens)]
             for at, (begin, end) in enumerate(runs.tolist()):
                 overlaps = begin < last and end > first

@@ -9,21 +9,17 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from everlong import MemoryConfig
+from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
 
 WINDOW = 2048
 # A frame that a tiny model's window holds twice, for texts of some thousand tokens.
 TINY_MEMORY = MemoryConfig(
-    frame_tokens=768,
-    sink_tokens=4,
-    recalled_tokens=256,
-    rolling_tokens=256,
-    evict_tokens=64,
-    block_tokens=128,
-    chunk_tokens=128,
-    codec="fp32",
-    index=("lexical",),
-    quotes=0,  # answers are those behind what came back, and behind nothing else
+    frame=FrameConfig(
+        tokens=768, sink_tokens=4, recalled_tokens=256, rolling_tokens=256, evict_tokens=64, chunk_tokens=128
+    ),
+    archive=ArchiveConfig(block_tokens=128, codec="fp32"),
+    search=SearchConfig(index=("lexical",)),
+    answer=AnswerConfig(quotes=0),
 )
 
 

@@ -19,6 +19,7 @@ import torch
 from everlong.bench.clock import now
 from everlong.generation.memory_model import MemoryModel
 from everlong.retrieval.recall import Found, Tapped, search
+from everlong.text.prompt import Prompt
 
 QUESTION_TOKENS = 16
 _ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown
@@ -59,19 +60,19 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     tapped = Tapped(ids.numpy().astype(np.int32), mm.searcher.states_of(ids, whole), profile)
 
     def searched() -> Found:
-        return search(frame, tapped, mm.config, meaning=mm.searcher.meaning)
+        return search(frame, Prompt(ids, whole), tapped, mm.config)
 
     found = searched()
-    recalled = found.recalled(mm.config.order, mm.config.recalled_temperature)
+    recalled = found.recalled(mm.config.answer.order, mm.config.answer.recalled_temperature)
     with frame.branch():
         frame.begin_prompt(None)
         as_configured = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
-        frame.config = dataclasses.replace(mm.config, recall_mode="kv")
+        frame.config = mm.config.changed(answer={"recall_mode": "kv"})
         restore = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
         frame.config = mm.config
         restored = frame.os.recalled_tokens
     kept_heads = len({(layer, kv_head) for layer, _, kv_head in profile.heads})
-    number_bytes = 2 if mm.config.heads_keys == "bf16" else 1
+    number_bytes = 2 if mm.config.search.heads_keys == "bf16" else 1
     scanned = tokens * kept_heads * frame.served.head_dim * number_bytes
     plain = torch.ones(scanned // 8, dtype=torch.int64)
     return Cost(

@@ -69,12 +69,12 @@ class Peak:
 
 def chunk_tokens(config: MemoryConfig) -> int:
     """Of a forward: no more than a small frame has room for."""
-    return min(config.chunk_tokens, config.frame_tokens - config.front_tokens - config.rolling_tokens)
+    return min(config.frame.chunk_tokens, config.frame.tokens - config.front_tokens - config.frame.rolling_tokens)
 
 
 def span_tokens(config: MemoryConfig) -> int:
     """What the anchor attends to: rolling holds M right after an eviction and is read over in between."""
-    return config.sink_tokens + config.rolling_tokens
+    return config.frame.sink_tokens + config.frame.rolling_tokens
 
 
 def warm_up_tokens(config: MemoryConfig) -> int:

@@ -177,7 +177,7 @@ def ask(
     where = where_of(source, tag, after, before, role, origin, happened_after, happened_before)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
-    host_bytes = set_config(settings).host_bytes
+    host_bytes = set_config(settings).archive.host_bytes
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
         _attached(model or kept, opened, settings, device, dtype) as mm,

@@ -136,7 +136,7 @@ def run_demo(
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
     with MemoryModel(network, tokenizer, folder) as mm:
-        frame = mm.config.frame_tokens
+        frame = mm.config.frame.tokens
         say(
             f"reading {haystack.tokens:,} tokens of books with a frame of {frame:,}; "
             f"{len(haystack.needles)} facts are planted in them"

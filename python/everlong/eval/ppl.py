@@ -28,19 +28,17 @@ from everlong.eval.by_position import means_by_position
 from everlong.eval.gold import prefilled
 from everlong.eval.statistics import mean_and_stderr
 from everlong.frame.room import check_room
-from everlong.frame.trimming import UNTRAINED
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
 from everlong.models.attach import trained_window
 from everlong.models.pack import pack_for
 from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
-from everlong.parts.trimmer.model import trimmer_of
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
 if TYPE_CHECKING:
-    from everlong.config import MemoryConfig, TrimmerKind
+    from everlong.config import MemoryConfig
 
 POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
@@ -56,7 +54,7 @@ class PplConfig:
     full_tokens: int = 0  # that full attention sees; 0: the model's own window
     memory_policy: PerplexityPolicy = "prompt"  # whose recovered fraction is reported
     kept_tokens: int = 0  # slots of a zone "kept"; 0: it is not measured
-    kept_by: tuple[TrimmerKind, ...] = ()  # who chooses what it keeps, one frame each
+    kept_by: tuple[str, ...] = ()  # who chooses what it keeps, one frame each
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -191,15 +189,20 @@ def run_ppl(
     return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
 
 
-def trimmers_for(model: torch.nn.Module) -> tuple[TrimmerKind, ...]:
+# What chooses without training: the newest tokens, which needs no part, and rules of the part "trimmer".
+_NEWEST = "newest"
+_BY_RULES = (_NEWEST, "random", "key_norm")
+
+
+def trimmers_for(model: torch.nn.Module) -> tuple[str, ...]:
     """Who can choose what a zone "kept" holds: the untrained ones, and the Trimmer of the model's pack."""
     pack = pack_for(model)
-    learned = pack is not None and trimmer_of(pack) is not None
-    return (*UNTRAINED, "learned") if learned else UNTRAINED
+    learned = pack is not None and "trimmer" in pack.parts
+    return (*_BY_RULES, "learned") if learned else _BY_RULES
 
 
 def _in_bf16(config: MemoryConfig) -> MemoryConfig:
-    return dataclasses.replace(config, codec="bf16")
+    return config.changed(archive={"codec": "bf16"})
 
 
 def _kept_key(kind: str) -> str:
@@ -217,7 +220,9 @@ def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: Pp
         (_in_bf16(memory_config), {"bf16": config.memory_policy}),
     ]
     for kind in config.kept_by:
-        keeping = dataclasses.replace(memory_config, kept_tokens=config.kept_tokens, trimmer=kind)
+        keeping = memory_config.changed(frame={"kept_tokens": config.kept_tokens})
+        if kind != _NEWEST:
+            keeping = keeping.with_settings([f"trimmer.by={kind}"])
         frames.append((keeping, {_kept_key(kind): "window"}))
     for settings, policies in frames:
         with MemoryModel(network, tokenizer, None, settings) as mm:

@@ -31,26 +31,26 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
     slot = served.kv_token_bytes + 4 * served.rope.rotary_dim  # K and V, cos and sin
     numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
     # Masters are fp32; while the zone changes, the old ones stand beside the new.
-    zone = config.anchor_zone_tokens * (slot + 2 * 4 * numbers)
+    zone = config.frame.anchor_zone_tokens * (slot + 2 * 4 * numbers)
     return FrameBytes(
-        slots=config.frame_tokens * slot,
-        long_lived=config.sink_tokens * slot + zone + config.kept_tokens * slot,
-        own_layers=served.own_state.bytes(config.chunk_tokens),
+        slots=config.frame.tokens * slot,
+        long_lived=config.frame.sink_tokens * slot + zone + config.frame.kept_tokens * slot,
+        own_layers=served.own_state.bytes(config.frame.chunk_tokens),
     )
 
 
 def require_budget(served: ServedModel, config: MemoryConfig) -> None:
     """CapacityError, saying what is needed and what would fit, unless the frame keeps within `frame_bytes`."""
-    if config.frame_bytes is None:
+    if config.frame.bytes is None:
         return
     need = frame_bytes(served, config)
-    if need.total <= config.frame_bytes:
+    if need.total <= config.frame.bytes:
         return
-    slot = need.slots // config.frame_tokens
-    fits = (config.frame_bytes - need.long_lived - need.own_layers) // slot
+    slot = need.slots // config.frame.tokens
+    fits = (config.frame.bytes - need.long_lived - need.own_layers) // slot
     advice = f"frame_tokens={fits:,} fits" if fits > 0 else "that is too little for any frame of this config"
     raise CapacityError(
-        f"frame_bytes={config.frame_bytes:,}, and a frame of {config.frame_tokens:,} tokens needs {need.total:,}: "
+        f"frame_bytes={config.frame.bytes:,}, and a frame of {config.frame.tokens:,} tokens needs {need.total:,}: "
         f"{need.slots:,} for its slots, {need.long_lived:,} for sinks, anchors and kept tokens, "
         f"{need.own_layers:,} for layers with a state of their own; {advice}"
     )

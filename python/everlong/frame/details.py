@@ -16,9 +16,6 @@ import everlong._core as _core
 from everlong.memory.details import are_details
 from everlong.models.tokens import Tokens
 from everlong.text.control import memory_marks
-from everlong.text.prompt import soft_id
-
-BRACKET_TOKENS = 2  # what D stands between, a slot each
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,6 +29,12 @@ class SoftBlock:
     def place(self) -> tuple[int, int, int, int, int]:
         """As `MemoryOs.recall` has it."""
         return self.block.id, self.block.stream, self.block.begin, self.block.end, len(self.embeds)
+
+
+def soft_tokens(blocks: Sequence[SoftBlock], soft_id: int) -> Tokens:
+    """All of theirs, one after the other; `soft_id` stands for each where ids are kept."""
+    embeds = torch.cat([block.embeds for block in blocks])
+    return Tokens(torch.full((len(embeds),), soft_id, dtype=torch.int64, device="cpu"), embeds)
 
 
 class DetailTokens:
@@ -50,7 +53,6 @@ class DetailTokens:
         """
         self._core = core
         self._tensor = tensor
-        self._soft_id = soft_id(tokenizer)
         self._start, self._end = (_bracket(model, ids) for ids in memory_marks(tokenizer))
         self._around = None if marks is None else tuple(_embedded(model, ids) for ids in marks)
 
@@ -72,11 +74,6 @@ class DetailTokens:
         """Whether that block has some; MemoryNotFoundError where there is no such block (any more)."""
         dtype, shape = self._core.block_tensor_shapes(block).get(self._tensor, ("", ()))
         return are_details(dtype, shape, self._start.shape[1])
-
-    def tokens(self, blocks: Sequence[SoftBlock]) -> Tokens:
-        """All of theirs, one after the other."""
-        embeds = torch.cat([block.embeds for block in blocks])
-        return Tokens(torch.full((len(embeds),), self._soft_id, dtype=torch.int64, device="cpu"), embeds)
 
     def _details(self, block: int) -> torch.Tensor | None:
         """[n, hidden size] fp32."""

@@ -24,19 +24,16 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import BrokenFrameError, CapacityError, DeviceMemoryError, MemoryBusyError, MemoryNotFoundError
-from everlong.frame.adaptation import Adaptation
-from everlong.frame.block_writers import BlockWriter, BlockWriters
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState, keep_checkpoint, load_checkpoint
-from everlong.frame.details import DetailTokens, SoftBlock
+from everlong.frame.details import SoftBlock
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.kept_payload import KeptPayload, chosen_in
-from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter
 from everlong.frame.observers import Observation, Observers, OnBlock
+from everlong.frame.part import Hidden
+from everlong.frame.parts import Parts, needs_of
 from everlong.frame.taps import HiddenRows, HiddenTap
-from everlong.frame.topics import TopicEnds
 from everlong.frame.transfer import Archived
-from everlong.frame.trimming import TokenScorer
 from everlong.frame.writing import BlocksOnTheirWay
 from everlong.memory import Memory
 from everlong.models.served import Served
@@ -125,26 +122,13 @@ class Frame(abc.ABC):
         memory: Memory,
         config: MemoryConfig,
         tokenizer: Any,
-        topic_ends: TopicEnds | None = None,
-        token_scorer: TokenScorer | None = None,
-        kept_writer: AnchorWriter | None = None,
-        tombstone_writer: TombstoneWriter | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        """A subclass calls `_resume` once it can take what comes back. `topic_ends`: what ends blocks beside rules.
-
-        `token_scorer`: who chooses what is kept of a block; there is one where the config keeps tokens. `kept_writer`:
-        who writes the keys and values of these, `tombstone_writer`: who makes tombstones; None: they are the tokens'
-        own, and means.
-        """
+        """A subclass calls `_resume` once it can take what comes back. `parts`: what takes part, at work."""
         self.memory = memory
         self.config = config
-        os_config = config.os_config()
-        if topic_ends is not None:
-            os_config.topic_threshold, os_config.topic_lookahead = topic_ends.threshold, topic_ends.lookahead
-        self.os = _core.MemoryOs(os_config)
-        self._topic_ends = topic_ends
-        self._token_scorer = token_scorer
-        self._kept_writer, self._tombstone_writer = kept_writer, tombstone_writer
+        self.parts = parts or Parts()
+        self.os = _core.MemoryOs(self.parts.configure(config.os_config()))
         self._topics_until: int | None = None  # as far as they were heard of the text that is being read
         if memory.core.read_only:
             self.os.stop_archiving()
@@ -153,11 +137,7 @@ class Frame(abc.ABC):
         self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # further ones of a block, of its ids [n]
         self.archived_at: float | None = None  # of blocks from now on, in seconds since 1970; None: when that is
         self.archived_blocks = 0
-        # At work on what is asked and said behind recalled pages; what it computed is to be in a branch.
-        self.adaptation: Adaptation | None = None
-        self.details: DetailTokens | None = None  # what blocks come back as where that is asked for (recall_mode)
         self.observers = Observers()
-        self.writers = BlockWriters()
         self._boundaries = TextBoundaries(tokenizer)
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
@@ -347,6 +327,7 @@ class Frame(abc.ABC):
 
     def _note(self) -> None:
         keep_checkpoint(self.memory.core, Checkpoint.of(self.os, self._state()))
+        self.parts.keep_state(self.memory.core)
         self._noted = self._progress()
         self._due, self._due_after = None, self.os.stream_end + CHECKPOINT_TOKENS
 
@@ -369,6 +350,7 @@ class Frame(abc.ABC):
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
         core, stream = self.memory.core, self.os.stream
+        self.parts.load_state(core)
         end = core.stream_end(stream)
         last = load_checkpoint(core)
         # Its newest text was forgotten: other text gets those places, which this checkpoint must not be taken to mean.
@@ -414,7 +396,7 @@ class Frame(abc.ABC):
         if not 0 <= rolling_from <= begin < end <= begin + 2 * CHECKPOINT_TOKENS:
             return nothing
         try:
-            core.token_ids(stream, 0, min(begin, self.config.sink_tokens))
+            core.token_ids(stream, 0, min(begin, self.config.frame.sink_tokens))
             ids = core.token_ids(stream, rolling_from, end)
         except MemoryNotFoundError:
             return nothing
@@ -488,19 +470,19 @@ class Frame(abc.ABC):
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         # Ids are read in one run with what stands before them, soft tokens behind it.
         runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
-        limit = chunk_tokens or self.config.chunk_tokens
+        limit = chunk_tokens or self.config.frame.chunk_tokens
         rows: list[torch.Tensor] = []
         kept = HiddenRows()
         begun = False
         # While a text is read nobody asks for its newest block: the next chunk is computed while that is stored.
-        beside = origin == "read" and recall is None and self._stores_beside and self._token_scorer is None
+        beside = origin == "read" and recall is None and self._stores_beside and self.config.frame.kept_tokens == 0
         left = sum(map(len, runs))
         for run in runs:
             done = 0
             while done < len(run):
                 room = self.os.room()
                 if room <= 0:
-                    raise CapacityError(f"the frame of {self.config.frame_tokens} tokens is full")
+                    raise CapacityError(f"the frame of {self.config.frame.tokens} tokens is full")
                 chunk = run[done : done + min(limit, room)]
                 done += len(chunk)
                 left -= len(chunk)
@@ -509,8 +491,8 @@ class Frame(abc.ABC):
                 if not keep_all:
                     rows.clear()  # a text that is read has many chunks
                 with self._step():
-                    topic_ends = self._topic_ends if origin == "read" and self.os.archiving else None
-                    heard = (*hidden_layers, *(topic_ends.hidden_layers if topic_ends is not None else ()))
+                    ends = self.parts.last("chunk") if origin == "read" and self.os.archiving else None
+                    heard = (*hidden_layers, *needs_of(ends).hidden_layers)
                     heeded = origin == "generated" and recall is not None
                     with self._adapted(origin), self._heeding_tombstones(heeded) as attended:
                         hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
@@ -518,8 +500,8 @@ class Frame(abc.ABC):
                     self._unarchived_ids.extend(chunk.ids.tolist())
                     self._unarchived_hidden = self._unarchived_hidden.added(len(chunk), hidden, self._observed_layers)
                     boundaries = self._boundaries_of(chunk.ids, turn=origin == "prompt" and not begun)
-                    topics = _NO_TOPICS if topic_ends is None else self._topics_of(topic_ends, hidden)
-                    actions = self.os.observe(len(chunk), origin, boundaries, topics, attended())
+                    topics = _NO_TOPICS if ends is None else self._topics_of(ends, chunk.ids, hidden)
+                    actions = self.os.observe(len(chunk), origin, boundaries, topics, attended(hidden))
                     asked = self._do(actions, beside=beside and left > 0)
                 begun = True
                 self._bring(asked, recall)
@@ -532,18 +514,18 @@ class Frame(abc.ABC):
         return Forward(logits, kept.span(len(given), len(given)))
 
     def _adapted(self, origin: str) -> contextlib.AbstractContextManager[None]:
-        """Around a forward of tokens that came so: with the adaptation, where it has something to help with."""
-        if self.adaptation is None or origin == "read" or self.os.recalled_tokens == 0:
+        """Around a forward of tokens that came so: what parts attach, where it has something to help with."""
+        if origin == "read" or self.os.recalled_tokens == 0:
             return contextlib.nullcontext()
-        return self.adaptation.at_work()
+        return self.parts.answering(self)
 
     @contextlib.contextmanager
-    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
         """Around a forward; the result then tells how much its newest token attends to each tombstone, as scores.
 
         None where they are not `heeded`, or the frame has none to heed.
         """
-        yield lambda: ()
+        yield lambda hidden: ()
 
     def _tokens_of(self, ids: torch.Tensor | None, embeds: torch.Tensor | None) -> Tokens:
         if ids is None:
@@ -557,12 +539,9 @@ class Frame(abc.ABC):
         """Whose hidden states are kept until a block is archived, or tokens leave; none of what nobody reads."""
         wanted: set[int] = set()
         if self.os.archiving:
-            wanted |= {*self.observers.hidden_layers, *self.writers.hidden_layers}
-            for of_block in (self._token_scorer, self._kept_writer):
-                wanted.update(() if of_block is None else of_block.hidden_layers)
+            wanted |= {*self.observers.hidden_layers, *self.parts.layers_until_archived()}
         # A span leaves whether or not it was archived.
-        wanted.update(() if self._tombstone_writer is None else self._tombstone_writer.hidden_layers)
-        return tuple(sorted(wanted))
+        return tuple(sorted(wanted | self.parts.layers_until_they_leave()))
 
     def _listened(
         self,
@@ -594,11 +573,11 @@ class Frame(abc.ABC):
         found = self._boundaries.find(chunk, before)
         return [(0, "turn"), *found] if turn else found
 
-    def _topics_of(self, topic_ends: TopicEnds, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
+    def _topics_of(self, ends: Any, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
         """How probable it is that topics end in a chunk that is read."""
-        if self._topics_until != self.os.stream_end:  # a text begins, or something else stood in between
-            topic_ends.restart()
-        found = topic_ends.probabilities({layer: hidden[layer] for layer in topic_ends.hidden_layers})
+        begins = self._topics_until != self.os.stream_end  # a text begins, or something else stood in between
+        wanted = {layer: hidden[layer] for layer in needs_of(ends).hidden_layers}
+        found: npt.NDArray[np.float32] = ends.chunk(ids, wanted, begins=begins)
         self._topics_until = self.os.stream_end + len(found)
         return found
 
@@ -669,7 +648,7 @@ class Frame(abc.ABC):
                 asked.append(action)
         kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._unarchived_ids[: len(self._unarchived_ids) - kept]
-        if self._tombstone_writer is not None:
+        if self.parts.mourner is not None:
             kept = max(kept, self.os.stream_end - self.os.rolling[0])
         self._unarchived_hidden = self._unarchived_hidden.newest(kept)
         return _Asked(asked, refusals[0] if refusals else None)
@@ -709,7 +688,7 @@ class Frame(abc.ABC):
         hidden = self._unarchived_hidden.span(self.os.stream_end - action.begin, len(ids))
         payload = self._payload(action, rolling_begin)
         chosen = None if trim is None else choose(trim)
-        tensors = self.writers.tensors(told, hidden)
+        tensors = self.parts.tensors((action.begin, action.end), told, hidden)
         if chosen:
             tensors |= self._chosen_tensors(action, chosen, rolling_begin)
         append = functools.partial(
@@ -766,14 +745,6 @@ class Frame(abc.ABC):
         """
         HiddenTap(self.served.model, hidden_layers)  # what cannot be listened to is refused now
         return self.observers.add(on_block, hidden_layers, background=background)
-
-    def write_with_blocks(self, writer: BlockWriter) -> None:
-        """Have `writer` add its tensors to every block that is archived from now on.
-
-        What lay in the frame before this call has no hidden states: a block of it comes without them.
-        """
-        HiddenTap(self.served.model, writer.hidden_layers)  # what cannot be listened to is refused now
-        self.writers.add(writer)
 
     def recall(
         self,

@@ -1,12 +1,9 @@
-"""Who puts into the keys and values of chosen tokens something of the tokens that go; how they are stored with a block.
-
-What a writer does to them is its own affair (parts/kv_writer).
-"""
+"""Keys and values of the tokens that are kept of a block: who writes them, and how they are stored with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,59 +11,24 @@ import torch
 
 import everlong.ops as ops
 from everlong.frame.kept import KeptRows
-from everlong.frame.trimming import ByStates, best_tokens
+from everlong.frame.part import Rows, Span
 from everlong.models.rope import NO_ROPE
 
 
-class AnchorWriter(Protocol):
-    """Called on the path of reading, and by a thread in the background: what takes long is not for it."""
-
-    @property
-    def id(self) -> str:
-        """What tells what it wrote from another writer's."""
-
-    @property
-    def hidden_layers(self) -> Sequence[int]:
-        """Whose states it reads, as `HiddenTap` counts them."""
-
-    def written(
-        self, hidden: Mapping[int, torch.Tensor], k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Un-rotated k, v [L, Hkv, N, D] fp32 of anchors [N] int64 (ascending) among tokens k, v [L, Hkv, T, D]."""
+def kept_rows(part: Any, span: Span) -> Rows:
+    """Keys and values [L, Hkv, N, D] of a span's chosen tokens, as the part writes them; without one their own."""
+    k, v = span.kv()
+    if part is not None:
+        rows: Rows = part.leaving(span, (k, v))
+        return rows
+    assert span.chosen is not None
+    chosen = span.chosen.to(k.device)
+    return k[:, :, chosen], v[:, :, chosen]
 
 
-class TombstoneWriter:
-    """Makes the one slot of a span that leaves: of its best token, with something of the others. Thread-safe."""
-
-    def __init__(self, writer: AnchorWriter, scorer: ByStates) -> None:
-        self._writer = writer
-        self._scorer = scorer
-        self.hidden_layers = tuple(sorted({*writer.hidden_layers, *scorer.hidden_layers}))
-
-    def slot(
-        self, hidden: Mapping[int, torch.Tensor], k: torch.Tensor, v: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """k, v [L, Hkv, 1, D] fp32, un-rotated, of a span's k, v [L, Hkv, T, D] and hidden states [T, hidden size]."""
-        best = best_tokens(self._scorer.of_states(hidden), 0, [(0, k.shape[2])], 1)
-        return self._writer.written(hidden, k, v, torch.tensor(best, dtype=torch.int64, device="cpu"))
-
-
-def written_payload(
-    writer: AnchorWriter | None,
-    hidden: Mapping[int, torch.Tensor],
-    k: torch.Tensor,
-    v: torch.Tensor,
-    anchors: torch.Tensor,
-    *,
-    page_tokens: int,
-    codec: str,
-) -> npt.NDArray[np.uint8]:
-    """The payload of anchors [N] (ascending) among tokens k, v [L, Hkv, T, D], un-rotated; without writer their own."""
-    if writer is None:
-        rows = anchors.to(k.device)
-        k, v = k[:, :, rows], v[:, :, rows]
-    else:
-        k, v = writer.written(hidden, k, v, anchors)
+def kept_bytes(rows: Rows, *, page_tokens: int, codec: str) -> npt.NDArray[np.uint8]:
+    """Their payload, laid out as that of a block."""
+    k, v = rows
     return ops.encode_kv(k.contiguous(), v.contiguous(), page_tokens, codec).cpu().numpy()
 
 

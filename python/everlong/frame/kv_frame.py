@@ -22,16 +22,17 @@ from everlong.frame.anchors import AnchorMasters
 from everlong.frame.budget import FrameBytes, frame_bytes, require_budget
 from everlong.frame.cache import ResidentCache, SlotSnapshot
 from everlong.frame.checkpoint import Checkpoint, KvState
-from everlong.frame.details import SoftBlock
+from everlong.frame.details import SoftBlock, soft_tokens
 from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.kept import KeptRows
 from everlong.frame.kept_payload import KeptPayload, kept_payload, tensors_of
-from everlong.frame.kept_writing import AnchorWriter, TombstoneWriter, plain_rows, written_payload
+from everlong.frame.kept_writing import kept_bytes, kept_rows, plain_rows
+from everlong.frame.part import Hidden, Rows, Span
+from everlong.frame.parts import Parts, needs_of
 from everlong.frame.phase import PhaseTap
-from everlong.frame.tombstone_mass import TombstoneScores
-from everlong.frame.topics import TopicEnds
+from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.frame.transfer import Archived, PayloadTransfer
-from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens, untrained_scorer
+from everlong.frame.trimming import best_tokens, worth_of
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
 from everlong.models.packing import open_mask, packs
@@ -78,46 +79,29 @@ class KvFrame(Frame):
         memory: Memory,
         config: MemoryConfig,
         tokenizer: Any,
-        topic_ends: TopicEnds | None = None,
-        token_scorer: TokenScorer | None = None,
-        kept_writer: AnchorWriter | None = None,
-        tombstone_writer: TombstoneWriter | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        """`token_scorer` chooses the tokens of closed blocks that are kept, where the config keeps any.
-
-        `kept_writer` and `tombstone_writer` as `Frame` has them.
-        """
         require_budget(served, config)
-        if served.dtype.itemsize == 2 and config.rolling_tokens > _MOST_TURNS * config.evict_tokens:
+        if served.dtype.itemsize == 2 and config.frame.rolling_tokens > _MOST_TURNS * config.frame.evict_tokens:
             warnings.warn(
-                f"evict_tokens={config.evict_tokens}: every eviction turns the keys that stay, and rounds them in 16 "
-                f"bits; {config.rolling_tokens // _MOST_TURNS} or more keep that small",
+                f"evict_tokens={config.frame.evict_tokens}: every eviction turns the keys that stay, and rounds them "
+                f"in 16 bits; {config.frame.rolling_tokens // _MOST_TURNS} or more keep that small",
                 stacklevel=2,
             )
-        keeps = config.kept_tokens > 0
-        super().__init__(
-            memory,
-            config,
-            tokenizer,
-            topic_ends,
-            token_scorer if keeps else None,
-            kept_writer if keeps else None,
-            tombstone_writer if config.tombstones > 0 else None,
-        )
+        super().__init__(memory, config, tokenizer, parts)
         self.served = served
         self._cache_argument = cache_argument(served.model)
         self.cache = ResidentCache(
             served,
-            frame_tokens=config.frame_tokens,
-            sink_tokens=config.sink_tokens,
+            frame_tokens=config.frame.tokens,
+            sink_tokens=config.frame.sink_tokens,
             front_tokens=config.front_tokens,
-            kept_tokens=config.kept_tokens,
+            kept_tokens=config.frame.kept_tokens,
         )
-        largest_page = memory.core.page_bytes(config.page_tokens)
-        self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.block_tokens))
+        largest_page = memory.core.page_bytes(config.archive.page_tokens)
+        self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.archive.block_tokens))
         # Inside a branch: what stood in a zone before its first change.
         self._saved: dict[_Zone, SlotSnapshot | None] | None = None
-        self.tombstone_scores: TombstoneScores | None = None  # what a tombstone wakes by, where the policy heeds them
         self._phase = PhaseTap(served)
         weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
         try:
@@ -139,7 +123,7 @@ class KvFrame(Frame):
 
     @property
     def _keeps_state(self) -> bool:
-        return bool(self.cache.own) or self.config.anchor_zone_tokens > 0 or self.config.kept_tokens > 0
+        return bool(self.cache.own) or self.config.frame.anchor_zone_tokens > 0 or self.config.frame.kept_tokens > 0
 
     def _is_whole(self, last: Checkpoint) -> bool:
         own = last.state is not None and len(last.state.own) > 0
@@ -186,13 +170,21 @@ class KvFrame(Frame):
         return logits
 
     @contextlib.contextmanager
-    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[], Sequence[float]]]:
-        scores = self.tombstone_scores
-        if not heeded or scores is None or self.cache.anchors.tombstone_k.shape[2] == 0:
-            yield lambda: ()
+    def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
+        part = self.parts.last("token")
+        if not heeded or part is None or self.cache.anchors.tombstone_k.shape[2] == 0:
+            yield lambda hidden: ()
             return
-        with scores.tap() as tap:
-            yield lambda: scores.newest(tap, self.cache, self.os.next_position() + self.served.first_position)
+        mass = TombstoneMass(self.served, needs_of(part).heads)
+
+        def scores(hidden: Hidden) -> Sequence[float]:
+            first = self.os.next_position() + self.served.first_position
+            newest = mass.of(tap, self.cache, first, newest=1)[-1]
+            found: Sequence[float] = part.token(self.os.stream_end, hidden, newest)
+            return found
+
+        with mass.tap() as tap:
+            yield scores
 
     # --- archiving and evicting
 
@@ -203,7 +195,7 @@ class KvFrame(Frame):
     def _payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
         cache, tokens = self.cache, action.end - action.begin
         first_slot = cache.slot_of(action.begin, rolling_begin)
-        page_tokens, codec = self.config.page_tokens, self.config.codec
+        page_tokens, codec = self.config.archive.page_tokens, self.config.archive.codec
 
         def encode(out: torch.Tensor, refused: torch.Tensor | None) -> None:
             cache.archive(first_slot, tokens, out, refused, page_tokens=page_tokens, codec=codec)
@@ -237,47 +229,45 @@ class KvFrame(Frame):
                 anchors = anchors.with_merged(keep.merged, keep.merged_tokens, keep.next_tokens)
         self._set_anchors(anchors, action.anchor_positions)
 
-    def _tombstone(self, keep: _core.Keep, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows whose mean stands for a span of k, v [L, Hkv, n, D]: all, or one that a writer makes of them.
+    def _tombstone(self, keep: _core.Keep, k: torch.Tensor, v: torch.Tensor) -> Rows:
+        """Rows whose mean stands for a span of k, v [L, Hkv, n, D]: all, or the one that a part makes of them.
 
         None is made of tokens whose states are not known: an earlier process read them.
         """
-        writer = self._tombstone_writer
-        if writer is not None:
-            hidden = self._unarchived_hidden.span(self.os.stream_end - keep.begin, keep.end - keep.begin)
-            if hidden.keys() >= set(writer.hidden_layers):
-                return writer.slot(hidden, k, v)
+        part = self.parts.mourner
+        if part is not None:
+            tokens = keep.end - keep.begin
+            hidden = self._unarchived_hidden.span(self.os.stream_end - keep.begin, tokens)
+            if hidden.keys() >= set(needs_of(part).hidden_layers):
+                # Nothing of the ids of tokens that were archived long ago is at hand: places alone count here.
+                ids = torch.zeros(tokens, dtype=torch.int64, device="cpu")
+                rows: Rows = part.leaving(Span(keep.begin, ids, hidden, lambda: (k, v)), (k, v))
+                return rows
         return k, v
 
     def _set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         self.cache.set_anchors(anchors, [position + self.served.first_position for position in positions])
 
     def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
-        scorer = self._token_scorer
-        assert scorer is not None
         tokens = action.end - action.begin
         # Sinks, with which a first block begins, are not in rolling's slots.
         in_rolling = max(action.begin, rolling_begin)
-        block = BlockTokens(
+        block = Span(
             begin=action.begin,
             ids=self._ids_of_block(action.begin, action.end),
             hidden=self._unarchived_hidden.span(self.os.stream_end - action.begin, tokens),
-            keys=lambda: self._keys_of_block(action.begin, in_rolling, action.end, rolling_begin),
+            kv=lambda: self._rows_of_block(action.begin, in_rolling, action.end, rolling_begin),
         )
-        if not block.hidden.keys() >= set(scorer.hidden_layers):
-            scorer = untrained_scorer("newest")
-        return best_tokens(scorer.score(block), action.begin, action.runs, action.tokens)
+        return best_tokens(worth_of(self.parts.last("worth"), block), action.begin, action.runs, action.tokens)
 
-    def _keys_of_block(self, begin: int, in_rolling: int, end: int, rolling_begin: int) -> torch.Tensor:
-        """[L, Hkv, end - begin, D] fp32, un-rotated."""
+    def _rows_of_block(self, begin: int, in_rolling: int, end: int, rolling_begin: int) -> Rows:
+        """k, v [L, Hkv, end - begin, D] fp32, un-rotated."""
         cache = self.cache
         runs = [(begin, in_rolling), (in_rolling, end)]
-        parts = [
-            cache.unrotated(cache.slot_of(first, rolling_begin), last - first)[0]
-            for first, last in runs
-            if last > first
+        rows = [
+            cache.unrotated(cache.slot_of(first, rolling_begin), last - first) for first, last in runs if last > first
         ]
-        return torch.cat(parts, dim=2)
+        return torch.cat([k for k, _ in rows], dim=2), torch.cat([v for _, v in rows], dim=2)
 
     def _keep_chosen(self, rolling_begin: int) -> bool:
         """Take from what is about to leave what the kept zone holds from now on; whether anything changes there."""
@@ -293,8 +283,8 @@ class KvFrame(Frame):
 
     def _take_written(self, new: Sequence[int]) -> None:
         """Of tokens that were just taken what the writer stored with their blocks; else they stay as they were read."""
-        core, writer = self.memory.core, self._kept_writer
-        while writer is not None and new:
+        core, part = self.memory.core, self.parts.keeper
+        while part is not None and new:
             try:
                 (page,) = core.pages_of(self.os.stream, new[0], new[0] + 1)
                 block = core.block(page.block)
@@ -302,12 +292,12 @@ class KvFrame(Frame):
                 new = new[1:]
                 continue
             new = [token for token in new if not block.begin <= token < block.end]
-            written = kept_payload(core, block.id, writer.id, self._block_bytes)
+            written = kept_payload(core, block.id, part.id, self._block_bytes)
             if written is not None:
                 self.cache.kept.write(written.tokens, self._plain_rows(written))
 
     def _plain_rows(self, written: KeptPayload) -> KeptRows:
-        page_tokens, served = self.config.page_tokens, self.served
+        page_tokens, served = self.config.archive.page_tokens, self.served
         full, rest = divmod(len(written.tokens), page_tokens)
         return plain_rows(
             written.payload,
@@ -315,7 +305,7 @@ class KvFrame(Frame):
             (served.layers, served.kv_heads, served.head_dim),
             self.memory.core.page_bytes,
             page_tokens=page_tokens,
-            codec=self.config.codec,
+            codec=self.config.archive.codec,
             dtype=served.dtype,
         )
 
@@ -328,29 +318,31 @@ class KvFrame(Frame):
     def _chosen_tensors(
         self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
     ) -> Mapping[str, npt.NDArray[Any]]:
-        writer = self._kept_writer
-        if self.config.recall_mode != "kept" and writer is None:
+        part = self.parts.keeper
+        if self.config.answer.recall_mode != "kept" and part is None:
             return tensors_of(action.begin, chosen)
         first = max(action.begin, rolling_begin)  # before it are sinks, which nobody chooses
         hidden = self._unarchived_hidden.span(self.os.stream_end - first, action.end - first)
-        if writer is not None and not hidden.keys() >= set(writer.hidden_layers):
+        if part is not None and not hidden.keys() >= set(needs_of(part).hidden_layers):
             return tensors_of(action.begin, chosen)  # the payload is made in the background
-        k, v = self.cache.unrotated(self.cache.slot_of(first, rolling_begin), action.end - first)
-        anchors = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
-        page_tokens, codec = self.config.page_tokens, self.config.codec
-        payload = written_payload(writer, hidden, k, v, anchors, page_tokens=page_tokens, codec=codec)
-        return tensors_of(action.begin, chosen, payload, None if writer is None else writer.id)
+        places = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
+        rows = self.cache.unrotated(self.cache.slot_of(first, rolling_begin), action.end - first)
+        span = Span(first, self._ids_of_block(first, action.end), hidden, lambda: rows, places)
+        archive = self.config.archive
+        payload = kept_bytes(kept_rows(part, span), page_tokens=archive.page_tokens, codec=archive.codec)
+        return tensors_of(action.begin, chosen, payload, None if part is None else part.id)
 
     def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
-        if self.config.recall_mode != "kept" or not self.os.evicted:
+        if self.config.answer.recall_mode != "kept" or not self.os.evicted:
             return {}
-        writer = None if self._kept_writer is None else self._kept_writer.id
+        part = self.parts.keeper
+        writer = None if part is None else part.id
         blocks = {page.block for page in pages}
         found = {block: kept_payload(self.memory.core, block, writer, self._block_bytes) for block in blocks}
         return {block: payload for block, payload in found.items() if payload is not None}
 
     def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
-        details, mode = self.details, self.config.recall_mode
+        details, mode = self.parts.details, self.config.answer.recall_mode
         if details is None or mode not in ("detail", "both") or not self.os.evicted:
             return recalled.pages, {}
         if mode == "both":
@@ -381,10 +373,8 @@ class KvFrame(Frame):
             self._restore(restored, slot, kept)
             self._cool(restored, slot, temperature)
         if of_details:
-            assert self.details is not None
-            tokens = self.details.tokens([soft[placement.page.block] for placement in placements[computed]])
-            adapted = contextlib.nullcontext() if self.adaptation is None else self.adaptation.at_work()
-            with adapted:  # what reads D learned to do so beside it
+            tokens = soft_tokens([soft[placement.page.block] for placement in placements[computed]], self._soft_id)
+            with self.parts.answering(self):  # what reads D learned to do so beside it
                 self._compute_recalled(tokens, placements[computed.start].position, first_computed)
         elif placements[computed]:
             tokens = Tokens(self._token_ids(placements[computed]))
@@ -400,8 +390,8 @@ class KvFrame(Frame):
     def _read_anew(self, placements: Sequence[_core.Placement], best: Sequence[_core.PageRef]) -> slice:
         """Which of the placements are read again; the others are restored."""
         everything, nothing = slice(0, len(placements)), slice(len(placements), len(placements))
-        if self.config.recall_mode != "auto":
-            return everything if self.config.recall_mode == "text" else nothing
+        if self.config.answer.recall_mode != "auto":
+            return everything if self.config.answer.recall_mode == "text" else nothing
         breaks = [
             index for index, (one, next_) in enumerate(itertools.pairwise(placements), 1) if not _goes_on(one, next_)
         ]
@@ -418,7 +408,7 @@ class KvFrame(Frame):
         Layers that are not archived begin with them: their state is of the newest text, which stands behind them. It is
         put back afterwards, and what was recalled leaves no mark on it.
         """
-        cache, limit = self.cache, self.config.chunk_tokens
+        cache, limit = self.cache, self.config.frame.chunk_tokens
         own, end = cache.own.snapshot(), cache.end
         cache.own.empty()
         cache.end = first_slot
@@ -449,7 +439,7 @@ class KvFrame(Frame):
             self._restore_kept(kept[block], chosen)
 
     def _restore_kept(self, kept: KeptPayload, runs: Sequence[Run]) -> None:
-        page_tokens, count = self.config.page_tokens, len(kept.tokens)
+        page_tokens, count = self.config.archive.page_tokens, len(kept.tokens)
         page_bytes = self.memory.core.page_bytes(page_tokens)
         rows = []
         for run in runs:
@@ -463,7 +453,7 @@ class KvFrame(Frame):
                 done += tokens
         table = torch.tensor(rows, dtype=torch.int64, device="cpu")
         payload = torch.from_numpy(kept.payload).to(self.served.device)
-        self.cache.write_pages(payload, table, page_tokens=page_tokens, codec=self.config.codec)
+        self.cache.write_pages(payload, table, page_tokens=page_tokens, codec=self.config.archive.codec)
 
     def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
         """Read runs from the memory and write them to their slots of a cache: a batch while the next is read.
@@ -509,12 +499,14 @@ class KvFrame(Frame):
     def _write(self, batch: _Batch, cache: ResidentCache) -> None:
         batch.reads.wait()
         with self._transfer.on_device(batch.staged) as payload:
-            cache.write_pages(payload, batch.table, page_tokens=self.config.page_tokens, codec=self.config.codec)
+            cache.write_pages(
+                payload, batch.table, page_tokens=self.config.archive.page_tokens, codec=self.config.archive.codec
+            )
 
     def _block_bytes(self, tokens: int) -> int:
-        full, rest = divmod(tokens, self.config.page_tokens)
+        full, rest = divmod(tokens, self.config.archive.page_tokens)
         page_bytes = self.memory.core.page_bytes
-        return full * page_bytes(self.config.page_tokens) + (page_bytes(rest) if rest else 0)
+        return full * page_bytes(self.config.archive.page_tokens) + (page_bytes(rest) if rest else 0)
 
     def _page_bytes(self, run: Run) -> int:
         return self.memory.core.page_bytes(run.page.end - run.page.begin)
@@ -523,7 +515,7 @@ class KvFrame(Frame):
         state, stood_at = last.state, last.next_position
         placements = self._resident_again(stream_end, last, archived_until)
         # Of a stream that nothing has left yet there may be more: the next tokens take the slots that wait for them.
-        sinks = self.os.sinks if self.os.evicted else self.config.sink_tokens
+        sinks = self.os.sinks if self.os.evicted else self.config.frame.sink_tokens
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
         self._restore(placements, self.cache.begin)
@@ -558,7 +550,7 @@ class KvFrame(Frame):
         ids = torch.from_numpy(self.memory.core.token_ids(self.os.stream, first, end).astype(np.int64))
         position = self.os.next_position() - len(ids)
         cache.end -= len(ids)
-        for chunk in torch.split(ids, self.config.chunk_tokens):
+        for chunk in torch.split(ids, self.config.frame.chunk_tokens):
             self._forward_at(position, Tokens(chunk), keep_all=False)
             position += len(chunk)
 

@@ -5,42 +5,37 @@ Which tokens, is what was chosen when the block was archived; of one that was no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.kept_payload import chosen_in, tensors_of
-from everlong.frame.kept_writing import AnchorWriter, plain_rows, written_payload
-from everlong.frame.trimming import BlockTokens, TokenScorer, best_tokens
+from everlong.frame.kept_writing import kept_bytes, kept_rows, plain_rows
+from everlong.frame.part import Hidden, Needs, Span, Tensors
+from everlong.frame.parts import Parts, needs_of
+from everlong.frame.trimming import best_tokens, worth_of
 from everlong.memory.kept import TOKENS, payload_name
 
 
 class OlderKept:
     """What a background makes of such blocks (frame/older_blocks.py). Of one thread at a time."""
 
-    def __init__(
-        self,
-        core: _core.Memory,
-        config: MemoryConfig,
-        scorer: TokenScorer,
-        writer: AnchorWriter | None,
-    ) -> None:
+    def __init__(self, core: _core.Memory, config: MemoryConfig, parts: Parts) -> None:
         self._core, self._config = core, config
-        self._scorer, self._writer = scorer, writer
-        self._name = payload_name(None if writer is None else writer.id)
+        self._chooser, self._keeper = parts.last("worth"), parts.keeper
+        self._keeper_id = None if self._keeper is None else self._keeper.id
+        self._name = payload_name(self._keeper_id)
         self._chooses = True
 
-    @property
-    def hidden_layers(self) -> tuple[int, ...]:
-        """Whose states are read: the scorer's only where something is still to be chosen."""
-        layers = set(() if self._writer is None else self._writer.hidden_layers)
-        return tuple(sorted(layers.union(self._scorer.hidden_layers if self._chooses else ())))
+    def needs(self) -> Needs:
+        """States of whom: the chooser's only where something is still to be chosen."""
+        layers = set(needs_of(self._keeper).hidden_layers)
+        layers |= set(needs_of(self._chooser).hidden_layers if self._chooses else ())
+        return Needs(hidden_layers=tuple(sorted(layers)))
 
     def missing(self) -> list[int]:
         """Ids of the blocks that have none of this writer's, in order of archiving."""
@@ -56,21 +51,22 @@ class OlderKept:
 
     def _first(self, block: _core.BlockInfo) -> int:
         """Before it are sinks, which nobody chooses."""
-        return max(block.begin, self._config.sink_tokens)
+        return max(block.begin, self._config.frame.sink_tokens)
 
     @torch.no_grad()
-    def tensors_of(
-        self, block: _core.BlockInfo, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Of a block's ids [n] and hidden states [n, hidden size] by layer."""
+    def tensors(self, block_id: int, _: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
+        """As the hook `block` of a part makes them."""
+        block = self._core.block(block_id)
         first = self._first(block)
         ids, hidden = ids[first - block.begin :], {layer: rows[first - block.begin :] for layer, rows in hidden.items()}
         k, v = (rows[:, :, first - block.begin :].float() for rows in self._rows(block))
-        chosen = self._chosen(block) or self._choose(first, ids, hidden, k)
-        anchors = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
-        pages = {"page_tokens": self._config.page_tokens, "codec": self._config.codec}
-        payload = written_payload(self._writer, hidden, k, v, anchors, **pages)  # type: ignore[arg-type]  # by name
-        return tensors_of(block.begin, chosen, payload, None if self._writer is None else self._writer.id)
+        span = Span(first, ids, hidden, lambda: (k, v))
+        chosen = self._chosen(block) or self._choose(span)
+        places = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
+        rows = kept_rows(self._keeper, dataclasses.replace(span, chosen=places))
+        archive = self._config.archive
+        payload = kept_bytes(rows, page_tokens=archive.page_tokens, codec=archive.codec)
+        return tensors_of(block.begin, chosen, payload, self._keeper_id)
 
     def _chosen(self, block: _core.BlockInfo) -> list[int] | None:
         try:
@@ -78,14 +74,14 @@ class OlderKept:
         except MemoryNotFoundError:
             return None
 
-    def _choose(self, first: int, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor], k: torch.Tensor) -> list[int]:
-        tokens = BlockTokens(begin=first, ids=ids, hidden=hidden, keys=lambda: k)
-        count = -(-len(ids) // self._config.kept_share)
-        return best_tokens(self._scorer.score(tokens), first, [(first, first + len(ids))], count)
+    def _choose(self, span: Span) -> list[int]:
+        tokens = len(span.ids)
+        count = -(-tokens // self._config.frame.kept_share)
+        return best_tokens(worth_of(self._chooser, span), span.begin, [(span.begin, span.begin + tokens)], count)
 
     def _rows(self, block: _core.BlockInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """k, v [L, Hkv, n, D] fp32, un-rotated, as the archive has them."""
-        core, page_tokens = self._core, self._config.page_tokens
+        core, page_tokens = self._core, self._config.archive.page_tokens
         pages = core.pages_of(block.stream, block.begin, block.end)
         lengths = [page.end - page.begin for page in pages]
         payload = np.zeros(sum(map(core.page_bytes, lengths)), dtype=np.uint8)
@@ -98,7 +94,7 @@ class OlderKept:
             shape,
             core.page_bytes,
             page_tokens=page_tokens,
-            codec=self._config.codec,
+            codec=self._config.archive.codec,
             dtype=torch.float32,
         )
         return rows.k, rows.v

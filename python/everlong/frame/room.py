@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import shutil
 from typing import Any
@@ -38,7 +37,7 @@ def check_room(
     disk, free = int(payload * _SHARE_OF_DISK), shutil.disk_usage(place).free + held
     if disk > free:
         raise CapacityError(
-            f"{tokens:,} tokens of this model need {_told(disk)} of disk as {config.codec}, "
+            f"{tokens:,} tokens of this model need {_told(disk)} of disk as {config.archive.codec}, "
             f"{place} has {_told(free)}: ask for {advice} or name another folder"
         )
     ram, available = tokens * _RAM_TOKEN_BYTES, _core.free_memory_bytes()
@@ -51,27 +50,29 @@ def check_room(
 
 def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advice: str) -> None:
     """Of a memory in RAM: its index and its payload share `host_bytes`, by default half of what is free."""
-    budget = config.host_bytes if config.host_bytes is not None else _core.free_memory_bytes() // 2
+    budget = config.archive.host_bytes if config.archive.host_bytes is not None else _core.free_memory_bytes() // 2
     ram = payload + tokens * _RAM_TOKEN_BYTES
     if 0 < budget < ram:
         raise CapacityError(
-            f"{tokens:,} tokens of this model need {_told(ram)} of RAM as {config.codec}, a memory in RAM may take "
-            f"{_told(budget)}: ask for {advice}"
+            f"{tokens:,} tokens of this model need {_told(ram)} of RAM as {config.archive.codec}, a memory in RAM may "
+            f"take {_told(budget)}: ask for {advice}"
         )
 
 
 def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
     """Of the layers that are archived; of a memory of text alone none are."""
-    most = default_config(model, text_alone=config.recall_mode == "text").frame_tokens  # a layer's size is no frame's
-    served = serve(model, dataclasses.replace(config, frame_tokens=min(config.frame_tokens, most)))
+    # A layer's size is no frame's.
+    most = default_config(model, text_alone=config.answer.recall_mode == "text").frame.tokens
+    served = serve(model, config.changed(frame={"tokens": min(config.frame.tokens, most)}))
     if served.keyed is None:
         return 0
     hidden_size = int(served.model.get_input_embeddings().embedding_dim)
-    details = tokens // config.block_tokens * config.details * hidden_size * 2
-    if config.kept_tokens > 0 and (config.recall_mode == "kept" or config.kept_writer):
-        tokens += tokens // config.kept_share
+    details = tokens // config.archive.block_tokens * config.detail_tokens * hidden_size * 2
+    if config.keeps_payloads:
+        tokens += tokens // config.frame.kept_share
     layers, kv_heads, head_dim = served.layers, served.kv_heads, served.head_dim
-    return details + ops.payload_bytes(tokens, config.page_tokens, layers, kv_heads, head_dim, config.codec)
+    pages = config.archive
+    return details + ops.payload_bytes(tokens, pages.page_tokens, layers, kv_heads, head_dim, pages.codec)
 
 
 def _told(size: int) -> str:

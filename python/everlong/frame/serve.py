@@ -10,6 +10,7 @@ import torch
 from everlong.config import MemoryConfig
 from everlong.errors import UnsupportedModelError
 from everlong.frame.budget import require_budget
+from everlong.frame.settings import FrameConfig
 from everlong.frame.splice import require_splice
 from everlong.models.attach import ServedModel, attach, trained_window
 from everlong.models.text_model import TextModel, text_model
@@ -19,10 +20,10 @@ class TextAloneError(UnsupportedModelError):
     """A model that is served by text alone, and was not asked for so; `reason` says what is in the way."""
 
     def __init__(self, reason: str, window: int) -> None:
-        config = "MemoryConfig(recall_mode='text')"
-        if window < MemoryConfig().frame_tokens:
-            config = f"dataclasses.replace(MemoryConfig.fitting({window}), recall_mode='text')"
-        super().__init__(f"{reason}. By text alone it works: {config}, --set recall_mode=text")
+        given = window if window < FrameConfig().tokens else ""
+        super().__init__(
+            f"{reason}. By text alone it works: MemoryConfig.text_alone({given}), --set answer.recall_mode=text"
+        )
         self.reason = reason
         self._window = window
 
@@ -40,13 +41,13 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
     except UnsupportedModelError as error:
         if text_alone:
             return MemoryConfig()
-        raise _with_what_works(error, model, MemoryConfig().frame_tokens) from None
+        raise _with_what_works(error, model, FrameConfig().tokens) from None
     return MemoryConfig.fitting(window)
 
 
 def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
     """The default of a model with settings `name=value`; ValueError as `MemoryConfig.with_settings` has it."""
-    text_alone = text_alone or MemoryConfig().with_settings(settings).recall_mode == "text"
+    text_alone = text_alone or MemoryConfig().with_settings(settings).answer.recall_mode == "text"
     return default_config(model, text_alone=text_alone).with_settings(settings)
 
 
@@ -61,15 +62,15 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     require_plain(model)
     _make_buffers_plain(model)
     if text_alone:
-        return text_model(model, config.frame_tokens)
+        return text_model(model, config.frame.tokens)
     try:
-        served = attach(model, config.frame_tokens)
+        served = attach(model, config.frame.tokens)
         require_budget(served, config)
         require_splice(served)
     except UnsupportedModelError as error:
-        if config.recall_mode == "text":
-            return text_model(model, config.frame_tokens)
-        raise _with_what_works(error, model, config.frame_tokens) from None
+        if config.answer.recall_mode == "text":
+            return text_model(model, config.frame.tokens)
+        raise _with_what_works(error, model, config.frame.tokens) from None
     return served
 
 

@@ -16,6 +16,7 @@ from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.details import SoftBlock
 from everlong.frame.frame import Frame, Page
 from everlong.frame.kept_payload import KeptPayload
+from everlong.frame.parts import Parts
 from everlong.frame.transfer import Archived
 from everlong.memory import Memory
 from everlong.models.text_model import TextModel
@@ -43,8 +44,10 @@ class TextFrame(Frame):
 
     served: TextModel
 
-    def __init__(self, served: TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any) -> None:
-        super().__init__(memory, config, tokenizer)
+    def __init__(
+        self, served: TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any, parts: Parts | None = None
+    ) -> None:
+        super().__init__(memory, config, tokenizer, parts)
         self.served = served
         self._sinks: list[_Token] = []
         self._recalled: list[_Token] = []
@@ -64,7 +67,7 @@ class TextFrame(Frame):
 
     @property
     def bytes(self) -> FrameBytes:
-        tokens = self.config.frame_tokens
+        tokens = self.config.frame.tokens
         return FrameBytes(slots=tokens * self.served.kv_token_bytes, long_lived=0, own_layers=0)
 
     def _resident(self) -> list[_Token]:
@@ -76,7 +79,7 @@ class TextFrame(Frame):
         if chunk.embeds is not None:
             new = [_Soft(embed, token) for embed, token in zip(chunk.embeds, chunk.ids.tolist(), strict=True)]
         # What has left the frame takes its sinks along where they were forgotten: none are added any more.
-        first = 0 if self.os.evicted else max(0, min(len(chunk), self.config.sink_tokens - self.os.sinks))
+        first = 0 if self.os.evicted else max(0, min(len(chunk), self.config.frame.sink_tokens - self.os.sinks))
         self._sinks += new[:first]
         self._rolling += new[first:]
         if not needed:
@@ -97,7 +100,7 @@ class TextFrame(Frame):
         tokens = self._tokens(text[len(seen) :])
         self._seen = []  # nothing, until the cache is there again
         cache, self._cache = self._cache, None
-        logits, self._cache = self.served.read(tokens, cache, keep=keep, chunk_tokens=self.config.chunk_tokens)
+        logits, self._cache = self.served.read(tokens, cache, keep=keep, chunk_tokens=self.config.frame.chunk_tokens)
         self._seen = text
         return logits
 

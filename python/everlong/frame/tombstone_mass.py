@@ -1,4 +1,4 @@
-"""How much the newest tokens attend to tombstones, by chosen heads: what a tombstone wakes by (recall_policy.h).
+"""How much the newest tokens attend to tombstones, by chosen heads: what a part says that a tombstone wakes by.
 
 The queries come from the tap that questions are searched by; the model's own attention is left as it is. A model that
 caps its scores, or has sinks of its own in the softmax, attends by a little less than is said here.
@@ -13,14 +13,12 @@ import torch
 
 import everlong.ops as ops
 from everlong.frame.cache import ResidentCache
+from everlong.frame.part import Head
 from everlong.frame.taps import QueryTap
 from everlong.models.attach import ServedModel
 from everlong.models.rope import RopeTable
 
 Key = TypeVar("Key")
-Head = tuple[int, int]  # layer, as `ServedModel.archived` counts them, and query head
-
-LEAST_MASS = 1e-9  # less is as much
 
 
 class TombstoneMass:
@@ -63,31 +61,6 @@ class TombstoneMass:
         stones = cache.tombstone_slots
         mass: torch.Tensor = scores.softmax(dim=-1)[:, :, stones.start - cache.begin : stones.stop - cache.begin]
         return mass.transpose(0, 1).cpu()
-
-
-class TombstoneScores:
-    """A number for each tombstone: bias + the sum over heads of weight x log(mass)."""
-
-    def __init__(self, served: ServedModel, heads: Sequence[Head], weights: Sequence[float], bias: float) -> None:
-        self._mass = TombstoneMass(served, heads)
-        self._weights = torch.tensor(weights, dtype=torch.float32, device="cpu")
-        self._bias = bias
-
-    def tap(self) -> QueryTap:
-        """To be entered around the forward."""
-        return self._mass.tap()
-
-    def newest(self, tap: QueryTap, cache: ResidentCache, first_position: int) -> list[float]:
-        """Of the newest token; `first_position` as `TombstoneMass.of` has it."""
-        mass = self._mass.of(tap, cache, first_position, newest=1)[-1]
-        scores: list[float] = scored(mass, self._weights, self._bias).tolist()
-        return scores
-
-
-def scored(mass: torch.Tensor, weights: torch.Tensor, bias: float) -> torch.Tensor:
-    """Scores [..., tombstones] of masses [..., heads, tombstones] by weights [heads]."""
-    logs = mass.clamp_min(LEAST_MASS).log()
-    return (logs * weights[:, None]).sum(dim=-2) + bias
 
 
 def _grouped(heads: Sequence[Head], key: Callable[[Head], Key]) -> dict[Key, list[int]]:

@@ -13,7 +13,6 @@ from everlong.frame.frame import Frame, Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.parts.retrieve.model import Retrieving
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
@@ -25,9 +24,7 @@ from everlong.text.prompt import Prompt
 class Answering:
     """Answers prompts from a frame and its memory, one at a time; used by the frame's thread alone."""
 
-    def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any, retrieving: Retrieving | None = None) -> None:
-        """`retrieving`: what says of a prompt whether it wants something back, where not every one does."""
-        self._retrieving = retrieving
+    def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any) -> None:
         self._frame = frame
         self._core = frame.memory.core
         self._searcher = searcher
@@ -108,9 +105,10 @@ class Answering:
             self._answering = (pages,)
             self._frame.clear_recalled()
             if recall is True:
-                self._searcher.predict(prompt.ids[prompt.question].tolist(), where)
-            if recall is True and "prompt" in self._searcher.config.policies and self._searcher.anything_outside(where):
-                tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
+                self._searcher.ahead(prompt.ids[prompt.question].tolist(), 0, where)
+                by_prompt = "prompt" in self._searcher.config.answer.policies
+                if by_prompt and self._searcher.anything_outside(where):
+                    tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
             if tapped is not None and not self._wants(prompt):
                 tapped = None  # the frame as it is holds what the question needs
             elif pages is not None:
@@ -124,8 +122,8 @@ class Answering:
             logits = self._frame.extend(whole.ids, "prompt", recall=pages)
             for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
-                if recall is True and (len(self._said) - self._asked) % self._searcher.config.walk_every == 0:
-                    self._searcher.predict(self._said, where)
+                if recall is True:
+                    self._searcher.ahead(self._said, len(self._said) - self._asked, where)
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
                 yield token
@@ -135,13 +133,14 @@ class Answering:
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:
-        """Whether <RETRIEVE> is said at a prompt's end, behind what the frame holds now; without a trace."""
-        if self._retrieving is None:
-            return True
-        with self._retrieving.listening() as heard, self._frame.branch(traced=False), torch.no_grad():
-            self._frame.clear_recalled()
-            logits = self._frame.extend(prompt.ids, "prompt")
-        return self._retrieving.says(heard[-1].flatten(0, -2)[-1], logits[-1])
+        """Whether all parts that have a say in it want something back for it."""
+
+        def read() -> torch.Tensor:
+            with self._frame.branch(traced=False):
+                self._frame.clear_recalled()
+                return self._frame.extend(prompt.ids, "prompt")[-1]
+
+        return all(one.wants(prompt, read) for one in self._frame.parts.having("wants"))
 
     def _decoded(
         self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None
@@ -158,8 +157,7 @@ class Answering:
     ) -> Recalled:
         """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
         recalled = self._recalled_for(action, prompt, where, tapped)
-        if self._searcher.prefetcher is not None:
-            self._searcher.prefetcher.came_back(recalled.pages)
+        self._frame.parts.came_back(recalled.pages)
         return recalled
 
     def _recalled_for(
@@ -169,7 +167,7 @@ class Answering:
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.cite_pages(pages, "recent"))
             return Recalled(pages)
-        if action.trigger == "tombstone" and self._searcher.config.tombstone_recall == "span":
+        if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
             pages = self._searcher.pages_of(action.span, where)
             self._cite(self._searcher.cite_pages(pages, "tombstone"))
             return Recalled(pages)
@@ -181,17 +179,17 @@ class Answering:
             self.confidence, self.walk = found.confidence, found.walk
             self._quotes = tuple(self._searcher.quotes(found, tapped))
         else:
-            count = self._searcher.config.page_tokens
+            count = self._searcher.config.archive.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
             newest = said if len(said) > 0 else self._frame.newest_tokens(count)
             if len(newest) == 0:
                 return Recalled()
             found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
         self._cite(self._searcher.cite(found))
-        return found.recalled(self._searcher.config.order, self._searcher.config.recalled_temperature)
+        return found.recalled(self._searcher.config.answer.order, self._searcher.config.answer.recalled_temperature)
 
     def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:
-        return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.decisive)
+        return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
 
     def _cite(self, came: Sequence[Recall]) -> None:
         """What came back later in an answer stands behind what was there when it began."""
@@ -217,10 +215,10 @@ class Answering:
         """Inside, an answer; without `remember` nothing of it stays, but in `recalled` and the trace of the Memory OS.
 
         What is remembered was computed by the model alone, of question and answer: where sentences are quoted or an
-        adaptation helps, the answer is taken back and the turn read again, with no pages before it.
+        part helps, the answer is taken back and the turn read again, with no pages before it.
         """
         frame = self._frame
-        helped = frame.adaptation is not None or self._searcher.config.quotes > 0
+        helped = bool(frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
         if remember and not (helped and self._searcher.anything_outside(EVERYWHERE)):
             yield
             return

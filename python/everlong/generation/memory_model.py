@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TextIO, TypeVar
 import torch
 
 import everlong._core as _core
-from everlong.config import SEARCH_SETTINGS, MemoryConfig, require_choice
+from everlong.config import MemoryConfig
 from everlong.errors import (
     EverlongError,
     ReadOnlyMemoryError,
@@ -37,11 +37,11 @@ from everlong.memory.origins import happened_tag, origin_of, origin_tag, require
 from everlong.memory.readings import Readings, pieces_of
 from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
 from everlong.models.weights import WeightsAtWork
-from everlong.parts.walker.prefetch import with_prefetches
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
+from everlong.settings import require_choice
 from everlong.text.encoding import decode_text, encode, spoken
 from everlong.text.messages import Message, asked_of
 from everlong.text.prompt import Prompt, build_prompt, require_unicode, start_ids
@@ -113,19 +113,9 @@ class MemoryModel:
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
-            self.searcher = Searcher(
-                self.frame,
-                tokenizer,
-                opened.config,
-                opened.prints,
-                opened.encoder,
-                opened.meaning,
-                opened.walker,
-                opened.details,
-                opened.older_kept,
-            )
+            self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
-        self._answering = Answering(self.frame, self.searcher, tokenizer, opened.retrieving)
+        self._answering = Answering(self.frame, self.searcher, tokenizer)
         self.memory.log_messages()
         self._turns = OneAtATime()
 
@@ -147,7 +137,7 @@ class MemoryModel:
 
     @property
     def config(self) -> MemoryConfig:
-        """The settings in use. Those of a search (`SEARCH_SETTINGS`) may be set anew, from the next question on.
+        """The settings in use. Those of a search may be set anew, from the next question on: each group says which.
 
         ValueError for another one, which stands as long as this MemoryModel does.
         """
@@ -155,14 +145,11 @@ class MemoryModel:
 
     @config.setter
     def config(self, config: MemoryConfig) -> None:
-        before = self.searcher.config
-        names = [field.name for field in dataclasses.fields(config)]
-        changed = [name for name in names if getattr(config, name) != getattr(before, name)]
-        fixed = [name for name in changed if name not in SEARCH_SETTINGS]
-        if fixed:
+        if fixed := config.differs_for_good(self.searcher.config):
             raise ValueError(f"{', '.join(fixed)}: fixed when a MemoryModel is made; make another one over its memory")
-        if "embedding" in config.index and self.searcher.embedder is None:
+        if "embedding" in config.search.index and self.searcher.embedder is None:
             raise ValueError("index: this MemoryModel was made without the part embedding and has no encoder")
+        self.frame.parts.change_settings(config.parts)
         self.searcher.config = config
 
     # --- reading
@@ -484,7 +471,7 @@ class MemoryModel:
             self.frame.clear_recalled()
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: Recalled())
-            return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.decisive))
+            return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive))
 
     def signal(self, signal: Signal) -> None:
         """What a control token says (text/control.py), by call: end the open block, or recall for the newest tokens.
@@ -536,7 +523,7 @@ class MemoryModel:
         nothing; None as configured.
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
-        policy = policy or nearest_policy(self.config.policies)
+        policy = policy or nearest_policy(self.config.answer.policies)
         return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
@@ -573,9 +560,7 @@ class MemoryModel:
         a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the pages
         (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
         """
-        events = self.frame.os.trace()
-        ahead = [] if self.searcher.prefetcher is None else self.searcher.prefetcher.told
-        return with_prefetches(events, ahead)
+        return self.frame.parts.told(self.frame.os.trace())
 
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.

@@ -8,8 +8,9 @@ from typing import Literal
 
 import torch
 
-from everlong.config import MemoryConfig, Policy
+from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame, Recalled
+from everlong.generation.settings import Policy
 from everlong.retrieval.searcher import Searcher
 from everlong.text.prompt import Prompt
 
@@ -35,11 +36,11 @@ def perplexity_of(
     """
     if len(ids) < 2:
         raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")
-    step = config.recent_every
+    step = config.answer.recent_every
     rows = []
     with frame.branch():
         frame.clear_recalled()
-        newest = frame.newest_tokens(config.page_tokens)
+        newest = frame.newest_tokens(config.archive.page_tokens)
         for first in range(0, len(ids), step):
             recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
             frame.bring_back(recalled)
@@ -47,7 +48,7 @@ def perplexity_of(
             logits = frame.extend(chunk, "read", logits=True).float()
             target = ids[first + 1 : first + step + 1].to(logits.device)
             rows.append(torch.nn.functional.cross_entropy(logits[: len(target)], target, reduction="none").cpu())
-            newest = chunk[-config.page_tokens :]
+            newest = chunk[-config.archive.page_tokens :]
     nll = torch.cat(rows)
     mean = float(nll.double().mean())
     return Perplexity(math.exp(mean), mean, len(nll), tuple(nll.tolist()))
@@ -64,11 +65,11 @@ def _recalled(
     policy: PerplexityPolicy, newest: torch.Tensor, frame: Frame, searcher: Searcher, config: MemoryConfig, seed: int
 ) -> Recalled:
     if policy == "recent":
-        return Recalled(searcher.recent_pages(config.recent_blocks))
+        return Recalled(searcher.recent_pages(config.answer.recent_blocks))
     if policy == "window" or len(newest) == 0:
         return Recalled()
-    found = searcher.find(Prompt(newest, slice(0, len(newest)))).chosen(config.decisive)
-    recalled = found.recalled(config.order, config.recalled_temperature)
+    found = searcher.find(Prompt(newest, slice(0, len(newest)))).chosen(config.search.decisive)
+    recalled = found.recalled(config.answer.order, config.answer.recalled_temperature)
     if policy == "prompt":
         return recalled
     os = frame.os

@@ -30,7 +30,7 @@ def read_pieces(
     tokens = done = 0
     ended = False  # all of it was tokenized
     told = progress if callable(progress) else None
-    size = frame.config.chunk_tokens
+    size = frame.config.frame.chunk_tokens
 
     def chunks() -> Generator[torch.Tensor]:
         nonlocal tokens, ended

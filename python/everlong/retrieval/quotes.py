@@ -4,8 +4,8 @@ A small model reads over what it is not shown: where a page has the answer it gi
 sentence stands alone (docs/measured/indexes.md). So the best sentences of the groups that came back stand once more
 right before the question, in its own turn.
 
-A sentence's score is the late interaction of the part `meaning` within it (parts/towers), the weighted mean of
-each question token's best cosine, by the vectors that are stored with its block; and the share of the question's words
+A sentence's score is the late interaction within it of the vectors that a part finds by: the weighted mean of each
+question token's best cosine, by the vectors that are stored with its block; and the share of the question's words
 that it has, each by its inverse document frequency. Without vectors words alone decide.
 """
 
@@ -21,6 +21,7 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
+from everlong.frame.part import Vectors
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt
@@ -44,29 +45,20 @@ class Sentence:
     score: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Towers:
-    """By which vectors sentences are scored: the pack's, one for every so many tokens of a page."""
-
-    id: str
-    group_tokens: int
-
-
 def nearest_sentences(
     core: _core.Memory,
     boundaries: TextBoundaries,
-    groups: Sequence[_core.FoundGroup],
+    groups: Sequence[Any],
     asked: npt.NDArray[np.int32],
-    query: Floats | None,
-    towers: Towers | None,
+    near: Vectors | None,
     count: int,
     *,
     words_weight: float = WORDS_WEIGHT,
 ) -> list[Sentence]:
     """The best `count` sentences of the groups, best first.
 
-    asked [T]: the question's token ids. query [T, dimension]: its vectors, whose norms are what they weigh; None
-    without `towers`. A group that was forgotten meanwhile has none.
+    asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. A group that was
+    forgotten meanwhile has none.
     """
     found: list[Sentence] = []
     words = np.unique(asked)
@@ -74,16 +66,14 @@ def nearest_sentences(
     for group in groups:
         try:
             begin, ids = _with_what_is_beside(core, group)
-            vectors, places = (
-                _vectors(core, group, towers) if towers is not None and query is not None else (None, None)
-            )
+            vectors, places = (None, None) if near is None else _vectors(core, group, near)
         except MemoryNotFoundError:
             continue
         for first, last in _sentences(boundaries, ids, group.begin - begin, group.end - begin):
             share = float(rare[np.isin(words, ids[first:last])].sum() / max(float(rare.sum()), 1e-9))
             cosine = 0.0
-            if vectors is not None and places is not None and query is not None:
-                cosine = _mean_cosine(query, vectors[(places >= begin + first) & (places < begin + last)])
+            if near is not None and vectors is not None and places is not None:
+                cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
             found.append(Sentence(group.stream, begin + first, begin + last, score))
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's
@@ -134,21 +124,19 @@ def _sentences(
 
 
 def _vectors(
-    core: _core.Memory, group: _core.FoundGroup, towers: Towers
+    core: _core.Memory, group: _core.FoundGroup, near: Vectors
 ) -> tuple[Floats, npt.NDArray[np.int64]] | tuple[None, None]:
     """Unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
     rows, places = [], []
     full = core.manifest().page_tokens
-    by_block = {
-        block: core.block_tensors(block).get(f"meaning.{towers.id}") for block in {page.block for page in group.pages}
-    }
+    by_block = {block: core.block_tensors(block).get(near.tensor) for block in {page.block for page in group.pages}}
     for page in group.pages:
         kept = by_block[page.block]
         if kept is None:
             continue
-        before = page.page * -(-full // towers.group_tokens)
-        rows.append(kept[before : before - (-(page.end - page.begin) // towers.group_tokens)])
-        places.append(page.begin + np.arange(len(rows[-1])) * towers.group_tokens + towers.group_tokens // 2)
+        before = page.page * -(-full // near.group_tokens)
+        rows.append(kept[before : before - (-(page.end - page.begin) // near.group_tokens)])
+        places.append(page.begin + np.arange(len(rows[-1])) * near.group_tokens + near.group_tokens // 2)
     if not rows:
         return None, None
     vectors = np.concatenate(rows).astype(np.float32)

@@ -12,25 +12,27 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.config import MemoryConfig, Order
+from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame, Page, Recalled, identity
+from everlong.frame.part import Finds, Offer, Vectors
+from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
+from everlong.generation.settings import Order
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
-from everlong.parts.towers.at_work import Meaning
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
+from everlong.text.prompt import Prompt
 
 # What of its first candidates' pages a search is to add to their scores; what `core.search` takes as `added`.
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
 
-_BY_MEAN = {"mean_pool", "hnsw", "graph"}  # parts that compare a question's mean query with blocks, or topics
-# Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
-_PLACES_A_BLOCK = 4
+_BY_MEAN = {"mean_pool", "hnsw"}  # parts of the index that compare a question's mean query with blocks
+_BY_A_PART = {"meaning"}  # parts of the index whose vectors a part makes
 
 # Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
@@ -56,23 +58,49 @@ class Recall:
 
 
 @dataclasses.dataclass(frozen=True)
-class FoundBlock:
-    """A block that is to come back as Detail Tokens."""
+class OfferedGroup:
+    """Pages that a part offers, as a search names groups."""
 
-    page: _core.PageRef  # its best one
-    score: float  # of that page
-    found_by: tuple[str, ...]
+    pages: Sequence[_core.PageRef]
+    score: float
+    source: str
+    found_by: Sequence[str]
+    walked: bool = False
+
+    @property
+    def stream(self) -> int:
+        return self.pages[0].stream
+
+    @property
+    def begin(self) -> int:
+        return self.pages[0].begin
+
+    @property
+    def end(self) -> int:
+        return self.pages[-1].end
+
+    @property
+    def page_scores(self) -> Sequence[float]:
+        return [self.score] * len(self.pages)
+
+    @property
+    def confidence(self) -> float | None:
+        return min(1.0, math.exp(self.score))
+
+
+Group = _core.FoundGroup | OfferedGroup
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
-    groups: tuple[_core.FoundGroup, ...]
+    groups: tuple[Group, ...]
     agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
-    blocks: tuple[FoundBlock, ...] = ()  # that are to come back as Detail Tokens, best first
+    blocks: tuple[Offer, ...] = ()  # that are to come back as Detail Tokens, best first
     walk: WalkTrace | None = None  # of a walk that took part
+    vectors: Vectors | None = None  # what sentences of the text that came back are compared with
 
     @property
     def confidence(self) -> float | None:
@@ -141,76 +169,139 @@ class Tapped:
 
 def search(
     frame: Frame,
+    prompt: Prompt,
     question: Tapped,
     config: MemoryConfig,
     where: Where = EVERYWHERE,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
-    meaning: Meaning | None = None,
     rerank: Rerank | None = None,
-    walk: _core.Walk | None = None,
     narrow: _core.Narrow | None = None,
 ) -> Found:
-    """Search that part of the frame's memory for a question.
+    """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
-    `meaning` are the towers whose vectors the memory has. `page_query` is the question's vector by the encoder, where
-    pages have vectors. `rerank` says, of a search that names the first places one by one, what the scores of their
-    pages gain. `walk` goes on from there. `narrow` prunes before, unless `where` says when. Of a
-    question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled zone has no
-    room for anything: nothing is found.
+    `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` says, of a search that
+    names the first places one by one, what the scores of their pages gain. `narrow` prunes before, unless `where` says
+    when. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled
+    zone has no room for anything: nothing is found.
     """
-    if config.recalled_tokens == 0:
+    if config.frame.recalled_tokens == 0:
         return Found((), False, 0.0)
-    request = {
-        **search_inputs(frame.served, frame.memory.core, question, config, page_query, meaning),
-        "neighbours": config.neighbours,
+    asked = Asked(frame, prompt, question, config, page_query, rerank)
+    asked.request |= {
+        "neighbours": config.search.neighbours,
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
         "narrow": narrow if where.happened is None else _core.Narrow([where.happened], soft=False),
     }
-    core = frame.memory.core
-    wide: _core.SearchResult | None = None
-    added: Sequence[tuple[_core.PageRef, float]] = ()
-    if rerank is not None:
-        wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=_NO_BUDGET, least_share=0)
-        added = rerank(wide)
-    blocks = _best_blocks(core, request, config, added)
-    budget = config.recalled_tokens
-    if config.recall_mode == "both":
+    asked.ask_finders()
+    asked.ask_others()
+    budget = config.frame.recalled_tokens
+    blocks = tuple(offer for offer in asked.offers if offer.as_details)
+    if config.answer.recall_mode == "both":
         budget = max(0, budget - len(blocks) * config.detail_slots)
-    result = core.search(**request, max_groups=config.groups, token_budget=budget, added=added, walk=walk)
+    core = frame.memory.core
+    result = core.search(
+        **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
+    )
+    groups = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
     # How sure the index is, it is of the page that it had first itself.
-    same = wide is None or _best(wide) == _best(result)
+    same = asked.wide is None or _best(asked.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
-    return Found(tuple(result.groups), result.agreed and same, result.decisiveness, blocks, walked)
+    return Found(groups, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors)
 
 
-def _best_blocks(
-    core: _core.Memory,
-    request: Mapping[str, Any],
-    config: MemoryConfig,
-    added: Sequence[tuple[_core.PageRef, float]],
-) -> tuple[FoundBlock, ...]:
-    """Those with the best pages, best first: as many as come back as Detail Tokens."""
-    count = config.detail_blocks_recalled
-    if count == 0:
-        return ()
-    places = count * _PLACES_A_BLOCK
-    result = core.search(**request, max_groups=places, token_budget=_NO_BUDGET, least_share=0, added=added)
-    # Pages that were found beside each other are one group, which may reach over blocks.
-    hits = [
-        FoundBlock(page, score, tuple(group.found_by))
-        for group in result.groups
-        for page, score in zip(group.pages, group.page_scores, strict=True)
-        if math.isfinite(score)
-    ]
-    best: dict[int, FoundBlock] = {}
-    for hit in sorted(hits, key=lambda hit: -hit.score):
-        best.setdefault(hit.page.block, hit)
-    return tuple(best.values())[:count]
+class Asked:
+    """A question on its way through the parts (frame/part.py, `Question`): what they do for it comes together here."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        prompt: Prompt,
+        tapped: Tapped,
+        config: MemoryConfig,
+        page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
+        rerank: Rerank | None = None,
+    ) -> None:
+        self.prompt, self.config = prompt, config
+        self._core, self._parts, self._rerank = frame.memory.core, frame.parts, rerank
+        if len(tapped.token_ids) > MOST_QUERY_TOKENS:
+            rarest = np.argsort(-self._core.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
+            tapped = tapped.only(np.sort(rarest))
+        self.ids, self._hidden = tapped.token_ids, tapped.states.hidden
+        self._finders = [one for one in self._parts.having("asked") if needs_of(one).kinds]
+        self.request = _search_inputs(frame.served, tapped, config, page_query, self._parts)
+        self.wide: _core.SearchResult | None = None
+        self.added: list[tuple[_core.PageRef, float]] = []
+        self.offers: list[Offer] = []
+        self.walk: _core.Walk | None = None
+        self.vectors: Vectors | None = None
+
+    def ask_finders(self) -> None:
+        """The parts that search for a kind of the index which is in use."""
+        self._ask([one for one in self._finders if set(needs_of(one).kinds) & set(self.config.search.index)])
+
+    def ask_others(self) -> None:
+        """The model that re-ranks what they find, then the other parts: each knows what those before it did."""
+        if self._rerank is not None:
+            self.added += self._rerank(self.first())
+        self._ask([one for one in self._parts.having("asked") if one not in self._finders])
+
+    def _ask(self, parts: Sequence[Any]) -> None:
+        for one in parts:
+            needs = needs_of(one)
+            found: Finds = one.asked(self, {layer: self._hidden[layer] for layer in needs.question_layers})
+            self.request |= found.query
+            self.added += found.added
+            self.offers += found.offers
+            self.walk = found.walk or self.walk
+            self.vectors = found.vectors or self.vectors
+
+    def first(self) -> _core.SearchResult:
+        """The first places that a search names, one by one, before anybody changes their scores."""
+        if self.wide is None:
+            self.wide = self._places(MOST_CANDIDATES, ())
+        return self.wide
+
+    def search(self, groups: int, added: Sequence[tuple[_core.PageRef, float]] = ()) -> _core.SearchResult:
+        """So many places, with what was added to the scores so far and with `added`, whatever they take."""
+        return self._places(groups, [*self.added, *added])
+
+    def _places(self, groups: int, added: Sequence[tuple[_core.PageRef, float]]) -> _core.SearchResult:
+        return self._core.search(**self.request, max_groups=groups, token_budget=_NO_BUDGET, least_share=0, added=added)
 
 
-def best_page(group: _core.FoundGroup) -> _core.PageRef:
+def _with_offers(
+    frame: Frame, found: Sequence[Group], offers: Sequence[Offer], most: int, budget: int, where: Where
+) -> tuple[Group, ...]:
+    """What was found and what is offered, the likeliest first, as far as there is room; each page comes once."""
+    groups = list(found)
+    core, os = frame.memory.core, frame.os
+    there = {identity(page) for group in found for page in group.pages}
+    for offer in best_first([offer for offer in offers if not offer.as_details]):
+        stream, begin, end = offer.page.stream, *(offer.span or (offer.page.begin, offer.page.end))
+        resident_from = os.rolling[0] if stream == os.stream else end
+        allowed = core.recent_pages(stream, offer.page.end, 1, **where.core())
+        if offer.page.block not in {page.block for page in allowed}:
+            continue
+        pages = [page for page in core.pages_of(stream, begin, min(end, resident_from)) if identity(page) not in there]
+        if pages:
+            there |= set(map(identity, pages))
+            place = next((at for at, group in enumerate(groups) if group.score < offer.score), len(groups))
+            source = core.block(offer.page.block).source
+            groups.insert(place, OfferedGroup(pages, offer.score, source, offer.found_by))
+    if len(groups) == len(found):
+        return tuple(found)
+    chosen: list[Group] = []
+    for group in groups[:most]:
+        budget -= sum(page.end - page.begin for page in group.pages)
+        if budget < 0:
+            break
+        chosen.append(group)
+    return tuple(chosen)
+
+
+def best_page(group: Group) -> _core.PageRef:
     """Its page with the best score."""
     return group.pages[int(np.argmax(group.page_scores))]
 
@@ -220,45 +311,46 @@ def _best(result: _core.SearchResult) -> Page | None:
     return identity(best_page(result.groups[0])) if result.groups else None
 
 
-def search_inputs(
+def _search_inputs(
     served: Served,
-    core: _core.Memory,
     question: Tapped,
     config: MemoryConfig,
-    page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
-    meaning: Meaning | None = None,
+    page_query: np.ndarray[Any, np.dtype[np.float32]] | None,
+    parts: Parts,
 ) -> dict[str, Any]:
-    """What of a question `core.search` takes, and by which parts: arguments as `search` has them."""
-    if len(question.token_ids) > MOST_QUERY_TOKENS:
-        rarest = np.argsort(-core.idf(question.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
-        question = question.only(np.sort(rarest))
+    """What of a question `core.search` takes, and by which parts of the index, before parts are asked."""
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
-    not_there = {kind for kind, found_by in (("heads", profile), ("meaning", meaning)) if found_by is None}
-    kinds = [kind for kind in config.index if kind not in not_there and kind != "graph"]
+    there = {kind for one in parts.having("asked") for kind in needs_of(one).kinds}
+    not_there = ({"heads"} if profile is None else set()) | (_BY_A_PART - there)
+    kinds = [kind for kind in config.search.index if kind not in not_there]
     by_heads = by_mean = None
     if keyed is not None:
         by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
-        by_mean = mean_query(keyed, queries) if _BY_MEAN & set(config.index) else None
+        by_mean = mean_query(keyed, queries) if _by_mean(config, parts) else None
     return {
         "token_ids": question.token_ids,
         "head_queries": by_heads,
         "mean_query": by_mean,
         "page_query": page_query,
-        "meaning_query": meaning.query(question.states.hidden) if meaning is not None and "meaning" in kinds else None,
         "kinds": kinds or ["lexical"],
     }
 
 
-def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig) -> set[int]:
+def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig, parts: Parts) -> set[int]:
     """The layers whose queries a search reads; none of a model that is served by text alone."""
     layers: set[int] = set()
     if served.keyed is None:
         return layers
-    if profile is not None and "heads" in config.index:
+    if profile is not None and "heads" in config.search.index:
         layers |= {layer for layer, _, _ in profile.heads}
-    if _BY_MEAN & set(config.index):
+    if _by_mean(config, parts):
         layers.add(served.layers - 1)
     return layers
+
+
+def _by_mean(config: MemoryConfig, parts: Parts) -> bool:
+    """Whether a search compares a question's mean query with blocks, or topics."""
+    return bool(_BY_MEAN & set(config.search.index)) or any(needs_of(one).mean_query for one in parts.having("asked"))
 
 
 def head_queries(

@@ -221,7 +221,7 @@ class Reranker:
         """Tokens that may be asked behind the longest window: nothing lies further apart than in the frame."""
         longest = max((window_tokens(place.window) for place in places), default=0)
         before = max(self._frame.os.sinks, len(self._start))
-        return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame_tokens - before - longest))
+        return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame.tokens - before - longest))
 
     def _rows(self, asked: Asked, places: Sequence[Candidate]) -> int:
         """How many windows a forward takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import logging
 import time
@@ -13,20 +14,16 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.config import HeadsKeys, MemoryConfig
-from everlong.errors import EverlongError
+from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.older_blocks import BlockStatesWriter, OlderBlocks, StatesWriter
+from everlong.frame.older_blocks import MakesTensors, OlderBlocks
 from everlong.frame.older_kept import OlderKept
+from everlong.frame.part import Needs, Offer, Said
+from everlong.frame.parts import needs_of
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Where
-from everlong.parts.towers.at_work import Meaning
-from everlong.parts.walker.model import Walker
-from everlong.parts.walker.prefetch import Prefetch, Prefetcher
-from everlong.parts.writer.at_work import BlockDetails
-from everlong.parts.writer.decisions import BlockDecisions
 from everlong.retrieval.background import Background
 from everlong.retrieval.calibrate import calibrate, pages_to_quote
 from everlong.retrieval.embedding import PageEmbedder
@@ -41,11 +38,11 @@ from everlong.retrieval.profile import (
     load_profile,
     save_model_profile,
 )
-from everlong.retrieval.quotes import Sentence, Towers, nearest_sentences
+from everlong.retrieval.quotes import Sentence, nearest_sentences
 from everlong.retrieval.recall import (
-    MOST_QUERY_TOKENS,
+    Asked,
     Found,
-    FoundBlock,
+    Group,
     QuestionStates,
     Recall,
     Rerank,
@@ -53,10 +50,10 @@ from everlong.retrieval.recall import (
     best_page,
     query_layers,
     search,
-    search_inputs,
     tap_question,
 )
 from everlong.retrieval.rerank import Reranker, candidates
+from everlong.retrieval.settings import HeadsKeys
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, quoting_prompt, start_ids
@@ -82,10 +79,6 @@ class Searcher:
         config: MemoryConfig,
         prints: Fingerprint,
         encoder: Encoder | None,
-        meaning: Meaning | None,
-        walker: Walker | None = None,
-        details: BlockDetails | None = None,
-        older_kept: OlderKept | None = None,
     ) -> None:
         self._frame = frame
         self._core = frame.memory.core
@@ -96,46 +89,34 @@ class Searcher:
         self._profile = self._fitting(load_profile(self._core))
         # Whose heads' keys the index holds, and how.
         self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
-        if "heads" in config.index:
+        if "heads" in config.search.index:
             if self._profile is None:
                 self._use_earlier_profile()
             else:
                 self._search_by(self._profile)
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
-            self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.embedding_index)
+            self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.search.embedding_index)
             embedder = self.embedder  # which has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
-        if config.tagger == "keyphrases":
+        if config.archive.tagger == "keyphrases":
             frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
         self._filling: list[Background] = []
-        if config.tagger == "model" and not self._core.read_only:
+        if config.archive.tagger == "model" and not self._core.read_only:
             self._tag_by_model()
         self._growth: GraphGrowth | None = None
-        if config.graph and not self._core.read_only:
-            growth = self._growth = GraphGrowth(self._core, config.graph_share)
+        if config.archive.graph and not self._core.read_only:
+            growth = self._growth = GraphGrowth(self._core, config.archive.graph_share)
             frame.observe(lambda *archived: growth.archived())
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
-        self._walker = walker
-        self._policy = None if walker is None else walker.policy()
-        self.prefetcher: Prefetcher | None = None
-        if "walk" in config.policies:
-            self._walk(config.groups)  # refused now, where there is no Walker
-            if frame.memory.path is not None:  # else all is in RAM
-                self.prefetcher = Prefetcher(self._core)
-        self.meaning = meaning
-        if meaning is not None:
-            most = config.meaning_device_bytes
-            meaning.take_up(self._core, self._gpu(most), most)
-            frame.write_with_blocks(meaning)
-            self._fill_older_blocks(meaning, self._core.blocks_without_meaning, "meaning", "vectors")
-        self._details = details
-        if details is not None:
-            frame.write_with_blocks(details)
-            self._fill_older_blocks(details, lambda: details.missing_in(self._core), "details", "Detail Tokens")
-        if older_kept is not None:
-            self._fill_older_blocks(older_kept, older_kept.missing, "kept", "chosen tokens")
+        if not self._core.read_only:
+            for one in frame.parts.having("lacks"):
+                lacks = functools.partial(one.lacks, self._core)
+                self._fill_older_blocks(one.block, functools.partial(needs_of, one), lacks)
+            if config.frame.kept_tokens > 0 and config.answer.recall_mode == "kept":
+                older = OlderKept(self._core, config, frame.parts)
+                self._fill_older_blocks(older.tensors, older.needs, older.missing)
 
     def _tag_by_model(self) -> None:
         """In the background, every block that the model was not asked about."""
@@ -148,17 +129,17 @@ class Searcher:
         self._filling.append(tagging)
 
     def _fill_older_blocks(
-        self, writer: StatesWriter | BlockStatesWriter, without: Callable[[], Sequence[int]], name: str, what: str
+        self, make: MakesTensors, needs: Callable[[], Needs], without: Callable[[], Sequence[int]]
     ) -> None:
-        """In the background, for blocks that were archived before there was this writer."""
-        if self._core.read_only or not without():
+        """In the background, for blocks that were archived before there was who makes these tensors."""
+        if not without():
             return
-        older = OlderBlocks(self._core, self._frame.served.model, writer, without)
+        older = OlderBlocks(self._core, self._frame.served.model, make, needs, without)
         filling = Background(
             older.fill,
-            name=f"everlong {name}",
-            doing=f"older blocks have their {what}",
-            failed=f"{what} of older blocks could not be made",
+            name="everlong older blocks",
+            doing="older blocks have what is stored with a block now",
+            failed="what is stored with a block could not be made for older ones",
         )
         filling.wake()
         self._filling.append(filling)
@@ -168,12 +149,12 @@ class Searcher:
 
         Those, too, of memories that were archived without them.
         """
-        for background in (self.embedder, *self._filling, self._growth, self.prefetcher):
+        for background in (self.embedder, *self._filling, self._growth, self._frame.parts):
             if background is not None:
                 background.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, *self._filling, self._growth, self.prefetcher):
+        for background in (self.embedder, *self._filling, self._growth, self._frame.parts):
             if background is not None:
                 background.close()
 
@@ -187,10 +168,13 @@ class Searcher:
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
         """What of a prompt's question a search reads, by one forward of it that leaves no trace."""
-        layers = sorted(query_layers(self._frame.served, self._profile, self.config))
-        by_meaning = self.meaning is not None and "meaning" in self.config.index
-        hidden_layers = self.meaning.hidden_layers if self.meaning is not None and by_meaning else ()
-        return tap_question(self._frame, prompt_ids, question, layers, hidden_layers)
+        parts, index = self._frame.parts, set(self.config.search.index)
+        layers = sorted(query_layers(self._frame.served, self._profile, self.config, parts))
+        asked = [needs_of(one) for one in parts.having("asked")]
+        read = {
+            layer for needs in asked if not needs.kinds or index & set(needs.kinds) for layer in needs.question_layers
+        }
+        return tap_question(self._frame, prompt_ids, question, layers, sorted(read))
 
     def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
         """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
@@ -198,87 +182,46 @@ class Searcher:
         if tapped is None or tapped.profile is not self._profile:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
-        return search(
-            self._frame,
-            tapped,
-            self.config,
-            where,
-            page_query,
-            self.meaning,
-            rerank,
-            self._walk(self.config.groups) if "graph" in self.config.index else None,
-            self._narrow(tapped),
-        )
+        return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, self._narrow(tapped))
 
     def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
         """What the question's own words say of times and tags, where they are to."""
-        if not self.config.narrow:
+        if not self.config.search.narrow:
             return None
-        return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.narrow)
+        return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
 
-    def _walk(self, loads: int) -> _core.Walk:
-        """What a search is to walk with."""
-        if self._walker is None or self._policy is None:
-            raise EverlongError(
-                'index has "graph", or policy "walk", and there is no Walker: `everlong train walker` makes one'
-            )
-        settings = self._walker.settings
-        return _core.Walk(self._policy, loads=loads, hops=settings.hops, nodes=settings.nodes)
-
-    def predict(self, token_ids: Sequence[int], where: Where = EVERYWHERE) -> None:
-        """With the policy "walk": read ahead what a walk by these words, the newest of them, comes to.
-
-        It goes on through twice as many groups as a question brings back, those and what would be next; where it ends
-        before, the search that it began with fills them up.
-        """
-        if self.prefetcher is None or len(token_ids) == 0:
-            return
-        os = self._frame.os
-        told = Prefetch(os.stream_end, self._frame.branched_at, os.stream)
-        words = np.unique(np.asarray(token_ids[-MOST_QUERY_TOKENS:], dtype=np.int32))
-        resident = {"stream": os.stream, "resident_from": os.rolling[0], "neighbours": self.config.neighbours}
-        groups = _WALKED_AHEAD * self.config.groups
-        self.prefetcher.predict(words, self._walk(groups), told, {**resident, **where.core(), "max_groups": groups})
+    def ahead(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
+        """Tell the parts what is asked and said: ids of question and answer so far, `answered` of the answer."""
+        os, branched_at = self._frame.os, self._frame.branched_at
+        self._frame.parts.ahead(
+            lambda: Said(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], branched_at)
+        )
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
-        """How this prompt's candidates are looked at, by the model where that is asked for and there are keys, and by
-        the writer's decision of their blocks.
-        """
-        rerankers: list[Rerank] = []
-        seconds, frame, weight = self.config.rerank_seconds, self._frame, self.config.rerank_details
-        if seconds > 0 and isinstance(frame, KvFrame):
-            reranker = Reranker(frame, start_ids(self._tokenizer))
-            beside, page_tokens = self.config.neighbours, self.config.page_tokens
-            rerankers.append(
-                lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
-            )
-        if weight > 0 and self._details is not None:
-            decisions, asked = BlockDecisions(self._core, self._details, weight), prompt.ids[prompt.question]
-            rerankers.append(lambda result: decisions.added_scores(asked, result))
-        if not rerankers:
+        """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
+        seconds, frame = self.config.search.rerank_seconds, self._frame
+        if seconds == 0 or not isinstance(frame, KvFrame):
             return None
-        return lambda result: [one for rerank in rerankers for one in rerank(result)]
+        reranker = Reranker(frame, start_ids(self._tokenizer))
+        beside, page_tokens = self.config.search.neighbours, self.config.archive.page_tokens
+        return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
     def quotes(self, found: Found, tapped: Tapped) -> list[Sentence]:
-        """Of what was found the sentences nearest to its question, `MemoryConfig.quotes` of them, best first."""
-        if self.config.quotes == 0:
+        """Of what was found the sentences nearest to its question, `answer.quotes` of them, best first."""
+        count = self.config.answer.quotes
+        if count == 0:
             return []
-        meaning, query, towers = self.meaning, None, None
-        if meaning is not None and "meaning" in self.config.index:
-            query = meaning.query(tapped.states.hidden)
-            towers = Towers(meaning.id, meaning.towers.settings.group_tokens)
-        return nearest_sentences(
-            self._core, self._boundaries, found.groups, tapped.token_ids, query, towers, self.config.quotes
-        )
+        return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""
         tapped = self.tap(prompt)
-        page_query = self._page_query(tapped)
-        return search_inputs(self._frame.served, self._core, tapped, self.config, page_query, self.meaning)
+        asked = Asked(self._frame, prompt, tapped, self.config, self._page_query(tapped))
+        asked.ask_finders()
+        return asked.request
 
     def _page_query(self, tapped: Tapped) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        if self.embedder is None or "embedding" not in self.config.index:
+        if self.embedder is None or "embedding" not in self.config.search.index:
             return None
         self.embedder.settle()
         return self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
@@ -318,13 +261,13 @@ class Searcher:
                     found_by=(found_by,),
                     role=cast(Role, info.role),
                     origin=told_apart(info.tags)[1],
-                    as_details=self.config.recall_mode == "detail" and self._has_details(block),
+                    as_details=self.config.answer.recall_mode == "detail" and self._has_details(block),
                 )
             )
         return tuple(cited)
 
     def _has_details(self, block: int) -> bool:
-        details = self._frame.details
+        details = self._frame.parts.details
         return details is not None and details.has(block)
 
     def _text(self, stream: int, begin: int, end: int) -> str:
@@ -334,10 +277,10 @@ class Searcher:
         """What comes back of it as a user reads it, best first: its groups, then blocks as Detail Tokens."""
         soft = [one for one in found.blocks if self._has_details(one.page.block)]
         groups = found.groups
-        if self.config.recall_mode == "detail":
+        if self.config.answer.recall_mode == "detail":
             groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
 
-        def cited(group: _core.FoundGroup) -> Recall:
+        def cited(group: Group) -> Recall:
             page = best_page(group)
             info = self._core.block(page.block)
             return Recall(
@@ -353,7 +296,7 @@ class Searcher:
                 origin=told_apart(info.tags)[1],
             )
 
-        def cited_whole(one: FoundBlock) -> Recall:
+        def cited_whole(one: Offer) -> Recall:
             info = self._core.block(one.page.block)
             return Recall(
                 block_id=info.id,
@@ -397,7 +340,7 @@ class Searcher:
             frame,
             ask,
             lambda ids: decode_text(self._tokenizer, ids),
-            heads=self.config.retrieval_heads,
+            heads=self.config.search.retrieval_heads,
             query_distance=self._query_distance,
             seed=seed,
         )
@@ -408,7 +351,7 @@ class Searcher:
 
     def calibrate_if_due(self) -> None:
         """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
-        if "heads" not in self.config.index:
+        if "heads" not in self.config.search.index:
             return
         if self._profile is not None and self._searched_by != self._to_search_by(self._profile):
             self._search_by(self._profile)
@@ -422,11 +365,11 @@ class Searcher:
 
     @property
     def _query_distance(self) -> int:
-        distance, window = self.config.query_distance, self._frame.served.window
+        distance, window = self.config.search.query_distance, self._frame.served.window
         return distance if window is None else min(distance, window // 4)
 
     def _use_earlier_profile(self) -> None:
-        heads = self.config.retrieval_heads
+        heads = self.config.search.retrieval_heads
         known = self._fitting(load_model_profile(self.prints, heads=heads, query_distance=self._query_distance))
         if known is not None:
             self._use_profile(known)
@@ -441,16 +384,16 @@ class Searcher:
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self._core, profile)
         self._profile = profile
-        if "heads" in self.config.index:
+        if "heads" in self.config.search.index:
             self._search_by(profile)
 
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, where the model computes."""
         self._core.set_retrieval_heads(
             profile.heads,
-            keys=self.config.heads_keys,
-            device=self._gpu(self.config.heads_device_bytes),
-            device_bytes=self.config.heads_device_bytes,
+            keys=self.config.search.heads_keys,
+            device=self._gpu(self.config.search.heads_device_bytes),
+            device_bytes=self.config.search.heads_device_bytes,
         )
         self._searched_by = self._to_search_by(profile)
 
@@ -460,4 +403,4 @@ class Searcher:
         return device.index if device.type != "cpu" and most_bytes > 0 else None
 
     def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
-        return profile, self.config.heads_keys, self.config.heads_device_bytes
+        return profile, self.config.search.heads_keys, self.config.search.heads_device_bytes

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from everlong.models.pack import Pack, load_pack, pack_with
-from everlong.parts.adapter.model import ADAPTER
 from everlong.parts.adapter.train import AdapterTraining
 from everlong.parts.kv_writer.model import KV_WRITER
 from everlong.parts.kv_writer.train import KvWriterTraining
@@ -47,7 +46,7 @@ from everlong.training.walks import draw_walk_texts
 
 # In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them, the
 # Walker and the adapter behind the towers that they search by.
-PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, WALKER, ADAPTER, RETRIEVE)
+PARTS = (TOWERS, TRIGGER, TRIMMER, WRITER, KV_WRITER, WALKER, "adapter", RETRIEVE)
 _DONE = "trained.json"  # in a part's folder: which one was made there, and of what
 
 

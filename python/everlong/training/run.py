@@ -15,7 +15,6 @@ from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.pack import Pack, PackPart
 from everlong.models.provenance import made_with
 from everlong.parts.adapter.answers import read_examples, taught_answers
-from everlong.parts.adapter.model import ADAPTER
 from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterConfig
 from everlong.parts.kv_writer.train import KvWriterTrainer, KvWriterTraining
@@ -185,7 +184,9 @@ def train_adapter(
     with the same arguments. Questions are searched for as the model's pack has it by now.
     """
     training = training or AdapterTraining()
-    config = dataclasses.replace(default_config(model), recall_mode="kv", answer_adapter=False)
+    config = default_config(model)
+    parts = [one for one in config.parts if one.name != "adapter"]
+    config = config.changed(answer={"recall_mode": "kv"}, parts=parts)
     with MemoryModel(model, tokenizer, work / "memory", config) as mm:
         examples = read_examples(mm, pairs, tokens=tokens, seed=training.seed, progress=progress)
         taught = taught_answers(model, tokenizer, examples, work / "answers", progress=progress)
@@ -204,7 +205,7 @@ def train_adapter(
             "log": list(learned.log),
             "with": made_with(model),
         }
-    return _pack(model, {ADAPTER: trained.adapter.part(made)})
+    return _pack(model, {"adapter": trained.adapter.part(made)})
 
 
 def train_retrieve(
@@ -309,7 +310,7 @@ def train_trimmer(
     }
     parts = {TRIMMER: trimmer.part(made)}
     if adapter is not None:
-        parts[ADAPTER] = adapter.part({key: made[key] for key in ("books", "through the model", "with")})
+        parts["adapter"] = adapter.part({key: made[key] for key in ("books", "through the model", "with")})
     return _pack(model, parts)
 
 

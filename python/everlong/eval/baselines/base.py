@@ -90,7 +90,7 @@ def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
 
 def group_tokens(config: MemoryConfig) -> int:
     """Of one group of pages that everlong recalls: the passage of everybody's budget."""
-    return (1 + 2 * config.neighbours) * config.page_tokens
+    return (1 + 2 * config.search.neighbours) * config.archive.page_tokens
 
 
 def where_of(question: Question) -> Where:

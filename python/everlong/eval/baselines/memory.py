@@ -7,10 +7,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from everlong.config import IndexPart, MemoryConfig
+from everlong.config import MemoryConfig
 from everlong.eval.baselines.base import Baseline, CannotAskError, Reading, Reply, generation_of, where_of
 from everlong.eval.plan import Asked
 from everlong.generation.memory_model import MemoryModel
+from everlong.retrieval.settings import IndexPart
+from everlong.settings import where_is
 
 
 @dataclasses.dataclass
@@ -24,7 +26,7 @@ class _Recalling(Baseline):
     recalled_temperature: float | None = None
 
     def __post_init__(self) -> None:
-        dataclasses.replace(MemoryConfig(), **self.changes())  # refuses what is no setting of a memory
+        _changed(MemoryConfig(), self.changes())  # refuses what is no setting of a memory
 
     def changes(self) -> dict[str, Any]:
         """What differs from the memory's own settings."""
@@ -32,10 +34,11 @@ class _Recalling(Baseline):
         return {key: value for key, value in own.items() if value is not None}
 
     def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:
-        if "embedding" in self.changes().get("index", ()) and "embedding" not in config.index:
+        if "embedding" in self.changes().get("index", ()) and "embedding" not in config.search.index:
             raise ValueError(
                 f"baseline {self.name}: the memory that is evaluated has no part embedding, its index is "
-                f"{', '.join(config.index)}: read it with --set index={','.join((*config.index, 'embedding'))}"
+                f"{', '.join(config.search.index)}: read it with --set search.index="
+                f"{','.join((*config.search.index, 'embedding'))}"
             )
 
     def prepare(self, reading: Reading) -> None:
@@ -47,7 +50,7 @@ class _Recalling(Baseline):
 
     def _require_keys(self, mm: MemoryModel) -> None:
         """A part alone that has nothing to search would be the words under another name, or nothing."""
-        index = mm.config.index
+        index = mm.config.search.index
         if index == ("heads",) and mm.profile is None:
             raise CannotAskError(f"{self.name}: this memory has no retrieval heads; it is too short, or of text alone")
         if index == ("mean_pool",) and mm.memory.core.manifest().text_alone:
@@ -99,15 +102,24 @@ class MeanPool(_Recalling):
 def memory_bytes(reading: Reading) -> int:
     """Of the memory, wherever it is kept, and of the frame."""
     stats = reading.mm.memory.stats()
-    return max(stats.disk_bytes, stats.payload_bytes) + reading.mm.config.frame_tokens * reading.kv_token_bytes
+    return max(stats.disk_bytes, stats.payload_bytes) + reading.mm.config.frame.tokens * reading.kv_token_bytes
 
 
 @contextlib.contextmanager
 def configured(mm: MemoryModel, **changes: Any) -> Iterator[MemoryModel]:
     """`mm` with other settings of recall; afterwards it has its own again."""
     own = mm.config
-    mm.config = dataclasses.replace(own, **changes)
+    mm.config = _changed(own, changes)
     try:
         yield mm
     finally:
         mm.config = own
+
+
+def _changed(config: MemoryConfig, changes: dict[str, Any]) -> MemoryConfig:
+    """With these settings, each in the group that has it."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        group = where_is(name).partition(".")[0]
+        groups.setdefault(group if group in MemoryConfig.GROUPS else "search", {})[name] = value
+    return config.changed(**groups)

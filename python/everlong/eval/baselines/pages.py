@@ -59,4 +59,7 @@ class RecentPages(RandomPages):
 
 def page_budget(reading: Reading) -> int:
     config = reading.mm.config
-    return min(config.groups * (1 + 2 * config.neighbours), config.recalled_tokens // config.page_tokens)
+    return min(
+        config.search.groups * (1 + 2 * config.search.neighbours),
+        config.frame.recalled_tokens // config.archive.page_tokens,
+    )

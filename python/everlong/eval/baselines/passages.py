@@ -85,7 +85,7 @@ class PassageRetrieval(Baseline):
         """Of passages: no more than everlong has room for, unless a number is set."""
         if self.passages is not None:
             return self.passages
-        return max(1, min(config.groups, config.recalled_tokens // group_tokens(config)))
+        return max(1, min(config.search.groups, config.frame.recalled_tokens // group_tokens(config)))
 
     def prepare(self, reading: Reading) -> None:
         self._reading = reading

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.config import require_choice
 from everlong.eval.facts import DEFAULT_KINDS, Kind
 from everlong.eval.gold import GOLD_TOKENS
+from everlong.settings import require_choice
 
 
 @dataclasses.dataclass(frozen=True)

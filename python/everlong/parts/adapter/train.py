@@ -159,8 +159,8 @@ class AdapterTrainer:
         if right:
             kept = {id(group) for group in (*right[:1], *others[: count - 1])}
             some = dataclasses.replace(found, groups=tuple(group for group in found.groups if id(group) in kept))
-            return some.recalled(config.order, config.recalled_temperature)
-        beside = _PAGES_BESIDE * config.page_tokens
+            return some.recalled(config.answer.order, config.answer.recalled_temperature)
+        beside = _PAGES_BESIDE * config.archive.page_tokens
         core, stream = self._mm.memory.core, self._frame.os.stream
         own = core.pages_of(stream, max(begin - beside, 0), min(end + beside, self._mm.stream_tokens))
         groups = [list(group.pages) for group in others[: count - 1]]

@@ -1,1 +1,57 @@
-"""The kv_writer."""
+"""The KV writer: puts into the keys and values of tokens that stay something of the tokens that go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.models.pack import Pack
+from everlong.parts.kv_writer.at_work import Written
+
+
+@dataclasses.dataclass(frozen=True)
+class KvWriter(PartSettings, group="kv_writer"):
+    """At work on what it is told to write, where the model's pack has it."""
+
+    entries = ("kv-writer",)
+
+    # Whether it writes the tokens that are kept of a block (`frame.kept_tokens`), as the block ends: what is kept, and
+    # comes back with `answer.recall_mode` "kept", is what it wrote.
+    kept: bool = False
+    # Whether it makes tombstones (`frame.tombstones`), each of the token that the pack's Trimmer holds the best of what
+    # left, or they are the mean K and V. None: where the model's pack has both.
+    tombstones: bool | None = None
+
+    @property
+    def optional(self) -> bool:  # type: ignore[override]  # unless it is asked for
+        return not self.kept and not self.tombstones
+
+    @property
+    def keeps_payloads(self) -> bool:
+        """Whether blocks carry the keys and values of their kept tokens once more."""
+        return self.kept
+
+    def makes_tombstones(self, pack: Pack | None) -> bool:
+        """Whether it does with this pack."""
+        there = () if pack is None else pack.parts
+        return bool(self.tombstones) or (self.tombstones is None and {"trimmer", "kv-writer"} <= set(there))
+
+    def missing(self, pack: Pack | None) -> str | None:
+        missing = super().missing(pack)
+        if missing is None and self.tombstones and "trimmer" not in (() if pack is None else pack.parts):
+            return (
+                "kv_writer.tombstones: there is no Trimmer for this model, which chooses what a tombstone is made of; "
+                "`everlong train trimmer` makes one, and without, tombstones are means"
+            )
+        return missing
+
+    def load(self, opening: Opening) -> Written | None:
+        assert opening.pack is not None
+        frame = opening.config.frame
+        leaving: set[Literal["kept", "tombstone"]] = set()
+        if self.kept and frame.kept_tokens > 0:
+            leaving.add("kept")
+        if frame.tombstones > 0 and self.makes_tombstones(opening.pack):
+            leaving.add("tombstone")
+        return Written(opening.pack, opening.served.device, frozenset(leaving)) if leaving else None

@@ -23,7 +23,8 @@ from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.shallow import shallow_states
-from everlong.parts.retrieve.model import RETRIEVE, Retrieving
+from everlong.parts.retrieve.at_work import Retrieving
+from everlong.parts.retrieve.model import RETRIEVE
 from everlong.parts.retrieve.train import FrameText, Need, odds_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
 from everlong.text.encoding import decode_text

@@ -22,7 +22,8 @@ from everlong.data.qa import qa_dialogues
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
-from everlong.parts.retrieve.model import RetrieveRow, RetrieveSettings, Retrieving
+from everlong.parts.retrieve.at_work import Retrieving
+from everlong.parts.retrieve.model import RetrieveRow, RetrieveSettings
 from everlong.text.prompt import build_prompt
 from everlong.training.attended import SINK_TOKENS, excerpt, sinks_of, story_tokens
 from everlong.training.data import Pairs, Split

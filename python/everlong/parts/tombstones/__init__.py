@@ -1,1 +1,47 @@
-"""The tombstones."""
+"""Tombstones that wake: attention to one while an answer is generated says that what it stands for is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Literal
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.models.pack import Pack
+from everlong.parts.tombstones.at_work import Waking
+from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+
+
+@dataclasses.dataclass(frozen=True)
+class Tombstones(PartSettings, group="tombstones"):
+    """For `frame.tombstones`. Where a generated token attends to one enough, something comes back."""
+
+    entries = ("tombstones",)
+
+    threshold: float | None = None  # from which score on one wakes; None: from the one that the model's pack says
+    # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
+    # tombstone says that something is needed, and how surely which, are two things.
+    recall: Literal["span", "search"] = "span"
+
+    @classmethod
+    def between_questions(cls) -> frozenset[str]:
+        return frozenset({"recall"})
+
+    def missing(self, pack: Pack | None) -> str | None:
+        if super().missing(pack) is None:
+            return None
+        return (
+            "tombstones: there is no calibration of tombstones for this model; `everlong eval tombstones --keep` makes "
+            "one"
+        )
+
+    def load(self, opening: Opening) -> Waking:
+        assert opening.pack is not None
+        part = opening.pack.parts[TOMBSTONES]
+        by_writer = bool(part.made.get("made", {}).get("writer", False))
+        makers = [one for one in opening.config.parts if hasattr(one, "makes_tombstones")]
+        if by_writer != any(one.makes_tombstones(opening.pack) for one in makers):
+            warnings.warn(
+                f"what tombstones wake by was calibrated with tombstones of the KV writer: {by_writer}", stacklevel=5
+            )
+        return Waking(TombstoneHeads.of_part(part), self)

@@ -23,11 +23,13 @@ from everlong.data import Book, shipped_books
 from everlong.eval.needs import Cue, needs_text
 from everlong.eval.statistics import Rate, auc, rate
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass
+from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, pack_folder_of
 from everlong.models.provenance import made_with
+from everlong.parts.kv_writer import KvWriter
+from everlong.parts.tombstones.at_work import LEAST_MASS
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
 from everlong.text.encoding import encode
 
@@ -208,15 +210,19 @@ def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, do
     """How one text goes on, in every way."""
     model, tokenizer = loaded
     memory = MemoryConfig.fitting(model.config.get_text_config(decoder=True).max_position_embeddings)
-    memory = dataclasses.replace(memory, tombstones=config.tombstones, policy="off", index=("lexical",), quotes=0)
-    memory = dataclasses.replace(memory, tombstone_writer=config.writer)
+    memory = memory.changed(
+        frame={"tombstones": config.tombstones},
+        answer={"policy": "off", "quotes": 0},
+        search={"index": ("lexical",)},
+        parts=[KvWriter(tombstones=config.writer)],
+    )
     random = np.random.default_rng((config.seed, document))
     text = needs_text(
         tokenizer,
         encode(tokenizer, book.text),
         random,
         old=config.old_tokens,
-        new=memory.rolling_tokens - memory.evict_tokens,
+        new=memory.frame.rolling_tokens - memory.frame.evict_tokens,
         facts=config.facts,
         behind=config.pieces,
     )

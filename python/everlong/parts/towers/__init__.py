@@ -1,1 +1,26 @@
-"""The towers."""
+"""The towers: a block and a question meet in one space, by which a memory is searched by meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.parts.towers.at_work import Meaning
+
+
+@dataclasses.dataclass(frozen=True)
+class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
+    """What `search.index` "meaning" searches by; passed over where the model's pack has none."""
+
+    entries = ("towers",)
+    optional = True
+
+    # Of the GPU that the model is on, for the vectors, from when the memory is opened on; 0: they are searched on the
+    # host.
+    device_bytes: int = 1 << 28
+
+    def load(self, opening: Opening) -> Meaning:
+        assert opening.pack is not None
+        meaning = Meaning(opening.pack, opening.config.archive.page_tokens, opening.model)
+        meaning.take_up(opening.core, opening.gpu(self.device_bytes), self.device_bytes)
+        return meaning

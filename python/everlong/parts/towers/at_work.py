@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.frame.part import Finds, Hidden, Needs, Question, Tensors, Vectors
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack, PackError
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
@@ -26,15 +27,17 @@ class Meaning:
         part = pack.parts[TOWERS]
         self.towers = LateTowers.of_part(part)
         self.id = part.id
+        self.tensor = f"meaning.{part.id}"
         self._page_tokens = page_tokens
         settings = self.towers.settings
         self._writer: Writer | None = None
-        self.hidden_layers = settings.layers
+        layers = settings.layers
         if settings.details_size:
             if WRITER not in pack.parts or pack.parts[WRITER].id != settings.writer:
                 raise PackError("the towers of this pack read the Detail Tokens of a writer that is not in it")
             self._writer, self._model = Writer.of_part(pack.parts[WRITER]), model
-            self.hidden_layers = tuple(sorted({*settings.layers, *self._writer.config.layers}))
+            layers = tuple(sorted({*settings.layers, *self._writer.config.layers}))
+        self.needs = Needs(hidden_layers=layers, question_layers=settings.layers, kinds=("meaning",))
 
     def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
         """Let the memory search by vectors of these towers: on that GPU, in so much of its memory at most."""
@@ -42,23 +45,31 @@ class Meaning:
         core.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
 
     @torch.no_grad()
-    def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
-        """What is stored with a block (frame/block_writers.py): int8 [vectors, dimension], pages in order."""
+    def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
+        """int8 [vectors, dimension], pages in order."""
         vectors = self.towers.written(self._rows(ids, hidden))
-        return {f"meaning.{self.id}": as_int8(vectors).numpy()}
+        return {self.tensor: as_int8(vectors).numpy()}
 
-    def _rows(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    def lacks(self, core: _core.Memory) -> Sequence[int]:
+        return core.blocks_without_meaning()
+
+    def asked(self, question: Question, hidden: Hidden) -> Finds:
+        query = self.query(hidden)
+        vectors = Vectors(query, self.tensor, self.towers.settings.group_tokens)
+        return Finds(query={"meaning_query": query}, vectors=vectors)
+
+    def _rows(self, ids: torch.Tensor, hidden: Hidden) -> torch.Tensor:
         """What the vectors of a block are made of, on the CPU: means of its states, or as many Detail Tokens."""
         group_tokens = self.towers.settings.group_tokens
         if self._writer is None:
-            return means(side_by_side(hidden, self.hidden_layers).float().cpu(), self._page_tokens, group_tokens)
+            return means(side_by_side(hidden, self.needs.hidden_layers).float().cpu(), self._page_tokens, group_tokens)
         table = self._model.get_input_embeddings()
         embeddings = table(ids.to(table.weight.device)).float().cpu()
         states = side_by_side(hidden, self._writer.config.layers).float().cpu()
         return self._writer.details(states, embeddings, groups_of(len(ids), self._page_tokens, group_tokens))
 
     @torch.no_grad()
-    def query(self, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
+    def query(self, hidden: Hidden) -> npt.NDArray[np.float32]:
         """[T, dimension] of a question's hidden states [T, hidden size] by layer; a row's norm is what it weighs."""
         asked: npt.NDArray[np.float32] = self.towers.asked(
             side_by_side(hidden, self.towers.settings.layers).float().cpu()

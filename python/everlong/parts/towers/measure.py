@@ -254,7 +254,7 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
         kept: list[dict[str, Any]] = []
         for ranking in core.rankings(**inputs, k=_KEPT, **place):
             spans = _groups_of([(page.begin, page.end) for page in ranking.pages])
-            ranks[f"{ranking.part}, {ranking.granularity}"] = _rank(question, spans, mm.config.page_tokens)
+            ranks[f"{ranking.part}, {ranking.granularity}"] = _rank(question, spans, mm.config.archive.page_tokens)
             if keep_rankings:
                 kept.append(
                     {
@@ -270,7 +270,7 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
         ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
         row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
         rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
-    meaning = mm.searcher.meaning
+    meaning = mm.frame.parts.get("towers")
     return MeaningReport(
         made_with=made_with(mm.model),
         tokens=mm.stream_tokens,
@@ -310,7 +310,7 @@ def _searches(
                 {
                     "kinds": " + ".join(kinds),
                     "left_out": left_out,
-                    "rank": _rank(question, groups, mm.config.page_tokens),
+                    "rank": _rank(question, groups, mm.config.archive.page_tokens),
                     "confidence": found.confidence,
                     **({"signs": found.signs} if every else {}),
                 }

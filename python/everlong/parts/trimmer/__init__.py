@@ -1,1 +1,35 @@
-"""The trimmer."""
+"""The Trimmer: which tokens of a closed block stay in the frame when the others leave."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.models.pack import Pack
+from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn, trimmer_in
+
+Choice = Literal["learned", "random", "key_norm"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trimmer(PartSettings, group="trimmer"):
+    """For `frame.kept_tokens`, whose newest tokens stay without it."""
+
+    entries = ("trimmer",)
+
+    # "learned": the head that was trained for the model. "random": any, drawn anew for each block. "key_norm": those
+    # with the smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430); a model
+    # that normalises its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
+    by: Choice = "learned"
+
+    def missing(self, pack: Pack | None) -> str | None:
+        missing = super().missing(pack) if self.by == "learned" else None
+        return None if missing is None else f"{missing}, and 'random', 'key_norm' need none"
+
+    def load(self, opening: Opening) -> ByStates | Drawn | ByKeys | None:
+        if opening.config.frame.kept_tokens == 0:
+            return None
+        if self.by == "learned":
+            return trimmer_in(opening.pack)
+        return Drawn() if self.by == "random" else ByKeys()

@@ -28,7 +28,6 @@ from everlong.models.cut_cache import go_on
 from everlong.models.low_rank import Adapter, AttachedAdapter
 from everlong.models.pack import Pack, pack_with
 from everlong.models.provenance import made_with
-from everlong.parts.adapter.model import ADAPTER
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
 from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
 from everlong.text.encoding import encode
@@ -176,7 +175,7 @@ def run_trimming(
     books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
     packs = {**(beside or {}), LEARNED: pack}
     trimmers = {name: Trimmer.of_part(own.parts[TRIMMER]) for name, own in packs.items()}
-    adapter = Adapter.of_part(pack.parts[ADAPTER]) if ADAPTER in pack.parts else None
+    adapter = Adapter.of_part(pack.parts["adapter"]) if "adapter" in pack.parts else None
     attached = None if adapter is None else AttachedAdapter(adapter, network)
     drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
     counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}

@@ -1,4 +1,4 @@
-"""What a walk would visit next is read from disk into RAM before it is asked for (`policy="walk"`).
+"""What a walk would visit next is read from disk into RAM before it is asked for (`Walker(ahead_every=32)`).
 
 The four-MI100 design, 3.4.2: the Walker predicts next hops, whose pages are on their way while the model computes.
 """
@@ -95,25 +95,6 @@ class Prefetcher:
     def close(self) -> None:
         """End the thread. Twice does nothing."""
         self._background.close()
-
-
-def with_prefetches(events: list[dict[str, Any]], told: Sequence[Prefetch]) -> list[dict[str, Any]]:
-    """A trace of the Memory OS with what was read ahead, each behind what was decided up to there."""
-    if not told:
-        return events
-    merged: list[dict[str, Any]] = []
-    ahead = [one.event() for one in told]
-    for event in events:
-        while ahead and _place(ahead[0]) < _place(event):
-            merged.append(ahead.pop(0))
-        merged.append(event)
-    return merged + ahead
-
-
-def _place(event: Mapping[str, Any]) -> int:
-    """Where the stream stood; of what was not remembered, where that began."""
-    branched = event.get("branched_at")
-    return int(event["stream_position"] if branched is None else branched)
 
 
 class _Reading:

@@ -1,1 +1,63 @@
-"""The writer."""
+"""The writer: a block as a few Detail Tokens, soft tokens that stand for all of it and come back in its stead."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import TYPE_CHECKING
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.parts.writer.at_work import BlockDetails, detail_writer
+from everlong.parts.writer.model import WRITER, reading_details
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rerank": 0}):
+    """What the pack's writer makes of a block, or the means of equal runs of its embeddings where there is none."""
+
+    tokens: int = 32  # N: Detail Tokens that a block is written with
+    blocks: int = 16  # that come back as Detail Tokens for a question, at most (`answer.recall_mode` "detail", "both")
+    # What a nat of its decision adds to the fused scores of a block's pages: whether the block says, by its Detail
+    # Tokens alone, what the question asks for (at_work.py). 0: off. Needs a pack whose writer learned to decide.
+    rerank: float = 0.0
+    maps: bool = True  # whether the maps that learned to read Detail Tokens are beside the model when some come back
+
+    @classmethod
+    def between_questions(cls) -> frozenset[str]:
+        return frozenset({"blocks", "rerank"})
+
+    @property
+    def detail_tokens(self) -> int:
+        """Of a block, at most."""
+        return self.tokens
+
+    def blocks_recalled(self, config: MemoryConfig) -> int:
+        """How many blocks come back as Detail Tokens for a question: `blocks`, as far as there is room."""
+        mode, recalled = config.answer.recall_mode, config.frame.recalled_tokens
+        if mode not in ("detail", "both"):
+            return 0
+        return min(self.blocks, (recalled if mode == "detail" else recalled // 2) // config.detail_slots)
+
+    def load(self, opening: Opening) -> BlockDetails:
+        writer, config = detail_writer(opening.pack, self.tokens), opening.config
+        trained = opening.pack is not None and WRITER in opening.pack.parts
+        if not trained and config.answer.recall_mode in ("detail", "both"):
+            warnings.warn(
+                f"recall_mode={config.answer.recall_mode!r}: no writer was trained for this model (`everlong train "
+                "writer`), and means of embeddings, which come back instead, may put it off altogether",
+                stacklevel=5,
+            )
+        maps = None
+        if trained and self.maps and self.blocks_recalled(config) > 0:
+            assert opening.pack is not None
+            maps = reading_details(opening.pack.parts[WRITER], opening.model)
+        found = BlockDetails(writer, opening, self, maps)
+        if self.rerank and not found.decides:
+            raise ValueError(
+                "writer.rerank: no writer that decides was trained for this model; `everlong train writer --why 1` "
+                "trains one"
+            )
+        return found

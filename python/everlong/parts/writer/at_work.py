@@ -7,19 +7,30 @@ take. A trained writer is a pack's part; without one a block's Detail Tokens are
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-import numpy.typing as npt
+import numpy as np
 import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
+from everlong.frame.details import DetailTokens
+from everlong.frame.part import Finds, Hidden, Needs, Offer, Opening, Question, Tensors
+from everlong.frame.parts import best_first
 from everlong.frame.taps import side_by_side
-from everlong.memory.details import are_details, tensor_name
+from everlong.memory.details import tensor_name
+from everlong.models.low_rank import AttachedAdapter
 from everlong.models.pack import Pack, PackPart
 from everlong.parts.writer.deciding import odds
 from everlong.parts.writer.model import WRITER, Writer
+
+if TYPE_CHECKING:
+    from everlong.parts.writer import Writer as WriterSettings
+
+# Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
+_PLACES_A_BLOCK = 4
 
 
 class DetailWriter(Protocol):
@@ -111,15 +122,91 @@ def detail_writer(pack: Pack | None, count: int) -> MeanPool | TrainedDetails:
 
 
 class BlockDetails:
-    """What a writer stores with a block (frame/block_writers.py): a tensor F16 [n, hidden size]. Thread-safe."""
+    """A tensor F16 [n, hidden size] with every block, and what comes of it for a question. Thread-safe to write."""
 
-    def __init__(self, writer: DetailWriter, model: Any) -> None:
-        self._writer = writer
-        self._model = model
+    def __init__(
+        self, writer: DetailWriter, opening: Opening, settings: WriterSettings, maps: AttachedAdapter | None = None
+    ) -> None:
+        """`maps` learned to read what comes back."""
+        self.settings = settings
+        self._writer, self._model, self._core = writer, opening.model, opening.core
+        self._config = opening.config
         self.tensor = tensor_name(writer.id)
-        self.hidden_layers = tuple(writer.hidden_layers)
-        self.marks = writer.marks
+        self.needs = Needs(hidden_layers=tuple(writer.hidden_layers))
+        self.details = DetailTokens(opening.core, opening.model, opening.tokenizer, self.tensor, writer.marks)
         self.decides = writer.decides
+        if maps is not None:
+            self.answering = lambda frame: maps.at_work()
+
+    # --- a block is closed
+
+    @torch.no_grad()
+    def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
+        table, layers = self._model.get_input_embeddings(), self.needs.hidden_layers
+        embeddings = table(ids.to(table.weight.device))
+        states = side_by_side(hidden, layers) if layers else embeddings[:, :0]
+        return {self.tensor: self._writer.details(states, embeddings).half().cpu().numpy()}
+
+    def lacks(self, core: _core.Memory) -> list[int]:
+        return [block.id for block in core.blocks() if not self._has(core, block.id)]
+
+    def _has(self, core: _core.Memory, block: int) -> bool:
+        try:
+            return self.details.has(block)
+        except MemoryNotFoundError:  # forgotten meanwhile: nothing is to be made
+            return True
+
+    # --- a question is searched for
+
+    def asked(self, question: Question, hidden: Hidden) -> Finds:
+        added: list[tuple[_core.PageRef, float]] = []
+        if self.settings.rerank > 0:
+            added = self.added_scores(question.prompt.ids[question.prompt.question], question.first())
+        count = self.settings.blocks_recalled(self._config)
+        if count == 0:
+            return Finds(added=added)
+        found = question.search(count * _PLACES_A_BLOCK, added)
+        # Pages that were found beside each other are one group, which may reach over blocks.
+        hits = [
+            Offer(score, page, tuple(group.found_by), as_details=True)
+            for group in found.groups
+            for page, score in zip(group.pages, group.page_scores, strict=True)
+            if math.isfinite(score)
+        ]
+        best: dict[int, Offer] = {}
+        for hit in best_first(hits):
+            best.setdefault(hit.page.block, hit)
+        return Finds(added=added, offers=tuple(best.values())[:count])
+
+    def added_scores(self, question: torch.Tensor, result: _core.SearchResult) -> list[tuple[_core.PageRef, float]]:
+        """What is added to the scores of the pages that a search named, for a question's ids [T]: a decision's log odds
+        that the block says what is asked for, less their mean over the blocks that were looked at: a question may be
+        one that no block seems to answer. Nothing for blocks without Detail Tokens of this writer.
+        """
+        pages = [
+            page
+            for group in result.groups
+            for page, score in zip(group.pages, group.page_scores, strict=True)
+            if math.isfinite(score)
+        ]
+        odds = self.odds_of_blocks(question, list(dict.fromkeys(page.block for page in pages)))
+        if not odds:
+            return []
+        mean = sum(odds.values()) / len(odds)
+        return [(page, self.settings.rerank * (odds[page.block] - mean)) for page in pages if page.block in odds]
+
+    def odds_of_blocks(self, question: torch.Tensor, blocks: Sequence[int]) -> dict[int, float]:
+        """Log odds, by block, that it says what ids [T] ask for: no page is loaded, and no model computes."""
+        by_count: dict[int, list[tuple[int, torch.Tensor]]] = {}
+        for block in blocks:
+            own = self._details_of(block)
+            if own is not None:
+                by_count.setdefault(len(own), []).append((block, own))
+        found: dict[int, float] = {}
+        for some in by_count.values():
+            odds = self.odds(question, torch.stack([own for _, own in some]))
+            found |= {block: float(one) for (block, _), one in zip(some, odds, strict=True)}
+        return found
 
     @torch.no_grad()
     def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
@@ -127,22 +214,10 @@ class BlockDetails:
         table = self._model.get_input_embeddings()
         return self._writer.odds(table(question.to(table.weight.device)), details)
 
-    @torch.no_grad()
-    def tensors(self, ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
-        """Of a block's ids [L] and hidden states [L, hidden size] by layer."""
-        table = self._model.get_input_embeddings()
-        embeddings = table(ids.to(table.weight.device))
-        states = side_by_side(hidden, self.hidden_layers) if self.hidden_layers else embeddings[:, :0]
-        return {self.tensor: self._writer.details(states, embeddings).half().cpu().numpy()}
-
-    def missing_in(self, core: _core.Memory) -> list[int]:
-        """Ids of the blocks that have none of this writer's, in order of archiving."""
-        return [block.id for block in core.blocks() if not self._has(core, block.id)]
-
-    def _has(self, core: _core.Memory, block: int) -> bool:
+    def _details_of(self, block: int) -> torch.Tensor | None:
         try:
-            dtype, shape = core.block_tensor_shapes(block).get(self.tensor, ("", ()))
-        except MemoryNotFoundError:  # forgotten meanwhile: nothing is to be made
-            return True
-        hidden_size = self._model.get_input_embeddings().embedding_dim
-        return are_details(dtype, shape, hidden_size)
+            if self.tensor not in self._core.block_tensor_shapes(block):
+                return None
+            return torch.from_numpy(self._core.block_tensor(block, self.tensor).astype(np.float32))
+        except MemoryNotFoundError:  # forgotten since the search
+            return None

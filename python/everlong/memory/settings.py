@@ -1,0 +1,40 @@
+"""How what is read is cut into blocks and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import everlong._core as _core
+from everlong.settings import Settings
+
+TaggerKind = Literal["none", "keyphrases", "model"]
+
+_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/include/everlong/os/*.h)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArchiveConfig(Settings, group="archive"):
+    """Blocks, their pages, and what grows over them. An existing memory keeps its page length and its codec."""
+
+    block_tokens: int = _OS.block_tokens  # L_max of a block
+    least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
+    cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
+    page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
+    codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"
+    # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
+    host_bytes: int | None = None
+    # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
+    # "embedding", else of the blocks' keys; a memory of text alone without one has blocks in time, and no topics.
+    graph: bool = False
+    # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
+    graph_share: float = _core.GRAPH_SHARE
+    # Who says what a block is about: "keyphrases", as it is archived, its own words that are rare in the memory
+    # (text/keyphrases.py); "model", in the background, the model itself behind the block's first tokens
+    # (retrieval/model_tags.py). A user's own tags (`read(tags=)`) count beside them.
+    tagger: TaggerKind = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.graph_share <= 1:
+            raise ValueError(f"graph_share is {self.graph_share}, expected above 0, at most 1")

@@ -1,0 +1,96 @@
+"""The one list of parts: those of everlong, a folder each, and those that other packages name as entry points.
+
+An entry point of the group `everlong.parts` names a part's settings class: `surprise = "my_package:Surprise"`. A part
+whose package cannot be imported is left out, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+from everlong.errors import EverlongError
+
+GROUP = "everlong.parts"
+
+# The folder of each part in everlong.parts, and its settings class, in the order in which they are trained.
+_OWN = {
+    "towers": "Towers",
+    "trigger": "Trigger",
+    "trimmer": "Trimmer",
+    "writer": "Writer",
+    "kv_writer": "KvWriter",
+    "tombstones": "Tombstones",
+    "walker": "Walker",
+    "adapter": "Adapter",
+    "retrieve": "Retrieve",
+    "router": "",  # of a memory's lists: it is trained and measured, and has no hooks
+}
+# At work in every memory of a model whose pack has them.
+_DEFAULT = ("towers", "kv_writer", "adapter")
+
+
+def names() -> tuple[str, ...]:
+    """Of all parts that are installed, everlong's own first; nothing of them is imported."""
+    return tuple(name for name in (*_OWN, *_points()) if _is_there(name))
+
+
+def module(name: str, what: str) -> ModuleType:
+    """`train` or `measure` of a part; EverlongError where there is no such part, or it has none."""
+    if not _is_there(name):
+        raise EverlongError(f"there is no part {name!r}: there are {', '.join(names())}")
+    place = f"{_place(name)}.{what}"
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name != place:
+            raise
+        raise EverlongError(f"the part {name!r} has no {what}") from None
+
+
+def part(name: str) -> Any:
+    """A part with the defaults of its settings. ValueError where there is no such part."""
+    found = _loaded(name)
+    if found is None:
+        there = [other for other in names() if _OWN.get(other) != ""]
+        raise ValueError(f"there is no part {name!r}: there are {', '.join(there)}")
+    return found()
+
+
+def default_parts() -> tuple[Any, ...]:
+    """Those of `MemoryConfig()`."""
+    return tuple(kind() for kind in map(_loaded, _DEFAULT) if kind is not None)
+
+
+def _loaded(name: str) -> Any:
+    """The settings class of a part; None where it cannot be imported."""
+    if name not in _OWN:
+        point = _points().get(name)
+        return None if point is None else point.load()
+    try:
+        return getattr(importlib.import_module(_place(name)), _OWN[name] or "none", None)
+    except ImportError:
+        return None
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(_place(name)) is not None
+    except ImportError:
+        return False
+
+
+def _place(name: str) -> str:
+    """The package of a part; ImportError where nobody names it."""
+    if name in _OWN:
+        return f"everlong.parts.{name}"
+    if name not in _points():
+        raise ImportError(name)
+    return _points()[name].module
+
+
+def _points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP) if point.name not in _OWN}

@@ -1,0 +1,26 @@
+"""The maps of a pack while a question is answered from memory, and nowhere else: what is archived is the model's own.
+
+The four-MI100 design, 3.2.4: a model whose context is pages out of many texts, restored and re-phased, answers worse
+than one that has the right passage alone. The maps were trained to close that gap (train.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.pack import PackPart
+
+
+class Attached:
+    """A pack's adapter beside a model."""
+
+    def __init__(self, part: PackPart, model: torch.nn.Module) -> None:
+        """ModelMismatchError for another model's."""
+        self._attached = AttachedAdapter(Adapter.of_part(part), model)
+
+    def answering(self, frame: Any) -> AbstractContextManager[None]:
+        return self._attached.at_work()

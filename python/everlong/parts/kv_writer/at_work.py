@@ -1,0 +1,46 @@
+"""A pack's KV writer at work on blocks and spans of a frame. Thread-safe."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from everlong.frame.part import Needs, Rows, Span
+from everlong.frame.taps import side_by_side
+from everlong.frame.trimming import best_tokens
+from everlong.models.pack import Pack
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+
+
+class Written:
+    """What it writes of the tokens that are kept of a block, and of a span that leaves."""
+
+    def __init__(self, pack: Pack, device: torch.device, leaving: frozenset[Literal["kept", "tombstone"]]) -> None:
+        part = pack.parts[KV_WRITER]
+        self._writer = KvWriter.of_part(part).to(device)
+        self.id = part.id
+        self._chooser = _chooser(pack) if "tombstone" in leaving else None
+        layers = set(self._writer.config.layers)
+        if self._chooser is not None:
+            layers |= set(self._chooser.needs.hidden_layers)
+        self.needs = Needs(hidden_layers=tuple(sorted(layers)), leaving=leaving)
+
+    @torch.no_grad()
+    def leaving(self, span: Span, kv: Rows) -> Rows:
+        k, v = kv
+        chosen = span.chosen
+        if chosen is None:  # the best token stands for the span
+            assert self._chooser is not None
+            best = best_tokens(self._chooser.of_states(span.hidden), 0, [(0, k.shape[2])], 1)
+            chosen = torch.tensor(best, dtype=torch.int64, device="cpu")
+        device = self._writer.k_scale.device
+        states = side_by_side(span.hidden, self._writer.config.layers).to(device)
+        found = self._writer(states[None], k.to(device)[None], v.to(device)[None], chosen.to(device)[None])
+        return found[0][0], found[1][0]
+
+
+def _chooser(pack: Pack) -> Any:
+    from everlong.parts.trimmer.at_work import trimmer_in
+
+    return trimmer_in(pack)

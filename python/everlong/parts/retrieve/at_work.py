@@ -1,0 +1,65 @@
+"""A row and its maps beside a model: whether it says <RETRIEVE> at the end of a question."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from everlong.errors import UnsupportedModelError
+from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.pack import PackPart
+from everlong.parts.retrieve.model import MAPS, RetrieveRow, RetrieveSettings
+
+if TYPE_CHECKING:
+    from everlong.text.prompt import Prompt
+
+
+class Retrieving:
+    """A row and its maps beside a model. Not thread-safe: the model computes for one thread at a time."""
+
+    def __init__(self, row: RetrieveRow, maps: Adapter, model: Any) -> None:
+        self.row = row
+        self._attached = AttachedAdapter(maps, model)
+        self._output = model.get_output_embeddings()
+        if self._output is None:
+            raise UnsupportedModelError("<RETRIEVE> is said beside output embeddings, and this model has none")
+
+    @classmethod
+    def of_part(cls, part: PackPart, model: Any) -> Retrieving:
+        """ModelMismatchError for another model's."""
+        said = {name: value for name, value in part.settings.items() if name != "maps"}
+        row = RetrieveRow(RetrieveSettings(**said))
+        row.load_state_dict({name: one for name, one in part.tensors.items() if not name.startswith(MAPS)})
+        maps = {name.removeprefix(MAPS): one for name, one in part.tensors.items() if name.startswith(MAPS)}
+        kept = Adapter.of_part(PackPart(maps, part.settings["maps"], part.made))
+        return cls(row.eval().requires_grad_(requires_grad=False), kept, model)
+
+    def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
+        with self.listening() as heard, torch.no_grad():
+            logits = read()
+        return self.says(heard[-1].flatten(0, -2)[-1], logits)
+
+    def says(self, state: torch.Tensor, logits: torch.Tensor) -> bool:
+        """Behind what `listening` heard last [hidden size], of all other tokens' logits [V]."""
+        odds = self.row(state.to(self.row.row.weight.device), logits.to(self.row.row.weight.device))
+        return float(torch.sigmoid(odds)) >= self.row.settings.threshold
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[list[torch.Tensor]]:
+        """Inside, the maps are at work; the list is what the output embeddings got, a tensor [..., n, hidden size] a
+        forward.
+        """
+        heard: list[torch.Tensor] = []
+
+        def keep(module: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+            heard.append(given[0])
+
+        hook = self._output.register_forward_pre_hook(keep)
+        try:
+            with self._attached.at_work():
+                yield heard
+        finally:
+            hook.remove()

@@ -1,0 +1,42 @@
+"""What a tombstone wakes by: a number for each, of how much chosen heads of the newest token attend to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from everlong.frame.part import Hidden, Needs
+from everlong.parts.tombstones.model import TombstoneHeads
+
+if TYPE_CHECKING:
+    from everlong.parts.tombstones import Tombstones
+
+LEAST_MASS = 1e-9  # less is as much
+
+
+class Waking:
+    """A score of a tombstone: bias + the sum over heads of weight x log(mass)."""
+
+    def __init__(self, heads: TombstoneHeads, settings: Tombstones) -> None:
+        self.settings = settings
+        self.needs = Needs(heads=heads.heads)
+        self.threshold = heads.threshold if settings.threshold is None else settings.threshold
+        self._weights = torch.tensor(heads.weights, dtype=torch.float32, device="cpu")
+        self._bias = heads.bias
+
+    @property
+    def recalls_span(self) -> bool:
+        """Whether what a tombstone stands for comes back, or what is searched for by the newest tokens."""
+        return self.settings.recall == "span"
+
+    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
+        scores: list[float] = scored(attention, self._weights, self._bias).tolist()
+        return scores
+
+
+def scored(mass: torch.Tensor, weights: torch.Tensor, bias: float) -> torch.Tensor:
+    """Scores [..., tombstones] of masses [..., heads, tombstones] by weights [heads]."""
+    logs = mass.clamp_min(LEAST_MASS).log()
+    return (logs * weights[:, None]).sum(dim=-2) + bias

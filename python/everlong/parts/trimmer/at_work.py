@@ -1,0 +1,53 @@
+"""Who says what the tokens of a closed block are worth: the head of a pack, and what needs no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from everlong.frame.part import Hidden, Needs, Span
+from everlong.frame.taps import side_by_side
+from everlong.models.pack import Pack
+from everlong.parts.trimmer.model import TRIMMER, Trimmer
+
+
+class ByStates:
+    """What a head says of the states that a block was read with. Thread-safe."""
+
+    def __init__(self, layers: Sequence[int], scores: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """`scores` gives [T] of states [T, layers * hidden size], side by side."""
+        self.needs = Needs(hidden_layers=layers)
+        self._scores = scores
+
+    def worth(self, span: Span) -> torch.Tensor:
+        return self.of_states(span.hidden)
+
+    @torch.no_grad()
+    def of_states(self, hidden: Hidden) -> torch.Tensor:
+        """[T] of hidden states [T, hidden size] by layer."""
+        return self._scores(side_by_side(hidden, self.needs.hidden_layers).float().cpu())
+
+
+class Drawn:
+    """The same of the same place in a stream, whichever process reads it."""
+
+    def worth(self, span: Span) -> torch.Tensor:
+        generator = torch.Generator("cpu").manual_seed(span.begin)
+        return torch.rand(len(span.ids), generator=generator, device="cpu")
+
+
+class ByKeys:
+    """The smallest un-rotated keys are worth most."""
+
+    def worth(self, span: Span) -> torch.Tensor:
+        k, _ = span.kv()
+        norms: torch.Tensor = torch.linalg.vector_norm(k, dim=-1)
+        return -norms.mean(dim=(0, 1))
+
+
+def trimmer_in(pack: Pack | None) -> ByStates:
+    """The head of a pack that has one."""
+    assert pack is not None
+    trimmer = Trimmer.of_part(pack.parts[TRIMMER])
+    return ByStates(trimmer.settings.layers, trimmer.scores)
