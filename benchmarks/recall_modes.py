@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import everlong
-from everlong.config import RecallMode
+from everlong.generation.settings import RecallMode
 from everlong.data.qa import qa_dialogues
 from everlong.eval.answers import AnswerFile
 from everlong.eval.decoding import AS_MEASURED

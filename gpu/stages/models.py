@@ -14,7 +14,7 @@ import torch
 from transformers.utils.import_utils import is_flash_attn_2_available
 
 import everlong
-from everlong.config import RecallMode
+from everlong.generation.settings import RecallMode
 from everlong.doctor import DoctorReport, examine
 from everlong.frame.budget import frame_bytes
 from everlong.models.attach import attach

@@ -98,7 +98,7 @@ def _hint(name: str, names: Iterable[str]) -> str:
     if place := where_is(name):
         return f": it is {place}"
     near = difflib.get_close_matches(name, names, 1)
-    return f": it is {near[0]!r}, or is it not?" if near else f": there are {', '.join(names)}"
+    return f": is it {near[0]!r}?" if near else f": there are {', '.join(names)}"
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

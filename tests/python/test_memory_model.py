@@ -20,7 +20,7 @@ import torch
 import transformers
 
 import everlong
-from everlong.config import Policy
+from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
 from test_exactness import SMALL, random_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everlong
-from everlong.config import Policy
+from everlong.generation.settings import Policy
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 from traces import blocks_of

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import everlong
-from everlong.config import IndexPart, Order
+from everlong.generation.settings import Order
 from everlong.retrieval.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
+from everlong.retrieval.settings import IndexPart
 from everlong.text.prompt import Prompt
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model

@@ -13,12 +13,21 @@ from everlong.cli.settings import memory_settings, parse_lengths
 
 def test_settings_come_from_files_and_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "memory.json"
-    file.write_text(json.dumps({"groups": 2, "index": ["heads", "lexical"], "decisive": 2.5, "host_bytes": None}))
-    config = MemoryConfig().with_settings(memory_settings([str(file), "recall_mode=text"]))
+    file.write_text(
+        json.dumps(
+            {
+                "search": {"groups": 2, "index": ["heads", "lexical"], "decisive": 2.5},
+                "archive": {"host_bytes": None},
+                "parts": ["towers", "trimmer"],
+                "trimmer": {"by": "random"},
+            }
+        )
+    )
+    config = MemoryConfig().with_settings(memory_settings([str(file), "answer.recall_mode=text"]))
     assert (config.search.groups, config.search.index, config.search.decisive) == (2, ("heads", "lexical"), 2.5)
     assert (config.archive.host_bytes, config.answer.recall_mode) == (None, "text")
     toml = tmp_path / "memory.toml"
-    toml.write_text('groups = 3\npolicy = ["prompt", "recent"]\n')
+    toml.write_text('search.groups = 3\n[answer]\npolicy = ["prompt", "recent"]\n')
     config = MemoryConfig().with_settings(memory_settings([str(toml)]))
     assert (config.search.groups, config.answer.policy) == (3, ("prompt", "recent"))
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import everlong
-from everlong.config import Policy
 from everlong.frame.frame import Recalled
 from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass, scored
+from everlong.generation.settings import Policy
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
 def memory_settings(given: Iterable[str]) -> list[str]:
-    """`name=value` settings for `MemoryConfig.with_settings`, from such and from .json and .toml files of them."""
+    """`group.name=value` for `MemoryConfig.with_settings`, from such and from .json and .toml files, nested by group."""
     settings: list[str] = []
     for text in given:
         path = pathlib.Path(text)
         if "=" not in text and path.suffix in (".json", ".toml"):
-            settings += [f"{name}={_typed(value)}" for name, value in _load(path).items()]
+            settings += _by_group(_load(path))
         else:
             settings.append(text)
     return settings
@@ -32,6 +32,15 @@ def parse_lengths(text: str) -> tuple[int, ...]:
             raise ValueError(f"length {word!r}: expected tokens such as 32768, 32K or 1M")
         lengths.append(int(match[1]) * _UNITS[match[2]])
     return tuple(sorted(set(lengths)))
+
+
+def _by_group(given: dict[str, Any]) -> Iterator[str]:
+    """Each as `group.name=value`; the names of parts alone have no group."""
+    for group, values in given.items():
+        if isinstance(values, dict):
+            yield from (f"{group}.{name}={_typed(value)}" for name, value in values.items())
+        else:
+            yield f"{group}={_typed(values)}"
 
 
 def _load(path: pathlib.Path) -> dict[str, Any]:
