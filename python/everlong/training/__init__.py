@@ -4,12 +4,10 @@ from typing import Final
 
 MAY_IMPORT: Final = (
     "_core",
-    "data",
+    "corpora",
     "errors",
     "frame",
     "generation",
-    "memory",
     "models",
-    "retrieval",
     "text",
 )
