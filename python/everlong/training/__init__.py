@@ -1,4 +1,4 @@
-"""Training of the learned parts: questions, answers, topics' ends, planted facts, chains, states, routers, trainers."""
+"""Training of the learned parts: cached states, one loop, what a part is trained with."""
 
 from typing import Final
 
