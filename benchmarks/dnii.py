@@ -50,11 +50,11 @@ def random_ones(count: int) -> Ones:
 
 def real_ones(folder: pathlib.Path, most: int) -> Ones:
     """The same of a memory's vectors and of questions, token by token."""
+    from everlong.corpora.pairs import load_pairs
     from everlong.models import load
     from everlong.models.pack import pack_for
     from everlong.models.shallow import shallow_states
     from everlong.parts.towers.at_work import Meaning
-    from everlong.training.data import load_pairs
 
     model, tokenizer = load("smollm2")
     pack = pack_for(model)
@@ -83,7 +83,7 @@ def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: 
     """The same of passages of texts and books, and of the questions that are asked of these texts."""
     from passage_vectors import Passages
 
-    from everlong.training.data import load_pairs
+    from everlong.corpora.pairs import load_pairs
 
     pairs = load_pairs()
     made = Passages(work, pairs, books)

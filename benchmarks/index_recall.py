@@ -3,7 +3,7 @@
     python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
-Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.eval.paraphrases) in the first --tokens of a
+Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.corpora.paraphrases) in the first --tokens of a
 haystack of books, reads on to the others and asks at each. A question counts where the first four groups (a page and
 its neighbours) hold the whole fact. Retrieval heads come from a book of its own, which is not in the haystack. Only the
 question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again. The
@@ -32,10 +32,10 @@ import numpy as np
 import torch
 
 import everlong
+from everlong.corpora.development import DEVELOPMENT
+from everlong.corpora.facts import PARAPHRASES, Fact, Kind, make_facts
+from everlong.corpora.haystack import build_haystack
 from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
-from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import PARAPHRASES, Fact, Kind, make_facts
-from everlong.eval.haystack import build_haystack
 from everlong.models import load
 from everlong.models.attach import ServedModel
 from everlong.retrieval.recall import head_queries, mean_query, tap_question

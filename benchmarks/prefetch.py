@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 import everlong
+from everlong.corpora.pairs import load_pairs
 from everlong.models import load
 from everlong.models.machine import processor
 from everlong.parts.walker.prefetch import Prefetch
 from everlong.text.prompt import build_prompt
-from everlong.training.data import load_pairs
 
 How = Literal["nothing", "random", "walk"]
 CONFIG = everlong.MemoryConfig(

@@ -24,12 +24,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import everlong
-from everlong.generation.settings import RecallMode
+from everlong.corpora.facts import Fact, Kind, make_facts
 from everlong.data.qa import qa_dialogues
 from everlong.eval.answers import AnswerFile
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.facts import Fact, Kind, make_facts
 from everlong.eval.statistics import mean_interval
+from everlong.generation.settings import RecallMode
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer

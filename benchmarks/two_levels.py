@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 import everlong
-from everlong.eval import words
-from everlong.eval.facts import PARAPHRASES, Kind, make_facts
+from everlong.corpora import words
+from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.attach import ServedModel
 from everlong.models.machine import processor

@@ -13,13 +13,13 @@ import torch
 from everlong.parts.adapter.model import ADAPTER
 
 import everlong
+from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
 from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
 from everlong.text.prompt import build_prompt
-from everlong.training.data import Pairs, Question, Text
 from everlong.training.run import train_adapter
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import everlong
+from everlong.corpora.pairs import Pairs, Question, Text, load_pairs, with_stories
 from everlong.models.pack import Pack, PackError
 from everlong.models.shallow import shallow_states
 from everlong.parts.latents import LatentSettings
@@ -19,7 +20,6 @@ from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, 
 from everlong.parts.towers.train import TowerTraining
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.prompt import build_prompt
-from everlong.training.data import Pairs, Question, Text, load_pairs, with_stories
 from everlong.training.run import train_towers
 from everlong.training.states import OfDetails, as_floats, cached_states
 from test_exactness import SMALL, random_text

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, MemoryModel, SearchConfig
+from everlong.corpora.haystack import Part, token_offsets
+from everlong.corpora.tasks import Question
 from everlong.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.baselines.full import FullAttention, Prefix
 from everlong.eval.baselines.memory import configured
 from everlong.eval.baselines.passages import TextWindow, cut_windows, passage_around
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Part, token_offsets
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked
-from everlong.eval.tasks import Question
 from everlong.models.releases import cache_argument
 from tiny_models import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from everlong.eval import words
-from everlong.eval.facts import KINDS, Fact, make_facts, planted_together, states
+from everlong.corpora import words
+from everlong.corpora.facts import KINDS, Fact, make_facts, planted_together, states
 
 
 def one(kind: str) -> Fact:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from everlong.corpora.facts import make_facts
+from everlong.corpora.haystack import build_haystack
 from everlong.data import Book
-from everlong.eval.facts import make_facts
-from everlong.eval.haystack import build_haystack
 from tiny_models import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()  # one token a byte

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval import meaning
 from everlong.parts.towers.measure import ELSEWHERE, Asked, print_meaning, run_meaning
 from everlong.parts.towers.measure_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
-from everlong.training.data import Pairs, Question, Text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 SECTIONS = tuple(f"In the {number} house there lived a {number} old woman with her cat." for number in range(60))

@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 
 from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall, SearchConfig
+from everlong.corpora.haystack import Haystack
 from everlong.data import Book
 from everlong.eval.answers import settings_of
-from everlong.eval.haystack import Haystack
 from everlong.eval.niah import (
     NiahConfig,
     NiahReport,

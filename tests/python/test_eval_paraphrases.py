@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, make_facts
+from everlong.corpora.development import DEVELOPMENT
+from everlong.corpora.facts import ASSOCIATIONS, PARAPHRASES, make_facts
 
 _FUNCTION_WORDS = """because before does every from have into made make makes nobody nothing once over owing that their
 there these they were what when where which while will with without after"""

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
+from everlong.corpora.tasks import SUITES
 from everlong.data import Book
 from everlong.eval.plan import Plan, make_plan
-from everlong.eval.tasks import SUITES
 from tiny_models import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()

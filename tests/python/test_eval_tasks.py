@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlong.eval.patterns import LONG_NUMBER, NUMBER
-from everlong.eval.tasks import SUITES, TASKS, Draw, Question, tasks_of
+from everlong.corpora.patterns import LONG_NUMBER, NUMBER
+from everlong.corpora.tasks import SUITES, TASKS, Draw, Question, tasks_of
 
 LENGTH = 32_768
 COUNT = 3

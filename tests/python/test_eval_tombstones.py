@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from everlong.corpora.needs import needs_text
 from everlong.data import Book
-from everlong.eval.needs import needs_text
 from everlong.eval.statistics import auc
 from everlong.frame.tombstone_mass import scored
 from everlong.models.fingerprint import weights_fingerprint

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import everlong.parts.writer.measure as writing
 from everlong.cli import app
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
@@ -26,8 +28,7 @@ from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep
 from everlong.parts.writer.measure import WritingConfig, print_writing, run_writing
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts, read_evicted
+from everlong.training.evicted import read_evicted
 from everlong.training.run import train_kv_writer
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -14,8 +14,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from drawn_text import faults, overlap, saved_figures
+from everlong.corpora.tasks import tasks_of
 from everlong.eval.suite import DEFAULT_BASELINES
-from everlong.eval.tasks import tasks_of
 from everlong.pictures import draw_report
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,9 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.parts.retrieve.measure as retrieving_eval
+from everlong.corpora.blocks import SINK_TOKENS
+from everlong.corpora.frames import NEEDS, FrameText, frame_texts
+from everlong.corpora.pairs import load_pairs
 from everlong.data import Book, shipped_books
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
@@ -23,10 +26,8 @@ from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
 from everlong.parts.retrieve.measure import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings, retrieving_of
-from everlong.parts.retrieve.train import NEEDS, FrameText, RetrieveTraining, frame_texts, odds_of, train_on
+from everlong.parts.retrieve.train import RetrieveTraining, odds_of, train_on
 from everlong.text.prompt import build_prompt
-from everlong.training.attended import SINK_TOKENS
-from everlong.training.data import load_pairs
 from everlong.training.run import train_retrieve
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import everlong
+from everlong.corpora.haystack import build_haystack
 from everlong.doctor import examine
 from everlong.eval.baselines.base import Reading
 from everlong.eval.baselines.full import FullAttention
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import build_haystack
 from everlong.eval.ppl import full_attention_losses
 from everlong.frame.taps import QueryTap
 from everlong.retrieval.recall import tap_question

@@ -13,19 +13,20 @@ import torch
 from rich.console import Console
 
 import everlong.parts.writer.measure_deciding as explaining
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import evicted_texts
+from everlong.corpora.pairs import Pairs, Question, Split, Text
+from everlong.corpora.told import KINDS, told_blocks, told_stories
 from everlong.data import Book, shipped_books
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer.deciding import KINDS, Decider, DeciderSettings, odds
+from everlong.parts.writer.deciding import Decider, DeciderSettings, odds
 from everlong.parts.writer.measure_deciding import Decided, auc, by_words, figures_of, print_explaining, run_explaining
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.parts.writer.train import ToldRead, WriterTraining, decided_loss, misjudged, verdicts_of
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.data import Pairs, Question, Split, Text
-from everlong.training.evicted import evicted_texts
 from everlong.training.run import told_reads, train_writer
-from everlong.training.told import told_blocks, told_states, told_stories
+from everlong.training.told import told_states
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import everlong
+from everlong.corpora.boundaries import dialogues, joined
 from everlong.eval import topics
 from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
-from everlong.training.boundaries import dialogues, joined
 from test_exactness import ROOMY, SMALL, random_text
 from test_trigger import LAYERS, drawn_pack, small_books
 from tiny_models import byte_tokenizer, tiny_model

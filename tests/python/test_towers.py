@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from everlong.corpora.pairs import Pairs, Question, Text, load_pairs, split_of
 from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models import pack as packs
@@ -21,7 +22,6 @@ from everlong.models.shallow import shallow_states
 from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
 from everlong.parts.towers.train import TowerTrainer, TowerTraining
-from everlong.training.data import Pairs, Question, Text, load_pairs, split_of
 from everlong.training.run import pack_of, train_towers
 from everlong.training.states import POOL_TOKENS, States, as_floats, cached_states
 from tiny_models import byte_tokenizer, tiny_model

@@ -13,6 +13,7 @@ import torch
 
 import everlong
 import everlong._core as _core
+from everlong.corpora.boundaries import CutText, author_of, dialogues, joined, plain, trigger_texts
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
 from everlong.models.pack import Pack, load_pack
@@ -30,7 +31,6 @@ from everlong.parts.trigger.at_work import (
 from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings, calibration_of
 from everlong.parts.trigger.train import TriggerTraining
 from everlong.parts.trigger.train import train_trigger as train_on
-from everlong.training.boundaries import CutText, author_of, dialogues, joined, plain, trigger_texts
 from everlong.training.read_states import ReadStates, ReadText, read_states, tokens_of
 from everlong.training.run import pack_of, train_trigger
 from tiny_models import byte_tokenizer, tiny_model
@@ -284,7 +284,7 @@ def drawn_states(seed: int = 0) -> ReadStates:
 
 
 def everlong_cut(at: int, kind: Any) -> Any:
-    from everlong.training.boundaries import Cut
+    from everlong.corpora.boundaries import Cut
 
     return Cut(at, kind)
 

@@ -15,6 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong.parts.trimmer.measure as trimming
+from everlong.corpora.attended import TrimText, trim_texts
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.planted import draw_planted, with_statements
 from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.models.cut_cache import go_on, read_whole
@@ -28,16 +31,7 @@ from everlong.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, sco
 from everlong.parts.trimmer.train import TrimmerTraining, weights_of, worth
 from everlong.parts.trimmer.train import train_trimmer as train_on
 from everlong.pictures import draw_report
-from everlong.training.attended import (
-    BLOCK_TOKENS,
-    SINK_TOKENS,
-    AttendedText,
-    TrimText,
-    attended,
-    attended_texts,
-    trim_texts,
-)
-from everlong.training.planted import draw_planted, with_statements
+from everlong.training.attended import AttendedText, attended, attended_texts
 from everlong.training.run import train_trimmer
 from tiny_models import byte_tokenizer, tiny_model
 

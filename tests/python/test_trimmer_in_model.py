@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from transformers.cache_utils import DynamicCache
 
+from everlong.corpora.attended import trim_texts
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.scenarios import FAMILIES, Scenario, Target, draw_scenarios
 from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
@@ -35,9 +38,7 @@ from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
 from everlong.parts.trimmer.train import TrimmerTraining
 from everlong.training import trimmer_in_model
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, trim_texts
 from everlong.training.run import train_trimmer
-from everlong.training.scenarios import FAMILIES, Scenario, Target, draw_scenarios
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)

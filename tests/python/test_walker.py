@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 import everlong._core as _core
 from everlong import MemoryConfig, MemoryModel, SearchConfig
 from everlong.cli.app import app
+from everlong.corpora.chains import MOST_HOPS, draw_chains
+from everlong.corpora.multi_hop import multi_hop_text
+from everlong.corpora.walks import draw_walk_texts
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
-from everlong.eval.multi_hop import multi_hop_text
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack
 from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker, print_walker
@@ -27,9 +29,8 @@ from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings
 from everlong.parts.walker.train import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
 from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
-from everlong.training.chains import MOST_HOPS, draw_chains
 from everlong.training.run import train_walker
-from everlong.training.walks import WalkMemory, draw_walk_texts, read_walk_texts
+from everlong.training.walks import WalkMemory, read_walk_texts
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
 TRAINING = WalkerTraining(rounds=1, epochs=2, reinforce_rounds=1, walks=2)

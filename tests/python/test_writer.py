@@ -13,6 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts
 from everlong.data import Book, shipped_books
 from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table, rotated, unrotated
@@ -22,8 +24,7 @@ from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig, writer_of
 from everlong.parts.writer.train import WriterTrainer, WriterTraining, words_of
 from everlong.text.control import memory_marks
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts, read_evicted
+from everlong.training.evicted import read_evicted
 from everlong.training.run import train_writer
 from tiny_models import byte_tokenizer, tiny_model
 

@@ -12,6 +12,7 @@ from everlong.cli.app import main
 MAY_IMPORT: Final = (
     "bench",
     "config",
+    "corpora",
     "doctor",
     "errors",
     "eval",

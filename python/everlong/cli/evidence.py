@@ -26,7 +26,7 @@ from everlong.cli.app import (
     parse_chat_template_kwargs,
     print_json,
 )
-from everlong.eval.tasks import SUITES, TASKS
+from everlong.corpora.tasks import SUITES, TASKS
 
 
 class _Suites(TyperGroup):
@@ -236,8 +236,10 @@ def eval_walker(
     as_json: Json = False,
 ) -> None:
     """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.multi_hop import multi_hop_text
+    from everlong.corpora.walks import draw_walk_texts
     from everlong.errors import EverlongError
-    from everlong.eval.multi_hop import multi_hop_text
     from everlong.memory.fingerprint import Fingerprint
     from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
@@ -245,8 +247,7 @@ def eval_walker(
     from everlong.parts.towers.model import TOWERS, LateTowers
     from everlong.parts.walker.measure import measure_walker, print_walker
     from everlong.parts.walker.model import shipped_walker, walker_of
-    from everlong.training.boundaries import books_of
-    from everlong.training.walks import draw_walk_texts, read_walk_texts
+    from everlong.training.walks import read_walk_texts
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -302,8 +303,8 @@ def eval_trigger(
 ) -> None:
     """Does the learned trigger see where topics end, and how long do blocks come to be."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
     from everlong.parts.trigger.measure import print_topics, run_topics, trigger_pack
-    from everlong.training.boundaries import books_of
 
     loaded, memory_config = load_configured(model, settings, dtype=dtype or None, device=device)
     report = run_topics(
@@ -342,6 +343,7 @@ def eval_trimmer(
 ) -> None:
     """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
     from everlong.models import load
     from everlong.parts.trimmer.measure import (
         TrimmingConfig,
@@ -350,7 +352,6 @@ def eval_trimmer(
         run_trimming,
         trimmer_pack,
     )
-    from everlong.training.boundaries import books_of
 
     def known(report: TrimmingReport) -> None:
         if keep is not None:
@@ -393,9 +394,9 @@ def eval_tombstones(
     as_json: Json = False,
 ) -> None:
     """Does attention to a tombstone say that what it stands for is needed (policy "tombstone")."""
+    from everlong.corpora.boundaries import books_of
     from everlong.models import load
     from everlong.parts.tombstones.measure import TombstonesConfig, keep_heads, print_tombstones, run_tombstones
-    from everlong.training.boundaries import books_of
 
     loaded = load(model, dtype or None, **on_device(device))
     config = TombstonesConfig(documents=documents, calibration=calibration, heads=heads, seed=seed, writer=writer)
@@ -431,12 +432,12 @@ def eval_writer(
 ) -> None:
     """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
     from everlong.models import load
     from everlong.models.pack import pack_of_model
     from everlong.parts.writer.measure import WritingConfig, print_writing, run_writing
     from everlong.parts.writer.measure_again import print_reconstructing, run_reconstructing
     from everlong.parts.writer.measure_deciding import print_explaining, run_explaining, unseen_blocks
-    from everlong.training.boundaries import books_of
 
     reports: dict[str, Any] = {}
 
@@ -503,12 +504,12 @@ def eval_retrieve(
 ) -> None:
     """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.frames import FrameText, frame_texts
+    from everlong.corpora.pairs import Split, load_pairs
     from everlong.models import load
     from everlong.models.pack import pack_of_model
     from everlong.parts.retrieve.measure import print_retrieving, run_retrieving
-    from everlong.parts.retrieve.train import FrameText, frame_texts
-    from everlong.training.boundaries import books_of
-    from everlong.training.data import Split, load_pairs
 
     loaded, pairs = load(model, dtype or None, **on_device(device)), load_pairs(["fairytale"])
 

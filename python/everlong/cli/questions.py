@@ -79,7 +79,7 @@ def ask_all(
 
 
 def _row(asked: FileQuestion, answer: Answer, seconds: float) -> dict[str, Any]:
-    from everlong.eval.facts import states
+    from everlong.corpora.facts import states
 
     row: dict[str, Any] = {
         "question": asked.question,
@@ -102,7 +102,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _question_of(value: Any) -> FileQuestion:
-    from everlong.eval.facts import states
+    from everlong.corpora.facts import states
 
     if not isinstance(value, dict):
         raise ValueError('expected an object such as {"question": "..."}')

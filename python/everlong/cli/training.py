@@ -122,10 +122,10 @@ def train_towers(
     as_json: Json = False,
 ) -> None:
     """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
+    from everlong.corpora.pairs import load_pairs, with_stories
     from everlong.models import load
     from everlong.models.pack import pack_with
     from everlong.parts.towers.train import TowerTraining
-    from everlong.training.data import load_pairs, with_stories
     from everlong.training.run import train_towers as train_them
 
     console = Console(stderr=True)
@@ -172,9 +172,9 @@ def train_trigger(
     as_json: Json = False,
 ) -> None:
     """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues."""
+    from everlong.corpora.boundaries import books_of, trigger_texts
     from everlong.models import load
     from everlong.parts.trigger.train import TriggerTraining
-    from everlong.training.boundaries import books_of, trigger_texts
     from everlong.training.run import train_trigger as train_it
 
     console = Console(stderr=True)
@@ -235,14 +235,14 @@ def train_trimmer(
     as_json: Json = False,
 ) -> None:
     """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by."""
+    from everlong.corpora.attended import trim_texts
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.pairs import load_pairs
+    from everlong.corpora.scenarios import draw_scenarios
     from everlong.models import load
     from everlong.parts.trimmer.in_model import InModelTraining
     from everlong.parts.trimmer.train import TrimmerTraining, weights_of
-    from everlong.training.attended import trim_texts
-    from everlong.training.boundaries import books_of
-    from everlong.training.data import load_pairs
     from everlong.training.run import train_trimmer as train_it
-    from everlong.training.scenarios import draw_scenarios
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -292,14 +292,14 @@ def train_walker(
     as_json: Json = False,
 ) -> None:
     """The Walker, which goes on from what a search found to what that names: from chains of facts in books."""
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.walks import draw_walk_texts
     from everlong.memory.fingerprint import Fingerprint
     from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import open_pack
     from everlong.parts.walker.train import WalkerTraining
-    from everlong.training.boundaries import books_of
     from everlong.training.run import train_walker as train_it
-    from everlong.training.walks import draw_walk_texts
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -352,9 +352,9 @@ def train_adapter(
     as_json: Json = False,
 ) -> None:
     """The adapter, which helps a model to answer from what came back as it does on the right passage alone."""
+    from everlong.corpora.pairs import load_pairs
     from everlong.models import load
     from everlong.parts.adapter.train import AdapterTraining
-    from everlong.training.data import load_pairs
     from everlong.training.run import train_adapter as train_it
 
     console = Console(stderr=True)
@@ -396,10 +396,11 @@ def train_retrieve(
 ) -> None:
     """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.frames import FrameText, frame_texts
+    from everlong.corpora.pairs import Split, load_pairs
     from everlong.models import load
-    from everlong.parts.retrieve.train import FrameText, RetrieveTraining, frame_texts
-    from everlong.training.boundaries import books_of
-    from everlong.training.data import Split, load_pairs
+    from everlong.parts.retrieve.train import RetrieveTraining
     from everlong.training.run import train_retrieve as train_it
 
     console = Console(stderr=True)
@@ -431,9 +432,9 @@ def train_dnii(
     as_json: Json = False,
 ) -> None:
     """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+    from everlong.corpora.pairs import load_pairs
     from everlong.parts.router.train import RouterTraining, train_router_of
     from everlong.retrieval.embedding import load_encoder
-    from everlong.training.data import load_pairs
 
     console = Console(stderr=True)
     if questions is None:
@@ -491,15 +492,15 @@ def train_writer(
 ) -> None:
     """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.evicted import evicted_texts
+    from everlong.corpora.pairs import load_pairs
+    from everlong.corpora.told import told_of_both
     from everlong.models import load
     from everlong.models.pack import pack_of_model, pack_with
     from everlong.parts.trimmer.model import trimmer_of
     from everlong.parts.writer.train import WriterTraining
-    from everlong.training.boundaries import books_of
-    from everlong.training.data import load_pairs
-    from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_writer as train_it
-    from everlong.training.told import told_of_both
 
     console = Console(stderr=True)
     network, tokenizer = load(model, dtype or None, **on_device(device))
@@ -556,12 +557,12 @@ def train_kv_writer(
 ) -> None:
     """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
     from everlong.cli.settings import parse_lengths
+    from everlong.corpora.boundaries import books_of
+    from everlong.corpora.evicted import evicted_texts
     from everlong.models import load
     from everlong.models.pack import pack_with
     from everlong.parts.kv_writer.train import KvWriterTraining
     from everlong.parts.trimmer.model import TRIMMER, Trimmer
-    from everlong.training.boundaries import books_of
-    from everlong.training.evicted import evicted_texts
     from everlong.training.run import train_kv_writer as train_it
 
     console = Console(stderr=True)

@@ -5,6 +5,7 @@ from typing import Final
 MAY_IMPORT: Final = (
     "_core",
     "config",
+    "corpora",
     "data",
     "errors",
     "frame",
@@ -14,5 +15,4 @@ MAY_IMPORT: Final = (
     "pictures",
     "retrieval",
     "text",
-    "training",
 )

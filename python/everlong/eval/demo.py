@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from everlong.corpora.facts import Fact, make_facts
+from everlong.corpora.haystack import Haystack
 from everlong.data import CHARACTERS_PER_TOKEN, Book, TooFewTokensError, all_books, make_of_enough
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.facts import Fact, make_facts
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Haystack
 from everlong.eval.log import Log
 from everlong.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong.frame.room import check_room

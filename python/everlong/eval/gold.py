@@ -12,7 +12,6 @@ from everlong.models.packing import packed
 from everlong.models.releases import cache_argument
 from everlong.text.prompt import passage_ids
 
-GOLD_TOKENS = 512  # of the text around an answer
 _CHUNK_TOKENS = 512
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from everlong.corpora.haystack import GOLD_TOKENS, Haystack, Needle, Part, build_haystack, token_offsets
+from everlong.corpora.tasks import Document, Draw, Question, Task
+from everlong.corpora.tasks.room import Planted, planted_by, require_room
 from everlong.data import Book
-from everlong.eval.gold import GOLD_TOKENS
-from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, token_offsets
-from everlong.eval.planted import Planted, planted_by, require_room
-from everlong.eval.tasks import Document, Draw, Question, Task
 from everlong.text.prompt import start_ids
 
 

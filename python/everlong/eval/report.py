@@ -11,10 +11,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from everlong.corpora.tasks import Task
 from everlong.eval.answers import AnswerFile
 from everlong.eval.plan import Asked, Plan
 from everlong.eval.statistics import mean_interval
-from everlong.eval.tasks import Task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from everlong.eval.tasks import Question
+from everlong.corpora.tasks import Question
 
 
 class Settled(transformers.StoppingCriteria):

@@ -15,18 +15,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.config import MemoryConfig
+from everlong.corpora.haystack import GOLD_TOKENS, Part
+from everlong.corpora.tasks import tasks_of
 from everlong.data import CHARACTERS_PER_TOKEN, Book, gather_books, make_of_enough
 from everlong.errors import UnsupportedModelError
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
 from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
-from everlong.eval.gold import GOLD_TOKENS
-from everlong.eval.haystack import Part, holds_text
+from everlong.eval.holds import holds_text
 from everlong.eval.log import Log, silent
 from everlong.eval.meter import metered
 from everlong.eval.plan import Asked, Plan, make_plan
 from everlong.eval.report import summarise
-from everlong.eval.tasks import tasks_of
 from everlong.frame.room import check_room
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel

@@ -5,6 +5,7 @@ from typing import Final
 MAY_IMPORT: Final = (
     "_core",
     "config",
+    "corpora",
     "data",
     "errors",
     "eval",

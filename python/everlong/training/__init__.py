@@ -1,15 +1,13 @@
-"""Training of the learned parts: questions, answers, topics' ends, planted facts, chains, states, routers, trainers."""
+"""Training of the learned parts: cached states, one loop, what a part is trained with."""
 
 from typing import Final
 
 MAY_IMPORT: Final = (
     "_core",
-    "data",
+    "corpora",
     "errors",
     "frame",
     "generation",
-    "memory",
     "models",
-    "retrieval",
     "text",
 )

@@ -9,12 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from everlong.corpora.attended import trim_texts
+from everlong.corpora.boundaries import books_of, trigger_texts
+from everlong.corpora.evicted import evicted_texts
+from everlong.corpora.frames import frame_texts
+from everlong.corpora.pairs import load_pairs
+from everlong.corpora.told import told_of_both
+from everlong.corpora.walks import draw_walk_texts
 from everlong.models.pack import Pack, load_pack, pack_with
 from everlong.parts.adapter.train import AdapterTraining
 from everlong.parts.kv_writer.model import KV_WRITER
 from everlong.parts.kv_writer.train import KvWriterTraining
 from everlong.parts.retrieve.model import RETRIEVE
-from everlong.parts.retrieve.train import RetrieveTraining, frame_texts
+from everlong.parts.retrieve.train import RetrieveTraining
 from everlong.parts.towers.model import TOWERS
 from everlong.parts.towers.train import TowerTraining
 from everlong.parts.trigger.model import TRIGGER
@@ -26,10 +33,6 @@ from everlong.parts.walker.train import WalkerTraining
 from everlong.parts.writer.model import WRITER
 from everlong.parts.writer.train import WriterTraining
 from everlong.text.vectors import Encoder
-from everlong.training.attended import trim_texts
-from everlong.training.boundaries import books_of, trigger_texts
-from everlong.training.data import load_pairs
-from everlong.training.evicted import evicted_texts
 from everlong.training.run import (
     Progress,
     train_adapter,
@@ -41,8 +44,6 @@ from everlong.training.run import (
     train_walker,
     train_writer,
 )
-from everlong.training.told import told_of_both
-from everlong.training.walks import draw_walk_texts
 
 # In the order in which they are trained: what helps most first, writers behind the Trimmer that chooses for them, the
 # Walker and the adapter behind the towers that they search by.

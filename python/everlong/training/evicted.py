@@ -1,9 +1,9 @@
 """What a model says behind blocks that it no longer sees, computed once and kept in a folder: writers learn from it.
 
-A text is a stream of sinks, BLOCKS blocks and FOLLOWING tokens, read once in full. Kept of it are the states of its
-blocks' tokens, what the model says behind each block with everything before it in sight (the teacher of context
-distillation; Askell et al. 2021, Snell et al. 2022), and, for the KV writer, keys and values, un-rotated, in 8 bits.
-So one reading teaches as often as there are blocks: behind the first, the first two ... all of them.
+A stream (corpora/evicted.py) is read once in full. Kept of it are the states of its blocks' tokens, what the model says
+behind each block with everything before it in sight (the teacher of context distillation; Askell et al. 2021, Snell et
+al. 2022), and, for the KV writer, keys and values, un-rotated, in 8 bits. So one reading teaches as often as there are
+blocks: behind the first, the first two ... all of them.
 """
 
 from __future__ import annotations
@@ -14,38 +14,20 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import safetensors
 import safetensors.torch
 import torch
 from transformers.cache_utils import DynamicCache
 
-from everlong.data import Book
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText
 from everlong.frame.taps import side_by_side
 from everlong.models.releases import cache_argument
 from everlong.models.rope import RopeTable, rope_table, unrotated
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt
-from everlong.training.data import Split
 from everlong.training.states import require_same
 
-BLOCKS = 8
-FOLLOWING = 256
 _PROBABILITIES = 64  # of the likeliest tokens at each place, and that of all the rest
 _LARGEST_E4M3 = 448.0
-
-
-@dataclasses.dataclass(frozen=True)
-class EvictedText:
-    """A stream to learn from: ids int64 [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]."""
-
-    name: str
-    split: Split
-    ids: torch.Tensor
-
-    def behind(self, blocks: int) -> torch.Tensor:
-        """Int64 [FOLLOWING + 1]: the newest token of so many blocks, and what follows them."""
-        end = SINK_TOKENS + blocks * BLOCK_TOKENS
-        return self.ids[end - 1 : end + FOLLOWING]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,25 +85,6 @@ class EvictedRead:
         if self.kv_file is None:
             raise ValueError(f"{self.text.name} was read without its keys and values")
         return self.kv_file
-
-
-def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: int = 0) -> list[EvictedText]:
-    """Streams of so many books, as often each as any other; one in eight is held out for fitting."""
-    random = np.random.default_rng(seed)
-    order = [books[at] for at in random.permutation(len(books))]
-    texts: list[EvictedText] = []
-    short = 0
-    while len(texts) < samples:
-        book = order[(len(texts) + short) % len(order)]
-        try:
-            ids = excerpt(tokenizer, book, SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING, random)
-        except ValueError:
-            short += 1
-            if short > len(order):
-                raise
-            continue
-        texts.append(EvictedText(book.name, "fit" if len(texts) % 8 == 7 else "train", ids))
-    return texts
 
 
 def read_evicted(

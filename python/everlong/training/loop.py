@@ -11,7 +11,6 @@ import dataclasses
 import importlib
 import math
 import pathlib
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -113,11 +112,6 @@ def learn(
                 accelerator.save_state(str(checkpoints))
     best = state.best or accelerator.unwrap_model(wrapped).state_dict()
     return Learned(best, state.step, state.seconds / 60, tuple(state.log))
-
-
-def in_turn(seed: int, number: int, count: int) -> int:
-    """Which of `count` things a lesson is about: each once before any comes again, the same whoever asks."""
-    return random.Random(f"{seed} {number // count}").sample(range(count), count)[number % count]
 
 
 def _groups(module: torch.nn.Module, settings: LoopSettings, rates: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.boundaries import CutText
 from everlong.models.shallow import shallow_states
-from everlong.training.boundaries import CutText
 from everlong.training.states import KeptRows, Rows, as_floats, require_same
 
 _RUN_TOKENS = 4096  # that are read at once; a longer text goes on as a text of its own

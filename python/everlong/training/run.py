@@ -9,6 +9,14 @@ from typing import Any
 
 import torch
 
+from everlong.corpora.attended import TrimText
+from everlong.corpora.boundaries import CutText
+from everlong.corpora.evicted import EvictedText
+from everlong.corpora.frames import FrameText
+from everlong.corpora.pairs import FOREIGN, Pairs
+from everlong.corpora.scenarios import FAMILIES, Scenario
+from everlong.corpora.told import ToldBlock, exercise
+from everlong.corpora.walks import WalkText
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
@@ -20,7 +28,7 @@ from everlong.parts.kv_writer.model import KV_WRITER, KvWriterConfig
 from everlong.parts.kv_writer.train import KvWriterTrainer, KvWriterTraining
 from everlong.parts.latents import LatentSettings
 from everlong.parts.retrieve.model import RETRIEVE
-from everlong.parts.retrieve.train import FrameText, RetrieveTraining
+from everlong.parts.retrieve.train import RetrieveTraining
 from everlong.parts.retrieve.train import train_on as train_retrieve_on
 from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
 from everlong.parts.towers.teacher import taught_vectors
@@ -44,16 +52,13 @@ from everlong.parts.writer.train import ToldRead, TrainedBefore, WriterTrainer, 
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.control import memory_marks
 from everlong.text.vectors import Encoder, encoder_name
-from everlong.training.attended import TrimText, attended_texts
-from everlong.training.boundaries import CutText
-from everlong.training.data import FOREIGN, Pairs
-from everlong.training.evicted import EvictedText, read_evicted
+from everlong.training.attended import attended_texts
+from everlong.training.evicted import read_evicted
 from everlong.training.loop import Learned, LoopSettings
 from everlong.training.read_states import read_states
-from everlong.training.scenarios import FAMILIES, Scenario
 from everlong.training.states import OfDetails, cached_states
-from everlong.training.told import ToldBlock, exercise, told_states
-from everlong.training.walks import WalkText, read_walk_texts
+from everlong.training.told import told_states
+from everlong.training.walks import read_walk_texts
 
 Progress = Callable[[str, int, int], None]
 # As shares of the model's depth, where its states tell most of what a text says (findings-2: 10 and 16 of 30).

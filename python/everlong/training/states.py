@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.pairs import Pairs
 from everlong.errors import EverlongError
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
@@ -27,7 +28,6 @@ from everlong.models.soft import embedded
 from everlong.parts.writer.model import Writer
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
-from everlong.training.data import Pairs
 
 _LOGGER = logging.getLogger("everlong")
 

@@ -1,5 +1,4 @@
-"""Memories in which chains of facts are planted in books (training/chains.py), to walk through: what the Walker learns
-from, and what it is measured on.
+"""Memories of texts with chains of facts (corpora/walks.py), to walk through.
 
 They are memories of text alone, with the vectors of the model's towers beside the words where it has some: what they
 are searched by. States are computed once and kept in a folder.
@@ -19,14 +18,12 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.data import Book
+from everlong.corpora.chains import Chain
+from everlong.corpora.walks import WalkText
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, as_int8, means
-from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
-from everlong.training.chains import Chain, ChainSplit, draw_chains
-from everlong.training.planted import with_statements
 from everlong.training.states import KeptRows, as_floats, require_same
 
 PAGE_TOKENS, BLOCK_TOKENS = 64, 512
@@ -35,16 +32,6 @@ _RUN_TOKENS = 2048
 _ANY_WIDTH = 1  # of rows where there are no towers, and no rows
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclasses.dataclass(frozen=True)
-class WalkText:
-    """A text with its chains, and where each of their statements stands."""
-
-    name: str
-    ids: torch.Tensor  # int64 [n]
-    chains: tuple[Chain, ...]
-    spans: tuple[tuple[tuple[int, int], ...], ...]  # of chains, by statement: tokens [first, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,38 +53,6 @@ class WalkMemory:
     core: _core.Memory
     text: WalkText
     questions: tuple[WalkQuestion, ...]
-
-
-def draw_walk_texts(
-    tokenizer: Any,
-    books: Sequence[Book],
-    *,
-    texts: int,
-    tokens: int,
-    chains: int,
-    split: ChainSplit,
-    seed: int,
-) -> list[WalkText]:
-    """So many texts of `tokens` tokens each, of books in turn, with as many chains of one, two and three facts in each
-    as make `chains` together. ValueError where the books are too short.
-    """
-    random = np.random.default_rng([seed, len(split)])
-    drawn = []
-    for number in range(texts):
-        book = books[number % len(books)]
-        characters = 6 * tokens
-        first = int(random.integers(max(1, len(book.text) - characters))) if len(book.text) > characters else 0
-        text = encode(tokenizer, book.text[first : first + characters])
-        planted = draw_chains(random, [1 + at % 3 for at in range(chains)], split)
-        statements = [(at, statement) for at, chain in enumerate(planted) for statement in chain.statements]
-        order = random.permutation(len(statements))  # one chain's facts stand anywhere
-        ids, places, _ = with_statements(tokenizer, text, [statements[at][1] for at in order], tokens, random)
-        spans: list[list[tuple[int, int]]] = [[] for _ in planted]
-        of_statement = dict(zip(order.tolist(), places, strict=True))
-        for at, (chain, _) in enumerate(statements):
-            spans[chain].append(of_statement[at])
-        drawn.append(WalkText(f"{book.name} {number}", ids, tuple(planted), tuple(map(tuple, spans))))
-    return drawn
 
 
 def read_walk_texts(

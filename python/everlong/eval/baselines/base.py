@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
+from everlong.corpora.haystack import GOLD_TOKENS, Part
+from everlong.corpora.tasks import Question
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.gold import GOLD_TOKENS
-from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.eval.stopping import Settled
-from everlong.eval.tasks import Question
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory.where import EVERYWHERE, Where
 

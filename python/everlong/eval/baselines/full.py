@@ -10,9 +10,9 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from everlong.config import MemoryConfig
+from everlong.corpora.haystack import Part
 from everlong.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
 from everlong.eval.gold import continue_prompt, prefilled
-from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.frame.own_layers import OwnLayers
 from everlong.models.attach import trained_window

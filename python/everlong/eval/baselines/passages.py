@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from everlong.config import MemoryConfig
+from everlong.corpora.haystack import Part
 from everlong.eval.baselines.base import (
     QUESTION_ROOM,
     Baseline,
@@ -21,7 +22,6 @@ from everlong.eval.baselines.base import (
     group_tokens,
 )
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Part
 from everlong.eval.plan import Asked
 from everlong.models.attach import trained_window
 

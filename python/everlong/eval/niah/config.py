@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.eval.facts import DEFAULT_KINDS, Kind
-from everlong.eval.gold import GOLD_TOKENS
+from everlong.corpora.facts import DEFAULT_KINDS, Kind
+from everlong.corpora.haystack import GOLD_TOKENS
 from everlong.settings import require_choice
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from everlong.eval.facts import Kind
+from everlong.corpora.facts import Kind
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.statistics import rate
 

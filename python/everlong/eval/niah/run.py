@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everlong.corpora.facts import Fact, make_facts
+from everlong.corpora.haystack import Haystack, Needle, Part, build_haystack
 from everlong.data import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of, made_with_in
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.facts import Fact, make_facts
 from everlong.eval.forks import PROFILES, READING, fork_of, keep_fork
 from everlong.eval.gold import answer_from_passage
-from everlong.eval.haystack import Haystack, Needle, Part, build_haystack, holds_text
+from everlong.eval.holds import holds_text
 from everlong.eval.log import Log, silent
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.niah.report import Asked, NiahReport, summarise

@@ -18,9 +18,9 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from everlong.corpora.pairs import Pairs
 from everlong.generation.memory_model import MemoryModel
 from everlong.text.prompt import passage_ids, start_ids
-from everlong.training.data import Pairs
 
 Span = tuple[int, int]
 Progress = Callable[[str, int, int], None]

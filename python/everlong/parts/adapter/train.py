@@ -20,6 +20,7 @@ import torch
 from transformers import DynamicCache
 
 import everlong._core as _core
+from everlong.corpora.seeds import in_turn
 from everlong.errors import UnsupportedModelError
 from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
@@ -30,7 +31,7 @@ from everlong.parts.adapter.answers import Example, Taught
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt
-from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 
 _LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
 _PAGES_BESIDE = 1  # of the right passage, where a search missed it

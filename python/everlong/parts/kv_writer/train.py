@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import BLOCKS, FOLLOWING
 from everlong.models.rope import rope_table, rotated
 from everlong.models.soft import behind_kv, frozen
 from everlong.parts.kv_writer.model import KvWriter, KvWriterConfig
 from everlong.parts.trimmer.model import Trimmer, keep
 from everlong.parts.writer.train import normalise
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
+from everlong.training.evicted import EvictedRead
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 
 _SAMPLED_READS = 4  # for the size of keys and values

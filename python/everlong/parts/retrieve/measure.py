@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from everlong.corpora.frames import FrameText, Need
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
 from everlong.frame.taps import side_by_side
@@ -25,7 +26,7 @@ from everlong.models.provenance import made_with
 from everlong.models.shallow import shallow_states
 from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE
-from everlong.parts.retrieve.train import FrameText, Need, odds_of
+from everlong.parts.retrieve.train import odds_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt

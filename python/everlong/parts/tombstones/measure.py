@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.config import MemoryConfig
+from everlong.corpora.needs import Cue, needs_text
 from everlong.data import Book, shipped_books
-from everlong.eval.needs import Cue, needs_text
 from everlong.eval.statistics import Rate, auc, rate
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.tombstone_mass import TombstoneMass

@@ -23,12 +23,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from everlong.corpora.development import DEVELOPMENT
+from everlong.corpora.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
+from everlong.corpora.haystack import build_haystack
+from everlong.corpora.pairs import Pairs, Split, load_pairs
 from everlong.data import CHARACTERS_PER_TOKEN, all_books
 from everlong.errors import EverlongError
 from everlong.eval.calibration import Calibration, area_under_curve, calibration
-from everlong.eval.development import DEVELOPMENT
-from everlong.eval.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
-from everlong.eval.haystack import build_haystack
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.provenance import made_with
 from everlong.parts.towers.measure_answers import (
@@ -41,7 +42,6 @@ from everlong.parts.towers.measure_answers import (
     drawn_evenly,
 )
 from everlong.text.prompt import build_prompt
-from everlong.training.data import Pairs, Split, load_pairs
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig

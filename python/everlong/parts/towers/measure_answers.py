@@ -1,6 +1,6 @@
 """Answers, not only passages: what the model says from its memory, and with the right passage alone before it.
 
-A planted fact is answered where the reply gives its answer and no other one first (eval/facts.py). A question to a
+A planted fact is answered where the reply gives its answer and no other one first (corpora/facts.py). A question to a
 story has answers in free words: its score is the F1 of the words that reply and answer share, of the best of the
 answers (Rajpurkar et al., EMNLP 2016).
 """
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from everlong.corpora.facts import Fact
 from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.facts import Fact
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.statistics import mean_interval
 from everlong.generation.memory_model import MemoryModel

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from everlong.corpora.pairs import Pairs
 from everlong.text.vectors import Encoder, encoder_name, vectors_of
-from everlong.training.data import Pairs
 
 _AT_ONCE = 512  # texts between two saves
 

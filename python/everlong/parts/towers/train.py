@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.pairs import Pairs, Split
 from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.training.data import Pairs, Split
 from everlong.training.states import Rows, States, as_floats
 
 _LOGGER = logging.getLogger("everlong")

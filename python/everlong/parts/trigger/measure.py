@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers.cache_utils import DynamicCache
 
+from everlong.corpora.boundaries import TOPICS, CutText, dialogues, joined, plain
 from everlong.data import shipped_books
 from everlong.frame.taps import HiddenTap, side_by_side
 from everlong.models.pack import Pack, pack_with
@@ -31,7 +32,6 @@ from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
 from everlong.parts.trigger.segmentation import f1, pk, window_diff
 from everlong.parts.trigger.train import average_precision
 from everlong.text.boundaries import TextBoundaries
-from everlong.training.boundaries import TOPICS, CutText, dialogues, joined, plain
 from everlong.training.read_states import tokens_of
 
 if TYPE_CHECKING:

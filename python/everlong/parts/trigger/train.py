@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.boundaries import TOPICS, CutKind, Origin
 from everlong.parts.trigger.model import Trigger, TriggerSettings
-from everlong.training.boundaries import TOPICS, CutKind, Origin
 from everlong.training.read_states import ReadStates
 
 _SAMPLED_ROWS = 20_000  # for center and scale

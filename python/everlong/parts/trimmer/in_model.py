@@ -20,6 +20,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.scenarios import Scenario, Target
+from everlong.corpora.seeds import in_turn
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.low_rank import Adapter, AttachedAdapter
@@ -28,9 +31,7 @@ from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
 from everlong.parts.trimmer.model import Trimmer
 from everlong.parts.trimmer.top_k import gumbel, straight_through_top_k
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.loop import Learned, LoopSettings, Losses, Told, in_turn, learn
-from everlong.training.scenarios import Scenario, Target
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.states import require_same
 
 

@@ -20,9 +20,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, questions_of_block, sinks_of, story_tokens
+from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
+from everlong.corpora.pairs import load_pairs
+from everlong.corpora.planted import with_statements
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_lines
-from everlong.eval.facts import PARAPHRASES, Kind, make_facts
 from everlong.eval.statistics import mean_and_stderr
 from everlong.models.cut_cache import go_on
 from everlong.models.low_rank import Adapter, AttachedAdapter
@@ -32,17 +35,7 @@ from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
 from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
-from everlong.training.attended import (
-    BLOCK_TOKENS,
-    SINK_TOKENS,
-    block_and_sinks,
-    excerpt,
-    questions_of_block,
-    sinks_of,
-    story_tokens,
-)
-from everlong.training.data import load_pairs
-from everlong.training.planted import with_statements
+from everlong.training.attended import block_and_sinks
 
 PROSE, FACTS, STORIES = "prose", "facts", "stories"
 OVER_ALL = ", over all blocks"  # of a name: K tokens a block on average, wherever they stand

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.errors import UnsupportedModelError
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, read_whole
 from everlong.models.rope import RopeTable, rope_table
 from everlong.models.watched import Watch, WatchedAttention
 from everlong.parts.trimmer.model import Trimmer
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, repeated
+from everlong.training.attended import repeated
 
 RANDOM, NEWEST, KEY_NORM, H2O, SNAP, EXPECTED = "random", "newest", "key norm", "H2O", "SnapKV", "Expected Attention"
 KVZIP, LEARNED = "KVzip", "Trimmer"

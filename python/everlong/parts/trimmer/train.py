@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS
 from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
-from everlong.training.attended import BLOCK_TOKENS, TARGETS, AttendedText
+from everlong.training.attended import TARGETS, AttendedText
 
 _SAMPLED_ROWS = 20_000  # for center and scale
 

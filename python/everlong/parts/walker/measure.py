@@ -1,4 +1,4 @@
-"""Does the Walker load all that a question needs: chains of facts planted in books (training/chains.py), one to three
+"""Does the Walker load all that a question needs: chains of facts planted in books (corpora/chains.py), one to three
 facts each, beside searches that do not walk and walks that did not learn.
 
 Everybody may load as many page groups, a page and its neighbours each; a question counts where the pages of all its

@@ -1,4 +1,4 @@
-"""Trains the Walker (parts/walker) on chains of facts planted in books (training/walks.py).
+"""Trains the Walker (parts/walker) on chains of facts planted in books (corpora/walks.py).
 
 First by imitation: of the ways from where a walk stands those are right that bring a page of gold which is missing, the
 shortest paths to all of them, and ending is right once none is missing. A teacher walks, then the policy itself, told

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
 
 import torch
 
-Kind = Literal["right", "other", "words"]
-KINDS: tuple[Kind, ...] = ("right", "other", "words")
+from everlong.corpora.told import KINDS
+
 _WAVES = 4  # of a place among the question's tokens, or among D
 _FURTHEST = 256.0
 

@@ -19,6 +19,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt
+from everlong.corpora.evicted import BLOCKS, FOLLOWING
 from everlong.data import Book, shipped_books
 from everlong.eval.statistics import mean_and_stderr
 from everlong.frame.taps import side_by_side
@@ -30,8 +32,6 @@ from everlong.models.soft import behind_kv, behind_vectors, embedded
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, excerpt
-from everlong.training.evicted import BLOCKS, FOLLOWING
 
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"

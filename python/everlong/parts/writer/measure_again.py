@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers.cache_utils import DynamicCache
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.told import told_blocks
 from everlong.data import Book, shipped_books
 from everlong.eval.statistics import mean_and_stderr
 from everlong.models.pack import Pack
@@ -27,9 +29,7 @@ from everlong.models.soft import among, behind_vectors, embedded, frozen
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
 from everlong.parts.writer.train import words_of
 from everlong.text.encoding import decode_text
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
 from everlong.training.run import told_reads
-from everlong.training.told import told_blocks
 
 DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
 _FITTING_RATE = 0.02  # of Adam, in sizes of an embedding

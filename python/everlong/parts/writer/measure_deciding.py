@@ -18,21 +18,21 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from everlong.corpora.blocks import SINK_TOKENS
+from everlong.corpora.pairs import load_pairs
+from everlong.corpora.told import KINDS, Kind, ToldBlock, told_blocks, told_stories
 from everlong.data import Book, shipped_books
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
-from everlong.parts.writer.deciding import KINDS, Kind, odds
+from everlong.parts.writer.deciding import odds
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
 from everlong.parts.writer.train import ToldRead, said_behind_details, verdicts_of
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
-from everlong.training.attended import SINK_TOKENS
-from everlong.training.data import load_pairs
 from everlong.training.run import told_reads
-from everlong.training.told import ToldBlock, told_blocks, told_stories
 
 DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
 WORDS = "words alone"

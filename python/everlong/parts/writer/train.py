@@ -6,7 +6,7 @@ The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lesso
   Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
 - *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
 - *why*, Head A: which of three blocks answers a question, as a decision of D and the question alone
-  (parts/writer), and in the model's words, with what it answers (training/told.py). Once D is settled, the
+  (parts/writer), and in the model's words, with what it answers (corpora/told.py). Once D is settled, the
   decision goes on learning alone.
 
 Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
@@ -27,18 +27,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.evicted import BLOCKS, FOLLOWING
+from everlong.corpora.told import KINDS, Exercise, ToldBlock
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.releases import checkpointing
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentReader
 from everlong.parts.trimmer.model import Trimmer
-from everlong.parts.writer.deciding import KINDS, odds
+from everlong.parts.writer.deciding import odds
 from everlong.parts.writer.model import Writer, WriterConfig
 from everlong.text.encoding import encode
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS
-from everlong.training.evicted import BLOCKS, FOLLOWING, EvictedRead
+from everlong.training.evicted import EvictedRead
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.told import Exercise, ToldBlock
 
 _SAMPLED_READS = 8  # for center and scale
 _AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson

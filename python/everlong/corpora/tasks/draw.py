@@ -8,7 +8,7 @@ import string
 import uuid
 from collections.abc import Callable, Iterator
 
-from everlong.eval import words
+from everlong.corpora import words
 
 # A text of a task's own: a share of the whole, within bounds.
 _LEAST = 192

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from everlong.corpora.chains import Chain
+from everlong.corpora.walks import WalkText
 from everlong.errors import EverlongError
 from everlong.text.encoding import encode
-from everlong.training.chains import Chain
-from everlong.training.walks import WalkText
 
 
 def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path) -> WalkText:

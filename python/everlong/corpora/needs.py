@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.corpora.planted import Planted, draw_planted
 from everlong.text.encoding import encode
-from everlong.training.planted import Planted, draw_planted
 
 _DRAWS = 4  # of facts, whose sentences begin differently
 _APART = 50  # tokens between two facts, about

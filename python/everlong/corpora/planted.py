@@ -1,6 +1,6 @@
 """Facts planted in text, to learn from: statements of many forms, each with a question and its answer.
 
-None of them has the form of those that a memory is measured by (eval/facts.py).
+None of them has the form of those that a memory is measured by (corpora/facts.py).
 """
 
 from __future__ import annotations

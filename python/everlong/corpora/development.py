@@ -1,4 +1,4 @@
-"""The development set: facts that are asked for in other words, as those of everlong.eval.paraphrases, on other topics.
+"""The development set: facts asked for in other words, as those of everlong.corpora.paraphrases, on other topics.
 
 The constants of the fusion (everlong/index/fusion.h) were fitted on it, so a figure on it says nothing about new
 questions. It shares no fact and no answer with PARAPHRASES.
@@ -6,7 +6,7 @@ questions. It shares no fact and no answer with PARAPHRASES.
 
 from __future__ import annotations
 
-from everlong.eval.facts import Fact, paraphrased, planted_together
-from everlong.eval.paraphrases import told_in
+from everlong.corpora.facts import Fact, paraphrased, planted_together
+from everlong.corpora.paraphrases import told_in
 
 DEVELOPMENT: tuple[Fact, ...] = planted_together(paraphrased(*told) for told in told_in("development"))

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from everlong.corpora.blocks import BLOCK_TOKENS, EDGE, SINK_TOKENS, sinks_of
+from everlong.corpora.pairs import Split
+from everlong.corpora.planted import draw_planted, with_statements
 from everlong.data import Book
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
-from everlong.training.attended import BLOCK_TOKENS, SINK_TOKENS, sinks_of
-from everlong.training.data import Split
-from everlong.training.planted import draw_planted, with_statements
 
 Family = Literal["redundancy", "switch", "dependence", "prose"]
 FAMILIES: tuple[Family, ...] = ("redundancy", "switch", "dependence", "prose")
@@ -30,7 +30,6 @@ _ROLLING_TOKENS = 256  # of the newest text, which stand whole behind the blocks
 _FOLLOWING_TOKENS = 96
 _FACTS = 3  # of a block
 _QUESTIONS = 3  # of a scenario
-_EDGE = 0.06  # of a book at either end: contents, notes, licences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _excerpt(tokenizer: Any, books: Sequence[Book], tokens: int, random: np.rand
     wanted = tokens + SINK_TOKENS
     for at in random.permutation(len(books)):
         book = books[int(at)]
-        low, high = int(len(book.text) * _EDGE), int(len(book.text) * (1 - _EDGE)) - 8 * wanted
+        low, high = int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * wanted
         if high <= low:
             continue
         begin = book.text.find("\n\n", int(random.integers(low, high))) + 2

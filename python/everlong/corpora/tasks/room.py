@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from everlong.eval.tasks import Draw, Question, Task
+from everlong.corpora.tasks import Draw, Question, Task
 
 
 @dataclasses.dataclass(frozen=True)

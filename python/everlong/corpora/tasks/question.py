@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import ClassVar, Protocol
 
-from everlong.eval.tasks.draw import Draw
+from everlong.corpora.tasks.draw import Draw
 
 _WHOLE_WORDS = re.compile(r".*\s", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """Facts that are asked for in other words: what finds them knows what a text means, not how it is spelled.
 
 A question shares at most one content word with its statement, and no name, number or answer. Nothing in everlong is
-tuned or trained on them; what is tuned is tuned on a second set of the same making (everlong.eval.development).
+tuned or trained on them; what is tuned is tuned on a second set of the same making (everlong.corpora.development).
 
 An association goes further: question and statement share no word, and stand one step of knowledge of the world apart
 (the Eiffel Tower, the French capital), as NoLiMa has them (Modarressi et al., ICML 2025).

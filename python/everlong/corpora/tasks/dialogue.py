@@ -6,9 +6,9 @@ import dataclasses
 import datetime
 from typing import ClassVar
 
-from everlong.eval import words
-from everlong.eval.tasks.draw import Draw
-from everlong.eval.tasks.question import Document, Question
+from everlong.corpora import words
+from everlong.corpora.tasks.draw import Draw
+from everlong.corpora.tasks.question import Document, Question
 
 _CITY = rf"\b(?:{'|'.join(words.CITIES)})\b"
 _ROOM = 24

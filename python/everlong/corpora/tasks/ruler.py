@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from everlong.eval import words
-from everlong.eval.patterns import LONG_NUMBER, NUMBER, UUID
-from everlong.eval.tasks.draw import Draw, own_tokens, table_tokens
-from everlong.eval.tasks.question import Document, Question
+from everlong.corpora import words
+from everlong.corpora.patterns import LONG_NUMBER, NUMBER, UUID
+from everlong.corpora.tasks.draw import Draw, own_tokens, table_tokens
+from everlong.corpora.tasks.question import Document, Question
 
 _NOISE = "The wind is cold. The road is long. The night is quiet. We walk on. Round the hill and home again."
 _MAGIC_DIGITS = 7

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from everlong.eval.tasks.draw import Draw
-from everlong.eval.tasks.question import Question
+from everlong.corpora.tasks.draw import Draw
+from everlong.corpora.tasks.question import Question
 
 PLACES = (
     "bathroom",

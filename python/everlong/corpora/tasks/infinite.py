@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import ClassVar
 
-from everlong.eval.patterns import NUMBER, UUID
-from everlong.eval.tasks.draw import Draw, table_tokens
-from everlong.eval.tasks.question import Document, Question
+from everlong.corpora.patterns import NUMBER, UUID
+from everlong.corpora.tasks.draw import Draw, table_tokens
+from everlong.corpora.tasks.question import Document, Question
 
 
 class _StatedNumber:

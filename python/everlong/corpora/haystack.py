@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeVar
 
-import everlong._core as _core
+from everlong.corpora.facts import Fact
 from everlong.data import Book, TooFewTokensError
-from everlong.eval.facts import Fact
-from everlong.eval.gold import GOLD_TOKENS
-from everlong.text.encoding import encode, encode_with_places
+from everlong.text.encoding import encode_with_places
 from everlong.text.prompt import start_ids
 
+GOLD_TOKENS = 512  # of the text around an answer
 _PARAGRAPH_END = re.compile(r"\n\n+")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")
 # A paragraph longer than this may be split at a sentence's end.
@@ -232,14 +231,3 @@ def _assemble(
             close(seam.book)
         checkpoints += [len(parts)] * cuts.count(number)
     return Haystack(tuple(parts), tuple(needles), tuple(checkpoints))
-
-
-def holds_text(core: _core.Memory, tokenizer: Any, parts: Sequence[Part], tokens: int) -> bool:
-    """Whether the first `tokens` of a memory are those of the parts, as far as these go."""
-    for part in parts:
-        end = min(part.end, tokens)
-        if end <= part.begin:
-            break
-        if not np.array_equal(core.token_ids(0, part.begin, end), encode(tokenizer, part.text)[: end - part.begin]):
-            return False
-    return True

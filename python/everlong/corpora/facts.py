@@ -15,12 +15,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar, get_args
 
-from everlong.eval import words
-from everlong.eval.paraphrases import ASSOCIATED, PARAPHRASED
-from everlong.eval.patterns import NUMBER, UUID
+from everlong.corpora import words
+from everlong.corpora.paraphrases import ASSOCIATED, PARAPHRASED
+from everlong.corpora.patterns import NUMBER, UUID
 
 T = TypeVar("T")
-# Facts of the last two kinds are taken from fixed lists (everlong.eval.paraphrases), the others are made up.
+# Facts of the last two kinds are taken from fixed lists (everlong.corpora.paraphrases), the others are made up.
 Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase", "association"]
 KINDS: tuple[Kind, ...] = get_args(Kind)[:-2]
 # Those that SmolLM2-135M answers most surely with the fact in front of it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everlong.eval.tasks import babi, dialogue, infinite, ruler
-from everlong.eval.tasks.draw import Draw
-from everlong.eval.tasks.question import Document, Question, Task
+from everlong.corpora.tasks import babi, dialogue, infinite, ruler
+from everlong.corpora.tasks.draw import Draw
+from everlong.corpora.tasks.question import Document, Question, Task
 
 __all__ = ["SUITES", "TASKS", "Document", "Draw", "Question", "Task", "tasks_of"]
 

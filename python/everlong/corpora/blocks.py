@@ -1,0 +1,62 @@
+"""Streams of blocks: books and stories as token ids, cut as a memory cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong.corpora.pairs import Pairs
+from everlong.data import Book
+from everlong.text.encoding import encode
+from everlong.text.prompt import start_ids
+
+SINK_TOKENS = 4  # what a stream begins with, which is always kept
+BLOCK_TOKENS = 512
+EDGE = 0.06  # of a book at either end: contents, notes, licences
+
+
+def excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> torch.Tensor:
+    """Ids [tokens] of a book from a paragraph's beginning, sinks first."""
+    low, high = int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * tokens
+    at = int(random.integers(low, max(low + 1, high)))
+    begin = book.text.find("\n\n", at) + 2
+    text = encode(tokenizer, book.text[begin : begin + 8 * tokens])
+    ids = torch.cat([sinks_of(tokenizer, text), text[SINK_TOKENS:]])[:tokens]
+    if len(ids) < tokens:
+        raise ValueError(f"{book.name} is too short for {tokens} tokens from one place on")
+    return ids
+
+
+def sinks_of(tokenizer: Any, text: torch.Tensor) -> torch.Tensor:
+    """What a stream begins with: what the tokenizer puts before every text, and the first of the text."""
+    start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
+    return torch.cat([start, text])[:SINK_TOKENS]
+
+
+def story_tokens(tokenizer: Any, sections: Sequence[str]) -> tuple[torch.Tensor, list[tuple[int, int]]]:
+    """A story as a stream, and where its sections stand in it."""
+    pieces, spans, length = [torch.tensor(start_ids(tokenizer), dtype=torch.int64)], [], len(start_ids(tokenizer))
+    for section in sections:
+        piece = encode(tokenizer, section + "\n\n")
+        pieces.append(piece)
+        spans.append((length, length + len(piece)))
+        length += len(piece)
+    return torch.cat(pieces), spans
+
+
+def questions_of_block(pairs: Pairs, text: int, spans: Sequence[tuple[int, int]], block: int) -> list[int]:
+    """Questions about a text that are answered by sections all of which lie in one block of its stream."""
+    begin = SINK_TOKENS + block * BLOCK_TOKENS
+    inside = {
+        at
+        for at, (first, last) in enumerate(spans)
+        if first >= begin - SINK_TOKENS * (block == 0) and last <= begin + BLOCK_TOKENS
+    }
+    return [
+        at
+        for at, question in enumerate(pairs.questions)
+        if question.text == text and question.pieces and question.answers and inside.issuperset(question.pieces)
+    ]

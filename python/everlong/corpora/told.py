@@ -1,0 +1,262 @@
+"""Blocks of books in which something is said that no model knows, and questions about it: what Head A learns from.
+
+The four-MI100 design, 3.3.1.1 and 3.3.1.2. Each question meets three blocks, by the same text of a book: one that says
+what it asks for, one that says it of another version, parameter or name (N1), and one in which its words stand for
+nothing (N2). Of FairytaleQA's stories three blocks meet a question to each of them: of the two that do not answer it,
+the one with more of its words is N2, the other N1. Beside each stands why the block is what is looked for, or is not.
+So whoever reads the question alone is right as often as one who guesses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, questions_of_block, sinks_of, story_tokens
+from everlong.corpora.pairs import Pairs, Split
+from everlong.corpora.planted import with_statements
+from everlong.corpora.seeds import in_turn
+from everlong.data import Book
+from everlong.text.encoding import decode_text, encode
+from everlong.text.words import words_in
+
+Kind = Literal["right", "other", "words"]  # what a block is to a question
+KINDS: tuple[Kind, ...] = ("right", "other", "words")
+_ASKED_OF_A_BLOCK = 3
+
+# What is asked; what answers; what a block says that is right, that is of another, and that has its words; and why.
+_FORMS = (
+    (
+        "What is the {item} set to in edition {one} of the {name} code?",
+        "{value}",
+        "In edition {one} of the {name} code the {item} is set to {value}.",
+        "In edition {two} of the {name} code the {item} is set to {wrong}.",
+        "Nobody who reads edition {one} of the {name} code should look for the {item} there.",
+        "it says what the {item} is in edition {one} of the {name} code",
+        "it describes edition {two} of the {name} code, and the question asks about edition {one}",
+        "it names the {item} and edition {one}, but not what it is set to",
+    ),
+    (
+        "What does the word {name} mean here?",
+        "the {item} of a {thing}",
+        "From here on the word {name} means the {item} of a {thing}.",
+        "From here on the word {stranger} means the {item} of a {wrong_thing}.",
+        "The {item} of a {wrong_thing} was called neither {name} nor {stranger}.",
+        "it defines the word {name} that the question asks about",
+        "it defines the word {stranger}, and the question asks about {name}",
+        "it has the word {name} in it, but does not define it",
+    ),
+    (
+        "Which reference does the file on {name} carry?",
+        "{value}",
+        "The file on {name} carries the reference {value}.",
+        "The file on {name} was sealed on the date {wrong}.",
+        "A file without a reference lay beside a letter to {name}.",
+        "it gives the reference of the file on {name}",
+        "it says when the file on {name} was sealed, and the question asks for its reference",
+        "it names {name} and a reference, but not the one that the file carries",
+    ),
+    (
+        "With which argument has {name}() to be called?",
+        "{value}",
+        "The function {name}() has to be called with the argument {value}.",
+        "The function {stranger}() has to be called with the argument {wrong}.",
+        "The function {name}() calls itself and has no argument to speak of in this part.",
+        "it says with which argument {name}() is called",
+        "it is about the function {stranger}(), and the question asks about {name}()",
+        "it names {name}() but no argument of it",
+    ),
+    (
+        "How much did {name} pay for the {thing}?",
+        "{count} crowns",
+        "{name} paid {count} crowns for the {thing}.",
+        "{stranger} paid {wrong_count} crowns for the {thing}.",
+        "{name} would not say what had been paid for the {thing}.",
+        "it says what {name} paid for the {thing}",
+        "it says what {stranger} paid for the {thing}, and the question asks about {name}",
+        "it names {name} and the {thing}, but no price",
+    ),
+    (
+        "Who keeps the key to the {thing} shed?",
+        "{name}",
+        "The key to the {thing} shed is kept by {name}.",
+        "The key to the {wrong_thing} shed is kept by {stranger}.",
+        "Whoever came to the {thing} shed without a key had to go home again.",
+        "it says who keeps the key to the {thing} shed",
+        "it is about the {wrong_thing} shed, and the question asks about the {thing} shed",
+        "it names the {thing} shed and a key, but not who keeps it",
+    ),
+    (
+        "What was changed in version {one} of {name}?",
+        "the {item} of the {thing}",
+        "In version {one} of {name} the {item} of the {thing} was changed.",
+        "In version {two} of {name} the {item} of the {wrong_thing} was changed.",
+        "Version {one} of {name} was printed twice.",
+        "it says what was changed in version {one} of {name}",
+        "it describes version {two} of {name}, and the question asks about version {one}",
+        "it names version {one} of {name}, but no change",
+    ),
+    (
+        "When does the boat to {name} leave?",
+        "at {count} minutes past {one}",
+        "The boat to {name} leaves at {count} minutes past {one}.",
+        "The boat to {stranger} leaves at {wrong_count} minutes past {two}.",
+        "There were always people in {name} who waited for the boat.",
+        "it says when the boat to {name} leaves",
+        "it is about the boat to {stranger}, and the question asks about {name}",
+        "it names {name} and the boat, but no hour",
+    ),
+)
+_ITEMS = ("limit", "delay", "depth", "margin", "signal", "toll", "weight", "pressure", "allowance", "angle")
+_THINGS = ("lantern", "barge", "kettle", "plough", "harness", "chimney", "ferry", "loom", "anvil", "saddle")
+_STORY_REASONS = (
+    "it tells what the question asks for",
+    "it is another part of the story",
+    "it has words of the question, but not what is asked for",
+)
+_SYLLABLES = ("bor", "ka", "lim", "ne", "tos", "vi", "zu", "mar", "del", "qui", "ran", "fe", "po", "sha", "wen")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A question to a block, by words alone: what the block is to it, and why."""
+
+    question: str
+    answer: str
+    kind: Kind
+    reasons: tuple[str, str, str]  # of each of KINDS
+
+    def rationale(self, kind: Kind | None = None) -> str:
+        """Why the block is what is looked for, or is not, as the design words it; what it would be were it `kind`."""
+        kind = kind or self.kind
+        return f"I {'' if kind == 'right' else 'do not '}retrieve this because {self.reasons[KINDS.index(kind)]}."
+
+
+@dataclasses.dataclass(frozen=True)
+class ToldBlock:
+    name: str
+    split: Split
+    ids: torch.Tensor  # int64 [SINK_TOKENS + BLOCK_TOKENS]
+    asked: tuple[Asked, ...]
+
+
+def told_blocks(
+    tokenizer: Any, books: Sequence[Book], *, texts: int, split: Split | None = None, seed: int = 0
+) -> list[ToldBlock]:
+    """Three blocks of each of `texts` places in books, which have the same questions; with `split`, all are of it, else
+    one place in eight is held out for fitting.
+    """
+    random = np.random.default_rng((seed, 5))
+    order = [books[at] for at in random.permutation(len(books))]
+    blocks = []
+    for number in range(texts):
+        book = order[number % len(order)]
+        text = excerpt(tokenizer, book, BLOCK_TOKENS + SINK_TOKENS, random)
+        forms = [_drawn(form, random) for form in random.permutation(len(_FORMS))[:_ASKED_OF_A_BLOCK]]
+        begin = int(random.integers(len(KINDS)))
+        for turn in range(len(KINDS)):
+            kinds = [(begin + turn + at) % len(KINDS) for at in range(len(forms))]
+            statements = [form[2 + kind] for form, kind in zip(forms, kinds, strict=True)]
+            ids, _, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, BLOCK_TOKENS, random)
+            asked = tuple(
+                Asked(form[0], form[1], KINDS[kind], (form[5], form[6], form[7]))
+                for form, kind in zip(forms, kinds, strict=True)
+            )
+            own: Split = split or ("fit" if number % 8 == 7 else "train")
+            blocks.append(ToldBlock(book.name, own, torch.cat([sinks_of(tokenizer, text), ids]), asked))
+    return blocks
+
+
+def told_stories(
+    tokenizer: Any, pairs: Pairs, *, texts: int, splits: Sequence[Split] = ("train", "fit"), seed: int = 0
+) -> list[ToldBlock]:
+    """Three blocks of each of `texts` places in stories of the splits, with three questions: each block answers one.
+
+    A long story has several places. ValueError where no story of the splits is long enough.
+    """
+    random = np.random.default_rng((seed, 7))
+    stories = []
+    for at, text in enumerate(pairs.texts):
+        if text.split not in splits or text.origin != "fairytale":
+            continue
+        ids, spans = story_tokens(tokenizer, text.pieces)
+        blocks = range((len(ids) - SINK_TOKENS) // BLOCK_TOKENS)
+        asked = {block: questions_of_block(pairs, at, spans, block) for block in blocks}
+        asked = {block: questions for block, questions in asked.items() if questions}
+        if len(asked) >= len(KINDS):
+            stories.append((text, ids, asked))
+    if not stories:
+        raise ValueError(f"no story of {', '.join(splits)} has {len(KINDS)} blocks that answer questions")
+    found = []
+    for number in range(texts):
+        text, ids, asked = stories[in_turn(seed, number, len(stories))]
+        chosen = [int(block) for block in random.permutation(sorted(asked))[: len(KINDS)]]
+        blocks_ids = [ids[SINK_TOKENS + block * BLOCK_TOKENS :][:BLOCK_TOKENS] for block in chosen]
+        words = [set(words_in(decode_text(tokenizer, own.tolist()))) for own in blocks_ids]
+        questions = [pairs.questions[asked[block][int(random.integers(len(asked[block])))]] for block in chosen]
+        rows: list[list[Asked]] = [[] for _ in chosen]
+        for right, question in enumerate(questions):
+            shared = [sum(word in there for word in words_in(question.words)) for there in words]
+            nearest = max((at for at in range(len(chosen)) if at != right), key=shared.__getitem__)
+            for at, row in enumerate(rows):
+                kind: Kind = "right" if at == right else "words" if at == nearest else "other"
+                row.append(Asked(question.words, question.answers[0], kind, _STORY_REASONS))
+        for own, row in zip(blocks_ids, rows, strict=True):
+            found.append(ToldBlock(text.name, text.split, torch.cat([ids[:SINK_TOKENS], own]), tuple(row)))
+    return found
+
+
+def told_of_both(
+    tokenizer: Any, books: Sequence[Book], pairs: Pairs, *, places: int, stories: int, seed: int = 0
+) -> list[list[ToldBlock]]:
+    """What a writer is trained on: `places` in books, and in stories, of either where there are to be any."""
+    found = [told_blocks(tokenizer, books, texts=places, seed=seed)] if places else []
+    return [*found, *([told_stories(tokenizer, pairs, texts=stories, seed=seed)] if stories else [])]
+
+
+def _drawn(form: int, random: np.random.Generator) -> list[str]:
+    def one_of(words: Sequence[str]) -> str:
+        return words[int(random.integers(len(words)))]
+
+    def name() -> str:
+        return "".join(one_of(_SYLLABLES) for _ in range(3)).capitalize()
+
+    def value() -> str:
+        return f"{one_of('ABCDEFGHKLMNPRSTVWX')}{one_of('ABCDEFGHKLMNPRSTVWX')}-{random.integers(100, 1000)}"
+
+    one, two = (int(version) + 1 for version in random.permutation(9)[:2])
+    thing, wrong = (_THINGS[at] for at in random.permutation(len(_THINGS))[:2])
+    count, wrong_count = (int(crowns) + 11 for crowns in random.permutation(89)[:2])
+    said = {
+        "name": name(),
+        "stranger": name(),
+        "item": one_of(_ITEMS),
+        "count": count,
+        "wrong_count": wrong_count,
+        "one": one,
+        "two": two,
+        "value": value(),
+        "wrong": value(),
+        "thing": thing,
+        "wrong_thing": wrong,
+    }
+    return [part.format(**said) for part in _FORMS[form]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """A question to a block as tokens: what is read behind D, and what the model is to say then."""
+
+    question: torch.Tensor  # int64 [q]: what the decision is made of
+    prompt: torch.Tensor  # int64 [n]
+    reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
+
+
+def exercise(tokenizer: Any, asked: Asked) -> Exercise:
+    answer = f" The answer: {asked.answer}." if asked.kind == "right" else ""
+    prompt = encode(tokenizer, f"Question: {asked.question}\nIs it told above?")
+    return Exercise(encode(tokenizer, f" {asked.question}"), prompt, encode(tokenizer, f" {asked.rationale()}{answer}"))
