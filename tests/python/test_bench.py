@@ -125,7 +125,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(temporary: Path, monkeyp
     # By text alone it would be read, by commands that can be told so; this one cannot.
     assert "MemoryConfig" not in str(told.value)
     assert str(told.value).endswith(
-        ". `everlong read` and `everlong ask` serve it by text alone with --set recall_mode=text"
+        ". `everlong read` and `everlong ask` serve it by text alone with --set answer.recall_mode=text"
     )
     with pytest.raises(UnsupportedModelError, match="training mode"):
         run_bench(tiny_model().train(), byte_tokenizer(), sizes=SIZES)

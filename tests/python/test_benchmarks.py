@@ -148,7 +148,7 @@ def test_answers_are_kept_as_they_come_and_a_run_goes_on(folder: Path, tmp_path:
     assert [one.kind for one in recall_modes.in_turns(asked)] == [*(["explicit", "implicit"] * 2), "explicit"]
     with everlong.Memory.open(folder) as memory:
         memory.fork(tmp_path / "fork").close()
-    base = dataclasses.replace(CONFIG, details=4)
+    base = CONFIG.with_part(Writer(tokens=4))
     options = argparse.Namespace(modes=["kv", "detail"], pack=None)
     file = tmp_path / "answers.jsonl"
     model = (tiny_model(), byte_tokenizer())

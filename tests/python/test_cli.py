@@ -220,16 +220,16 @@ def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) ->
 def test_blocks_come_back_as_detail_tokens_where_that_is_asked_for(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "book.everlong", tmp_path / "book.txt"
     book.write_text("once upon a time there was a fox. " * 60 + "The key is Zq7#Kx9. " + "and so on, and so on. " * 60)
-    written = ["--memory", memory, "--set", "details=4"]
+    written = ["--memory", memory, "--set", "writer.tokens=4"]
     assert everlong("read", book, *written, "--model", saved_model).returncode == 0
     assert "MB of Detail Tokens" in everlong("inspect", memory).stdout
     assert json.loads(everlong("inspect", memory, "--json").stdout)["stats"]["detail_bytes"] > 0
-    asking = ["ask", "Zq7#Kx9", *written, "--set", "recall_mode=detail", "--max-new-tokens", "3"]
+    asking = ["ask", "Zq7#Kx9", *written, "--set", "answer.recall_mode=detail", "--max-new-tokens", "3"]
     assert ", as Detail Tokens]" in everlong(*asking).stdout
     recalled = json.loads(everlong(*asking, "--json").stdout)["recalled"]
     assert recalled[0]["as_details"]
     assert "Zq7#Kx9" in recalled[0]["text"]
-    refused = everlong("ask", "Zq7#Kx9", "--memory", memory, "--set", "recall_mode=detail")
+    refused = everlong("ask", "Zq7#Kx9", "--memory", memory, "--set", "answer.recall_mode=detail")
     assert refused.returncode == 1
     assert "details is 0, expected at least 1" in refused.stderr
 
@@ -601,7 +601,7 @@ def test_a_gpu_that_there_is_not_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", [("read", "BOOK"), ("ask", "who?"), ("ask", "who?", "--set", "groups=2"), ("chat",)]
+    "command", [("read", "BOOK"), ("ask", "who?"), ("ask", "who?", "--set", "search.groups=2"), ("chat",)]
 )
 def test_a_memory_is_read_and_asked_in_the_dtype_that_is_named(two_sources: Path, command: tuple[str, ...]) -> None:
     book = two_sources.parent / "more.txt"
@@ -616,7 +616,7 @@ def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path:
     pytest.importorskip("matplotlib")
     out = tmp_path / "run"
     arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out]
-    run = everlong("eval", *arguments, "--baseline", "window", "--baseline", "random", "--set", "index=lexical")
+    run = everlong("eval", *arguments, "--baseline", "window", "--baseline", "random", "--set", "search.index=lexical")
     assert run.returncode == 0, run.stderr
     assert "Right answers in 6,000 tokens" in run.stdout
     report = json.loads((out / "report.json").read_text())
@@ -634,7 +634,7 @@ def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path:
 def test_eval_prints_the_report_that_it_keeps_as_json(saved_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = ["passkey", "--model", saved_model, "--lengths", "6000", "--count", "1", "--out", out, "--json"]
-    run = everlong("eval", *arguments, "--baseline", "window", "--set", "index=lexical")
+    run = everlong("eval", *arguments, "--baseline", "window", "--set", "search.index=lexical")
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     assert report == json.loads((out / "report.json").read_text())
@@ -644,7 +644,7 @@ def test_eval_prints_the_report_that_it_keeps_as_json(saved_model: Path, tmp_pat
 def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
     """Every rate is that of its questions, counted again."""
     arguments = ["--tokens", "5000", "--facts", "2", "--kinds", "pass-key,uuid", "--seed", "3", "--json"]
-    run = everlong("eval", "niah", "--model", saved_model, *arguments, "--set", "index=lexical")
+    run = everlong("eval", "niah", "--model", saved_model, *arguments, "--set", "search.index=lexical")
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     questions = report["questions"]
@@ -693,7 +693,7 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
         (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, meaning, walker, trigger, "),
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
-        (["eval", "all", "--set", "grups=2"], "expected name=value with a name of frame_tokens"),
+        (["eval", "all", "--set", "search.grups=2"], "search has no setting 'grups': is it 'groups'?"),
         (["eval", "niah", "--kinds", "pass"], "kinds is 'pass', expected one of pass-key, uuid"),
         (["eval", "niah", "--tokens", "5000", "--lengths", "1K,2K"], "the longest of these is another"),
     ],
@@ -714,9 +714,9 @@ def test_a_model_that_cannot_be_spliced_is_served_by_text_alone(tmp_path: Path) 
     read = ["read", text, "--memory", memory, "--model", tmp_path / "model"]
     refused = everlong(*read)
     assert refused.returncode == 1
-    assert "--set recall_mode=text" in refused.stderr
+    assert "--set answer.recall_mode=text" in refused.stderr
     assert not memory.exists()
-    assert everlong(*read, "--set", "recall_mode=text").returncode == 0
+    assert everlong(*read, "--set", "answer.recall_mode=text").returncode == 0
     # Whose memory it is, and what of, needs no saying again.
     asked = everlong("ask", "What is the word of the day?", "--memory", memory, "--max-new-tokens", 3, "--json")
     assert asked.returncode == 0, asked.stderr
@@ -732,11 +732,11 @@ def test_a_setting_changes_what_is_recalled(saved_model: Path, tmp_path: Path) -
     memory = tmp_path / "m.everlong"
     assert everlong("read", text, "--memory", memory, "--model", saved_model).returncode == 0
     groups = []
-    for settings in ([], ["--set", "groups=1"]):
+    for settings in ([], ["--set", "search.groups=1"]):
         asked = everlong("ask", "Where did it rain?", "--memory", memory, "--max-new-tokens", 1, "--json", *settings)
         groups.append(len(json.loads(asked.stdout)["recalled"]))
     assert groups[0] > groups[1] == 1
-    wrong = everlong("ask", "Where?", "--memory", memory, "--set", "group=1")
+    wrong = everlong("ask", "Where?", "--memory", memory, "--set", "search.group=1")
     assert wrong.returncode == 1
     assert "groups" in wrong.stderr
 

@@ -19,7 +19,7 @@ from everlong.text.encoding import decode_text
 from test_core import Written, manifest
 from test_exactness import SMALL, next_logits, random_text
 from test_transfer import store_beside
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import changed, byte_tokenizer, tiny_model
 
 TEXT = random_text(2000)
 
@@ -31,7 +31,7 @@ def storing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def open_model(folder: Path | None = None, kind: str = "llama", **config: Any) -> everlong.MemoryModel:
-    settings = dataclasses.replace(SMALL, **config)
+    settings = changed(SMALL, **config)
     return everlong.MemoryModel(tiny_model(kind), byte_tokenizer(), folder, config=settings)
 
 

@@ -296,7 +296,7 @@ def test_states_for_observers_cost_no_forward(monkeypatch: pytest.MonkeyPatch) -
             lambda module, args, kwargs, lengths=lengths: lengths.append(kwargs["input_ids"].shape[1]),
             with_kwargs=True,
         )
-        with everlong.MemoryModel(model, byte_tokenizer(), config=dataclasses.replace(SMALL)) as mm:
+        with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
             mm.frame.observe(lambda *_: None, hidden_layers=layers)
             lengths.clear()
             mm.read(random_text(700))

@@ -198,10 +198,10 @@ def test_the_command_line_says_where_there_is_none(tmp_path: Path) -> None:
 
 
 def test_settings_of_it() -> None:
-    config = everlong.MemoryConfig().with_settings(["graph=true", "graph_share=0.5"])
+    config = everlong.MemoryConfig().with_settings(["archive.graph=true", "archive.graph_share=0.5"])
     assert (config.archive.graph, config.archive.graph_share) == (True, 0.5)
-    assert not everlong.MemoryConfig().graph
-    for wrong in ("graph=1", "graph_share=0", "graph_share=1.5"):
+    assert not everlong.MemoryConfig().archive.graph
+    for wrong in ("archive.graph=1", "archive.graph_share=0", "archive.graph_share=1.5"):
         with pytest.raises(ValueError, match="graph"):
             everlong.MemoryConfig().with_settings([wrong])
 

@@ -24,7 +24,7 @@ from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
 from test_exactness import SMALL, random_text
-from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+from tiny_models import changed, TINY_MEMORY, byte_tokenizer, tiny_model
 from traces import blocks_of
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"
@@ -630,7 +630,7 @@ def test_a_config_that_is_refused_leaves_no_folder(
         raise everlong.EverlongError(f"no encoder {name}")
 
     monkeypatch.setattr("everlong.generation.opening.load_encoder", missing)
-    config = SMALL.changed(archive={"codec": "bf16"}, search={"index": ("lexical", "embedding")}, **wrong)
+    config = changed(SMALL, codec="bf16", index=("lexical", "embedding"), **wrong)
     with pytest.raises((ValueError, everlong.EverlongError)):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config)
     assert not (tmp_path / "m").exists()
@@ -748,7 +748,7 @@ def test_a_perplexity_brings_back_what_a_question_would(
 def test_a_setting_that_stands_is_not_set_anew(mm, changes: dict[str, Any]) -> None:
     before = mm.config
     with pytest.raises(ValueError, match=next(iter(changes))):
-        mm.config = dataclasses.replace(before, **changes)
+        mm.config = changed(before, **changes)
     assert mm.config is before
     mm.config = before.changed(search={"groups": 1, "index": ("lexical",)}, answer={"order": "time"})
     assert mm.config.search.groups == 1
@@ -757,7 +757,7 @@ def test_a_setting_that_stands_is_not_set_anew(mm, changes: dict[str, Any]) -> N
 def test_a_config_that_cannot_be_is_refused_as_one() -> None:
     for changes, message in (({"frame_tokens": 0}, "frame_tokens"), ({"recent_blocks": 0}, "recent_blocks is 0")):
         with pytest.raises(ValueError, match=message):
-            everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=dataclasses.replace(TINY_MEMORY, **changes))
+            everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=changed(TINY_MEMORY, **changes))
 
 
 def test_what_comes_back_during_an_answer_is_cited_behind_what_was_there_when_it_began() -> None:

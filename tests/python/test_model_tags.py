@@ -138,7 +138,7 @@ def test_of_what_is_said_phrases_and_rare_words_are_kept() -> None:
 
 
 def test_settings_of_it() -> None:
-    assert everlong.MemoryConfig().with_settings(["tagger=model"]).tagger == "model"
+    assert everlong.MemoryConfig().with_settings(["archive.tagger=model"]).archive.tagger == "model"
     with pytest.raises(ValueError, match="text alone"):
         TINY_MEMORY.changed(archive={"tagger": "model"}).of_text_alone()
     assert FIRST_TOKENS >= 64

@@ -12,12 +12,12 @@ import pytest
 
 import everlong
 from test_exactness import SMALL, random_text
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import changed, byte_tokenizer, tiny_model
 
 
 def opened(folder: Path | None = None, **changes: Any) -> everlong.MemoryModel:
     kind = changes.pop("kind", ("llama", "default"))
-    return everlong.MemoryModel(tiny_model(*kind), byte_tokenizer(), folder, dataclasses.replace(SMALL, **changes))
+    return everlong.MemoryModel(tiny_model(*kind), byte_tokenizer(), folder, changed(SMALL, **changes))
 
 
 def test_a_function_is_told_how_far_a_reading_is() -> None:

@@ -12,7 +12,7 @@ import pytest
 import everlong
 from everlong.text.prompt import quoting_prompt
 from test_exactness import SMALL, random_text
-from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+from tiny_models import changed, TINY_MEMORY, byte_tokenizer, tiny_model
 
 # Symbols that no text of `random_text` has. What is asked shares more of them with other questions than with any fact.
 KEYS = "!#$%&*+/<>?@[]^_{|}~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -37,7 +37,7 @@ def question_of(key: str) -> str:
 
 
 def open_model(memory: Path | None = None, **changes: Any) -> everlong.MemoryModel:
-    config = dataclasses.replace(TINY_MEMORY, **changes)
+    config = changed(TINY_MEMORY, **changes)
     return everlong.MemoryModel(tiny_model(), byte_tokenizer(), memory, config)
 
 

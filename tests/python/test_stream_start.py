@@ -23,7 +23,7 @@ from everlong.text.prompt import start_ids, with_start
 from test_eval_haystack import FACTS, books
 from test_exactness import SMALL, TOLERANCE, next_logits, plain_logits, random_text
 from test_reading import Interrupted
-from tiny_models import byte_tokenizer, tiny_model
+from tiny_models import changed, byte_tokenizer, tiny_model
 
 TEXT = random_text(600)
 BEGIN = 257
@@ -39,7 +39,7 @@ def model_and_tokenizer(*, chat: bool = False) -> tuple[Any, Any]:
 
 
 def open_model(folder: Path | None = None, **config: Any) -> everlong.MemoryModel:
-    return everlong.MemoryModel(*model_and_tokenizer(), folder, config=dataclasses.replace(SMALL, **config))
+    return everlong.MemoryModel(*model_and_tokenizer(), folder, config=changed(SMALL, **config))
 
 
 def stream(mm: everlong.MemoryModel) -> list[int]:

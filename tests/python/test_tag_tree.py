@@ -246,14 +246,14 @@ def test_the_command_line_says_when_it_happened_and_asks_by_it(tmp_path: Path) -
     byte_tokenizer().save_pretrained(tmp_path / "model")
     memory = ["-d", str(tmp_path / "m")]
     tiny = [
-        "frame_tokens=512",
-        "sink_tokens=4",
-        "recalled_tokens=128",
-        "rolling_tokens=128",
-        "evict_tokens=64",
-        "block_tokens=128",
+        "frame.tokens=512",
+        "frame.sink_tokens=4",
+        "frame.recalled_tokens=128",
+        "frame.rolling_tokens=128",
+        "frame.evict_tokens=64",
+        "archive.block_tokens=128",
     ]
-    settings_of = [word for setting in (*tiny, "index=lexical", "chunk_tokens=32") for word in ("--set", setting)]
+    settings_of = [word for setting in (*tiny, "search.index=lexical", "frame.chunk_tokens=32") for word in ("--set", setting)]
     for day, what in (("2024-05-03", "The harvest was poor. "), ("2024-06-07", "The harvest was rich. ")):
         (tmp_path / f"{day}.txt").write_text(what * 40)
         read = ["read", str(tmp_path / f"{day}.txt"), *memory, "--happened", day, "--model", str(tmp_path / "model")]

@@ -17,7 +17,7 @@ from everlong.frame.serve import TextAloneError, configured
 from everlong.frame.text_frame import TextFrame
 from everlong.models.releases import cache_argument
 from test_embedding import CountingEncoder
-from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
+from tiny_models import changed, TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 CONFIG = TINY_MEMORY.changed(search={"index": ("heads", "lexical")}, answer={"recall_mode": "text"})
 FACT = "The key of the tower is Zq7#Kx9. "
@@ -27,7 +27,7 @@ KINDS = pytest.mark.parametrize("kind", list(TEXT_ALONE))
 
 
 def remembering(model: Any, memory: Any = None, **changes: Any) -> MemoryModel:
-    return MemoryModel(model, byte_tokenizer(), memory, dataclasses.replace(CONFIG, **changes))
+    return MemoryModel(model, byte_tokenizer(), memory, changed(CONFIG, **changes))
 
 
 def text_of(mm: MemoryModel) -> list[int]:
@@ -261,7 +261,7 @@ def test_a_model_whose_config_names_no_window_takes_the_frame_it_is_given() -> N
     with pytest.raises(everlong.UnsupportedModelError, match="By text alone it works"):
         MemoryModel(model, byte_tokenizer())
     with MemoryModel(model, byte_tokenizer(), None, MemoryConfig(answer=AnswerConfig(recall_mode="text"))) as mm:
-        assert mm.config.frame.tokens == MemoryConfig().frame_tokens
+        assert mm.config.frame.tokens == MemoryConfig().frame.tokens
         assert mm.read("a text").tokens == 6
 
 
@@ -308,5 +308,5 @@ def test_sinks_that_were_forgotten_are_not_filled_again(tmp_path: Path) -> None:
 def test_settings_go_with_a_memory_of_text_alone_and_a_model_that_names_no_window() -> None:
     model = tiny_text_model("bloom")
     with pytest.raises(everlong.UnsupportedModelError):
-        configured(model, ["groups=2"])
-    assert configured(model, ["groups=2"], text_alone=True).groups == 2
+        configured(model, ["search.groups=2"])
+    assert configured(model, ["search.groups=2"], text_alone=True).search.groups == 2

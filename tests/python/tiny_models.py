@@ -10,6 +10,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
+from everlong.settings import where_is
 
 WINDOW = 2048
 # A frame that a tiny model's window holds twice, for texts of some thousand tokens.
@@ -21,6 +22,17 @@ TINY_MEMORY = MemoryConfig(
     search=SearchConfig(index=("lexical",)),
     answer=AnswerConfig(quotes=0),
 )
+
+
+def changed(config: MemoryConfig, **settings: Any) -> MemoryConfig:
+    """With settings by their own names: each goes to the group that has it, `parts` to the top."""
+    parts = settings.pop("parts", config.parts)
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        group, _, own = where_is(name).partition(".")
+        assert group, name
+        groups.setdefault(group, {})[own] = value
+    return config.changed(**groups, parts=parts)
 
 
 def byte_tokenizer(*, begins: bool = False) -> transformers.PreTrainedTokenizerFast:
