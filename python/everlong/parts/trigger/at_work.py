@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.frame.part import Hidden, Needs
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
 from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
@@ -28,7 +29,7 @@ class SaidText:
 
 
 class LearnedTopicEnds:
-    """The trigger of a pack over the text of one frame (frame/topics.py). Not thread-safe."""
+    """The trigger of a pack over the text of one frame. Not thread-safe."""
 
     def __init__(self, pack: Pack, os_config: _core.MemoryOsConfig, mean_tokens: int) -> None:
         """Blocks of `mean_tokens` on average, by the rules of `os_config`, as far as the calibration text is like what
@@ -37,20 +38,15 @@ class LearnedTopicEnds:
         part = pack.parts[TRIGGER]
         self.trigger = Trigger.of_part(part)
         self.id = part.id
-        self.hidden_layers = self.trigger.settings.layers
+        self.needs = Needs(hidden_layers=self.trigger.settings.layers)
         self.lookahead = self.trigger.settings.lookahead
         self.threshold = threshold_for(said_texts(calibration_of(part)), os_config, self.lookahead, mean_tokens)
-        self.restart()
-
-    def restart(self) -> None:
-        """What comes next is another text."""
-        self._before: torch.Tensor | None = None
+        self._before: torch.Tensor | None = None  # the newest states of the text
 
     @torch.no_grad()
-    def probabilities(self, hidden: Mapping[int, torch.Tensor]) -> npt.NDArray[np.float32]:
-        """[n] of a chunk's hidden states [n, hidden size] by layer, of places `lookahead` tokens before each token."""
-        states = side_by_side(hidden, self.hidden_layers).float().cpu()
-        known = states if self._before is None else torch.cat([self._before, states])
+    def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
+        states = side_by_side(hidden, self.needs.hidden_layers).float().cpu()
+        known = states if begins or self._before is None else torch.cat([self._before, states])
         self._before = known[-self.trigger.settings.reach :]
         said: npt.NDArray[np.float32] = self.trigger.said(known)[-len(states) :].numpy()
         return said
