@@ -21,6 +21,10 @@ class Walker(PartSettings, group="walker", least={"ahead_every": 0}):
     # read from disk into RAM, where what the others bring back finds it. 0: off.
     ahead_every: int = 0
 
+    @classmethod
+    def between_questions(cls) -> frozenset[str]:
+        return frozenset({"searches"})
+
     def without_keys(self) -> Walker:
         if self.ahead_every > 0:
             raise ValueError("walker.ahead_every reads keys and values ahead, and a memory of text alone has none")

@@ -25,10 +25,14 @@ class Walking:
     def __init__(self, walker: Walker, opening: Opening, settings: WalkerSettings) -> None:
         self.settings = settings
         self._policy, self._budget = walker.policy(), walker.settings
-        self.needs = Needs(mean_query=settings.searches)
         self.prefetcher: Prefetcher | None = None
         if settings.ahead_every > 0 and opening.path is not None:  # else all is in RAM
             self.prefetcher = Prefetcher(opening.core)
+
+    @property
+    def needs(self) -> Needs:
+        """The mean query is what topics are found by."""
+        return Needs(mean_query=self.settings.searches)
 
     def walk(self, loads: int) -> _core.Walk:
         """What a search is to walk with."""
