@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from everlong.frame.part import Opening, PartSettings
 from everlong.models.pack import Pack
 from everlong.parts.tombstones.at_work import Waking
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,10 @@ class Tombstones(PartSettings, group="tombstones"):
     @classmethod
     def between_questions(cls) -> frozenset[str]:
         return frozenset({"recall"})
+
+    def check(self, config: MemoryConfig) -> None:
+        if config.frame.tombstones == 0:
+            raise ValueError("frame.tombstones, which the part tombstones heeds, is 0: expected at least 1")
 
     def missing(self, pack: Pack | None) -> str | None:
         if super().missing(pack) is None:
