@@ -16,12 +16,13 @@ import math
 import pathlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from everlong.config import MemoryConfig, name_of
 from everlong.data import Book, books_in, shipped_books
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.by_position import means_by_position
@@ -36,9 +37,6 @@ from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
-
-if TYPE_CHECKING:
-    from everlong.config import MemoryConfig
 
 POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
@@ -220,7 +218,8 @@ def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: Pp
         (_in_bf16(memory_config), {"bf16": config.memory_policy}),
     ]
     for kind in config.kept_by:
-        keeping = memory_config.changed(frame={"kept_tokens": config.kept_tokens})
+        others = [one for one in memory_config.parts if name_of(one) != "trimmer"]
+        keeping = memory_config.changed(frame={"kept_tokens": config.kept_tokens}, parts=others)
         if kind != _NEWEST:
             keeping = keeping.with_settings([f"trimmer.by={kind}"])
         frames.append((keeping, {_kept_key(kind): "window"}))
