@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import everlong
+from everlong.frame.parts import Parts
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.pack import Pack, PackPart
-from everlong.parts.adapter.model import ADAPTER
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
+ADAPTER = "adapter"  # what a pack has it by
 TEXT = random_text(3000)
 QUESTION = TEXT[300:330]
 
@@ -97,7 +98,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
     with mm.frame.branch(), torch.no_grad():
         mm.frame.begin_prompt(None)
         mm.frame.recall([page for one in reversed(got.recalled) for page in pages(mm, one)])
-        own, mm.frame.adaptation = mm.frame.adaptation, None
+        own, mm.frame.parts = mm.frame.parts, Parts()
         before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         adapter = Adapter.of_part(everlong_pack(pack))
         try:
@@ -109,11 +110,9 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
         finally:
             for name, weight in model.named_parameters():
                 weight.data.copy_(before[name])
-            mm.frame.adaptation = own
+            mm.frame.parts = own
     assert list(got.token_ids) == expected
-    with everlong.MemoryModel(
-        tiny_model(), byte_tokenizer(), None, dataclasses.replace(SMALL, answer_adapter=False), pack=pack
-    ) as plain:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL.changed(parts=()), pack=pack) as plain:
         plain.read(TEXT)
         assert plain.generate(QUESTION, max_new_tokens=12, remember=False, chat=False).token_ids != got.token_ids
 

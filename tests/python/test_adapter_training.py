@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from everlong.parts.adapter.model import ADAPTER
 
 import everlong
 from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
+from everlong.frame.parts import Parts
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
 from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
@@ -24,6 +25,7 @@ from everlong.training.run import train_adapter
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
+ADAPTER = "adapter"  # what a pack has it by
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
 TRAINING = AdapterTraining(rank=4, steps=6, batch=2, held_out=4, check_every=3, warmup=1, learning_rate=2e-3)
 
@@ -92,6 +94,16 @@ def test_answers_are_those_of_plain_transformers(tmp_path: Path) -> None:
         assert torch.equal(one.log_probabilities, other.log_probabilities)
 
 
+class Helps:
+    """A part that has maps beside the model while it answers."""
+
+    def __init__(self, attached: AttachedAdapter) -> None:
+        self._attached = attached
+
+    def answering(self, frame: Any) -> AbstractContextManager[None]:
+        return self._attached.at_work()
+
+
 def random_taught(count: int) -> list[Taught]:
     generator = torch.Generator().manual_seed(2)
     taught = []
@@ -130,10 +142,11 @@ def test_the_loss_is_that_of_an_answer_from_the_memory(mm: everlong.MemoryModel)
             mm.frame.begin_prompt(pages)
             begin, end = examples[at].span
             assert any(page.begin < end and begin < page.end for page in came[0].pages)
-            mm.frame.adaptation = attached
+            own = mm.frame.parts
+            mm.frame.parts = Parts({"adapter": Helps(attached)})
             ids = torch.cat([prompt.ids, taught[at].ids[:-1]])
             logits = mm.frame.extend(ids, "prompt", logits=True)[-len(taught[at].ids) :]
-            mm.frame.adaptation = None
+            mm.frame.parts = own
         said = logits.log_softmax(-1).gather(-1, taught[at].tokens).double()
         wanted = taught[at].log_probabilities.double().log_softmax(-1)
         expected = (wanted.exp() * (wanted - said)).sum(-1).mean()
@@ -180,4 +193,4 @@ def test_a_pack_is_trained_and_used(tmp_path: Path) -> None:
     assert made["data"] == ["fairytale", "squad"]
     assert made["steps"] == 3
     with everlong.MemoryModel(model, tokenizer, None, CONFIG, pack=tmp_path / "pack") as mm:
-        assert mm.frame.adaptation is not None
+        assert mm.frame.parts.last("answering") is not None

@@ -5,7 +5,6 @@ The reference asks the writer itself, over what plain transformers and the memor
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,15 @@ import everlong
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.latents import LatentSettings
+from everlong.parts.writer import Writer as WriterPart
 from everlong.parts.writer.deciding import DeciderSettings, odds
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
-DECIDING = SMALL.changed(search={"index": ("lexical",), "groups": 3}, details=6, rerank_details=2.0)
+PLAIN = SMALL.changed(search={"index": ("lexical",), "groups": 3})
+DECIDING = PLAIN.with_part(WriterPart(tokens=6, rerank=2.0))
 TEXT = random_text(2400)
 ASKED = TEXT[700:720]
 
@@ -67,11 +68,10 @@ def test_pages_gain_what_their_block_s_decision_says(mm: everlong.MemoryModel) -
     prompt = build_prompt(mm.tokenizer, ASKED)
     asked = prompt.ids[prompt.question]
     assert mm.tokenizer.decode(asked) == ASKED
-    rerank = mm.searcher._rerank(prompt)
-    assert rerank is not None
+    writer = mm.frame.parts.get("writer")
     core = mm.memory.core
     wide = core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1)
-    added = rerank(wide)
+    added = writer.added_scores(asked, wide)
     blocks = list(dict.fromkeys(page.block for page, _ in added))
     assert len(blocks) > 3
     wanted = {block: expected_odds(mm, block) for block in blocks}
@@ -86,7 +86,7 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
     prompt = build_prompt(mm.tokenizer, ASKED)
     firsts = []
     for weight in (0.0, 1e4):
-        mm.config = dataclasses.replace(mm.config, rerank_details=weight)
+        mm.config = mm.config.with_part(WriterPart(tokens=6, rerank=weight))
         with mm.frame.branch():
             found = mm.searcher.find(prompt)
         best = found.groups[0]
@@ -105,17 +105,14 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
 def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> None:
     model = tiny_model()
     pack = pack_in(tmp_path / "pack", model)
-    plain = dataclasses.replace(DECIDING, details=0, rerank_details=0.0)
-    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", plain, pack=pack) as mm:
+    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", PLAIN, pack=pack) as mm:
         mm.read(TEXT)
     with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
         prompt = build_prompt(byte_tokenizer(), ASKED)
         with everlong.MemoryModel(model, byte_tokenizer(), memory, DECIDING, pack=pack) as mm:
             wide = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30)
-            rerank = mm.searcher._rerank(prompt)
-            assert rerank is not None
             assert wide.groups
-            assert rerank(wide) == []
+            assert mm.frame.parts.get("writer").added_scores(prompt.ids[prompt.question], wide) == []
             with mm.frame.branch():
                 assert mm.searcher.find(prompt).groups
 
@@ -125,8 +122,8 @@ def test_who_cannot_decide_is_refused(tmp_path: Path) -> None:
     for pack in (None, pack_in(tmp_path / "pack", model, decides=False)):
         with pytest.raises(ValueError, match="no writer that decides"):
             everlong.MemoryModel(model, byte_tokenizer(), config=DECIDING, pack=pack)
-    with pytest.raises(ValueError, match="details is 0"):
-        everlong.MemoryConfig(rerank_details=1.0)
+    with pytest.raises(ValueError, match="tokens is 0"):
+        WriterPart(tokens=0, rerank=1.0)
     for wrong in (float("nan"), -1.0):
-        with pytest.raises(ValueError, match="rerank_details"):
-            everlong.MemoryConfig(details=4, rerank_details=wrong)
+        with pytest.raises(ValueError, match="rerank"):
+            WriterPart(tokens=4, rerank=wrong)

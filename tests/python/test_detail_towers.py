@@ -88,7 +88,7 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
     config = SMALL.changed(search={"index": "meaning"})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
         mm.read(random_text(900))
-        meaning = mm.searcher.meaning
+        meaning = mm.frame.parts.get("towers")
         assert meaning is not None
         writer = Writer.of_part(pack.parts[WRITER])
         block = mm.memory.core.blocks()[0]

@@ -6,7 +6,6 @@ The references are plain transformers over `inputs_embeds`, and numpy's own mean
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,15 +22,18 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong._core as _core
 from everlong.cli.memory import citation
-from everlong.frame.details import BRACKET_TOKENS
+from everlong.config import BRACKET_TOKENS
 from everlong.frame.frame import Recalled
 from everlong.frame.older_blocks import OlderBlocks
+from everlong.frame.part import Opening
+from everlong.models.attach import attach
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
 from everlong.parts.latents import LatentSettings
+from everlong.parts.writer import Writer as WriterPart
 from everlong.parts.writer.at_work import BlockDetails, MeanPool
 from everlong.parts.writer.model import Writer, WriterConfig
 from everlong.text.control import memory_marks
@@ -41,7 +43,8 @@ from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
 
 N = 6
 TENSOR = f"details.mean-{N}"
-DETAILED = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "detail"}, details=N)
+WRITING = SMALL.changed(search={"index": ("lexical",)}).with_part(WriterPart(tokens=N))
+DETAILED = WRITING.changed(answer={"recall_mode": "detail"})
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
 MARK = "0123456789"
 TEXT = f"{random_text(300)}{MARK}{random_text(1200, seed=3)}"
@@ -206,7 +209,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
     kind: str, rope: str, mode: str, tmp_path: Path
 ) -> None:
     """Bit for bit as the one after it, and told to whoever asks."""
-    config = DETAILED.changed(answer={"recall_mode": mode}, detail_blocks=5)
+    config = DETAILED.changed(answer={"recall_mode": mode}).with_part(WriterPart(tokens=N, blocks=5))
 
     def recalled(mm: everlong.MemoryModel, answer: everlong.Answer) -> tuple[torch.Tensor, torch.Tensor]:
         cache = mm.frame.cache
@@ -258,9 +261,8 @@ def test_details_of_older_blocks_are_made_in_the_background(tmp_path: Path) -> N
         mm.read(TEXT[:900])
         for block in mm.memory.blocks():
             np.testing.assert_array_equal(late[block.span], mm.memory.core.block_tensor(block.id, TENSOR))
-    with everlong.MemoryModel(
-        tiny_model(), byte_tokenizer(), tmp_path / "m", config=dataclasses.replace(DETAILED, details=3)
-    ) as mm:
+    fewer = DETAILED.with_part(WriterPart(tokens=3))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=fewer) as mm:
         mm.searcher.settle()
         assert all("details.mean-3" in mm.memory.core.block_tensors(block.id) for block in mm.memory.blocks())
 
@@ -328,8 +330,13 @@ def read_with_details(folder: Path, blocks: int, pipe: Connection) -> None:
 def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
     """Waits once details of so many older blocks were put, wherever the disk is."""
     with everlong.Memory.open(folder) as memory:
-        writer = BlockDetails(MeanPool(N), tiny_model())
-        older = OlderBlocks(memory.core, tiny_model(), writer, lambda: writer.missing_in(memory.core)[:blocks])
+        model = tiny_model()
+        served = attach(model, DETAILED.frame.tokens)
+        opening = Opening(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
+        writer = BlockDetails(MeanPool(N), opening, WriterPart(tokens=N))
+        older = OlderBlocks(
+            memory.core, model, writer.block, lambda: writer.needs, lambda: writer.lacks(memory.core)[:blocks]
+        )
         older.fill(lambda: False)
         tell_and_wait(pipe, blocks)
 
@@ -358,19 +365,15 @@ def test_a_process_that_is_killed_leaves_no_block_with_half_its_details(work: An
 
 def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
     """Said before there is a folder."""
-    for changes in ({"details": 4, "recall_mode": "text"}, {"details": 4, "recall_mode": "text", "tombstones": 0}):
-        with pytest.raises(ValueError, match="details are soft tokens, and a memory of text alone"):
-            everlong.MemoryModel(
-                tiny_text_model("gpt2"),
-                byte_tokenizer(),
-                tmp_path / "m",
-                config=SMALL.changed(search={"index": ("lexical",)}, **changes),
-            )
+    by_text = WRITING.changed(answer={"recall_mode": "text"})
+    for config in (by_text, by_text.changed(frame={"tombstones": 0})):
+        with pytest.raises(ValueError, match="writer needs the model's keys and states, and a memory of text alone"):
+            everlong.MemoryModel(tiny_text_model("gpt2"), byte_tokenizer(), tmp_path / "m", config=config)
     assert not (tmp_path / "m").exists()
-    with pytest.raises(ValueError, match="recall_mode='detail': details is 0"):
+    with pytest.raises(ValueError, match="recall_mode='detail' brings back Detail Tokens: expected a part that writes"):
         SMALL.changed(answer={"recall_mode": "detail"})
-    with pytest.raises(ValueError, match="within recalled_tokens, 256"):
-        SMALL.changed(answer={"recall_mode": "both"}, details=255)
+    with pytest.raises(ValueError, match=r"those of a block, 257, within frame\.recalled_tokens, 256"):
+        SMALL.changed(answer={"recall_mode": "both"}, parts=[WriterPart(tokens=255)])
 
 
 @given(
@@ -460,7 +463,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
     with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
-        assert (frame.adaptation is not None) == (rank > 0)
+        assert (frame.parts.last("answering") is not None) == (rank > 0)
         blocks = [7, 2, 4]
         with frame.branch():
             frame.begin_prompt(None)

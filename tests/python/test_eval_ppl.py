@@ -124,11 +124,16 @@ def test_the_command_prints_json_and_nothing_else(
     short = functools.partial(PplConfig, places_per_book=1, prefix_tokens=1_000, between_tokens=300, scored_tokens=150)
     monkeypatch.setattr(ppl, "PplConfig", short)
     settings = [
-        f"--set={name}={getattr(MEMORY, name)}"
-        for name in ("frame_tokens", "recalled_tokens", "rolling_tokens", "evict_tokens", "block_tokens", "codec")
+        f"--set={group}.{name}={getattr(getattr(MEMORY, group), name)}"
+        for group, names in (
+            ("frame", ("tokens", "recalled_tokens", "rolling_tokens", "evict_tokens")),
+            ("archive", ("block_tokens", "codec")),
+        )
+        for name in names
     ]
     arguments = ["eval", "ppl", "--model", str(tmp_path / "model"), "--places", "1", "--corpus", str(corpus)]
-    result = CliRunner().invoke(app, [*arguments, *settings, "--set=index=lexical", "--dtype", "float32", "--json"])
+    rest = ["--set=search.index=lexical", "--dtype", "float32", "--json"]
+    result = CliRunner().invoke(app, [*arguments, *settings, *rest])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert [place["source"] for place in report["places"]] in (["book-0"], ["book-1"])

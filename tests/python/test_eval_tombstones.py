@@ -16,9 +16,9 @@ from rich.console import Console
 from everlong.corpora.needs import needs_text
 from everlong.data import Book
 from everlong.eval.statistics import auc
-from everlong.frame.tombstone_mass import scored
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import load_pack, pack_folder_of
+from everlong.parts.tombstones.at_work import scored
 from everlong.parts.tombstones.measure import (
     FALSE_ALARMS,
     Sample,

@@ -19,19 +19,23 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong.frame.frame
 from everlong.frame.older_kept import OlderKept
-from everlong.frame.trimming import BlockTokens, ByStates, best_tokens, untrained_scorer
+from everlong.frame.part import Needs, Span
+from everlong.frame.parts import Parts
+from everlong.frame.trimming import best_tokens, worth_of
 from everlong.models.releases import cache_argument
+from everlong.parts.trimmer import Trimmer
+from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn
 from test_anchors import Array
 from test_exactness import SMALL, TOLERANCE, next_logits, random_text
 from test_killed import killed, tell_and_wait
 from tiny_models import byte_tokenizer, tiny_model
 
-KEPT = SMALL.changed(
+NEWEST = SMALL.changed(
     frame={"kept_tokens": 32, "kept_share": 8, "kept_rungs": 3},
     search={"index": ("lexical",)},
     answer={"recall_mode": "kv"},
-    trimmer="key_norm",
 )
+KEPT = NEWEST.with_part(Trimmer(by="key_norm"))
 CHUNK = 48
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
 
@@ -80,7 +84,7 @@ class Masked:
         return sorted(token for _, tokens, _ in self.blocks for token in tokens if token < self.left)
 
     def trim_again(self) -> None:
-        c = self.config
+        c = self.config.frame
         while len(self.kept()) > c.kept_tokens:
             held = [
                 sum(t < self.left for _, ts, r in self.blocks if r == rung for t in ts) for rung in range(c.kept_rungs)
@@ -95,7 +99,7 @@ class Masked:
 
     def positions(self) -> dict[int, int]:
         """Of every token that may be seen, in the frame."""
-        c = self.config
+        c = self.config.frame
         if not self.evicted:
             return {token: token for token in range(self.tokens)}
         at = {token: token for token in range(c.sink_tokens)}
@@ -218,8 +222,7 @@ def kept_slots(mm: everlong.MemoryModel) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_zone_changes_what_is_predicted() -> None:
     """The control of the test above, and who chooses matters."""
     logits = []
-    for changes in ({}, {"kept_tokens": 0}, {"trimmer": "newest"}, {"trimmer": "random"}):
-        config = dataclasses.replace(KEPT, **changes)
+    for config in (KEPT, KEPT.changed(frame={"kept_tokens": 0}), NEWEST, KEPT.with_part(Trimmer(by="random"))):
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             read_parts(mm)
             logits.append(next_logits(mm, random_text(30, seed=9)))
@@ -275,7 +278,7 @@ def test_branch_undoes_the_zone(kind: str, rope: str) -> None:
 def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rope: str, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     reopened = 0
-    config = dataclasses.replace(KEPT, trimmer="random")  # no rounding makes it choose otherwise
+    config = KEPT.with_part(Trimmer(by="random"))  # no rounding makes it choose otherwise
     with everlong.MemoryModel(model, tokenizer, config=config) as through:
         for part in range(7):
             with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
@@ -333,26 +336,24 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
 class Waits:
     """Chooses at random, and waits for ever once it is asked about a block: the process is then killed."""
 
-    hidden_layers = ()
-
     def __init__(self, mm: everlong.MemoryModel, block: int, pipe: Connection) -> None:
         self._mm, self._block, self._pipe = mm, block, pipe
-        self._random = untrained_scorer("random")
+        self._random = Drawn()
 
-    def score(self, block: BlockTokens) -> torch.Tensor:
+    def worth(self, block: Span) -> torch.Tensor:
         if self._mm.frame.archived_blocks == self._block:
             self._mm.memory.flush()
             tell_and_wait(self._pipe, block.begin)
-        return self._random.score(block)
+        return self._random.worth(block)
 
 
-KILLED = dataclasses.replace(KEPT, trimmer="random")
+KILLED = KEPT.with_part(Trimmer(by="random"))
 
 
 def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> None:
     everlong.frame.frame.CHECKPOINT_TOKENS = apart
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=KILLED) as mm:
-        mm.frame._token_scorer = Waits(mm, block, pipe)
+        mm.frame.parts = Parts({"waits": Waits(mm, block, pipe)})
         mm.read(random_text(3000))
 
 
@@ -379,37 +380,35 @@ def test_a_process_killed_while_trimming_leaves_the_zone_of_one_that_lived(
 
 def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
     class Fails:
-        hidden_layers = ()
-
-        def score(self, block: BlockTokens) -> torch.Tensor:
+        def worth(self, block: Span) -> torch.Tensor:
             raise RuntimeError("no score")
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        scorer, mm.frame._token_scorer = mm.frame._token_scorer, Fails()
+        own, mm.frame.parts = mm.frame.parts, Parts({"fails": Fails()})
         mm.frame.extend(mm._encode(random_text(100)), "read")
         with pytest.raises(RuntimeError, match="no score"):
             mm.frame.end_of_text()
         assert not mm.frame.broken
         assert mm.frame.archived_blocks == 1
-        mm.frame._token_scorer = scorer
+        mm.frame.parts = own
         read_parts(mm)
         assert min(mm.frame.os.kept_held) >= 100
 
 
 def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
     """Those of a plain forward, of every token; and its keys, un-rotated."""
-    told: list[BlockTokens] = []
+    told: list[Span] = []
 
     class Last:
-        hidden_layers = (1, 3)
+        needs = Needs(hidden_layers=(1, 3))
 
-        def score(self, block: BlockTokens) -> torch.Tensor:
-            keys = block.keys()
-            told.append(dataclasses.replace(block, keys=lambda: keys))
+        def worth(self, block: Span) -> torch.Tensor:
+            rows = block.kv()
+            told.append(dataclasses.replace(block, kv=lambda: rows))
             return torch.full((len(block.ids),), torch.nan)
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        mm.frame._token_scorer = Last()
+        mm.frame.parts = Parts({"last": Last()})
         ids = mm._encode(random_text(250))
         mm.frame.extend(ids, "read")
         mm.frame.end_of_text()
@@ -425,7 +424,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
             for layer in range(3):
                 rotated = out.past_key_values.layers[layer].keys[0, :, own].transpose(0, 1).double().numpy()
                 plain = masked.rotate(layer, rotated, np.arange(own.start, own.stop, dtype=np.float64), sign=-1)
-                assert np.abs(block.keys()[layer].transpose(0, 1).numpy() - plain).max() <= 1e-4
+                assert np.abs(block.kv()[0][layer].transpose(0, 1).numpy() - plain).max() <= 1e-4
         # Where all score alike, and be it nothing, the newest stay.
         (_, _, _, chosen), (_, _, _, newest) = mm.frame.os.kept["blocks"]
         assert (chosen, newest) == (list(range(127, 111, -1)), list(range(249, 233, -1)))
@@ -433,9 +432,9 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
 
 def test_a_head_on_states_scores_them_side_by_side() -> None:
     hidden = {1: torch.rand(5, 4).bfloat16(), 3: torch.rand(5, 4).bfloat16()}
-    block = BlockTokens(begin=0, ids=torch.zeros(5, dtype=torch.int64), hidden=hidden, keys=lambda: torch.zeros(0))
+    block = Span(0, torch.zeros(5, dtype=torch.int64), hidden, lambda: (torch.zeros(0), torch.zeros(0)))
     weight = torch.rand(8)
-    got = ByStates((3, 1), lambda states: states @ weight).score(block)
+    got = ByStates((3, 1), lambda states: states @ weight).worth(block)
     torch.testing.assert_close(got, hidden[3].float() @ weight[:4] + hidden[1].float() @ weight[4:])
 
 
@@ -506,28 +505,27 @@ def test_what_is_fed_again_is_chosen_as_it_was(tmp_path: Path, monkeypatch: pyte
     mm.frame.end_of_text()
     mm.memory.close()
     mm.frame.detach()
-    other = dataclasses.replace(KEPT, trimmer="newest")
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=other) as again:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=NEWEST) as again:
         assert again.trace()[0]["stream_position"] == 0
         assert again.frame.os.kept == mm.frame.os.kept
 
 
 def test_the_untrained_scorers_by_their_definitions() -> None:
     keys = torch.randn(3, 2, 40, 8, generator=torch.Generator().manual_seed(0))
-    block = BlockTokens(begin=100, ids=torch.zeros(40, dtype=torch.int64), hidden={}, keys=lambda: keys)
+    block = Span(100, torch.zeros(40, dtype=torch.int64), {}, lambda: (keys, keys))
     runs = [(104, 120), (122, 140)]
     free = {token for run in runs for token in range(*run)}
 
-    def best(name: str) -> list[int]:
-        return best_tokens(untrained_scorer(name).score(block), 100, runs, 6)
+    def best(by: Any) -> list[int]:
+        return best_tokens(worth_of(by, block), 100, runs, 6)
 
-    assert best("newest") == [139, 138, 137, 136, 135, 134]
+    assert best(None) == [139, 138, 137, 136, 135, 134]
     norms = np.linalg.norm(keys.numpy().astype(np.float64), axis=-1).mean(axis=(0, 1))
-    assert best("key_norm") == [t for t in (100 + np.argsort(norms)).tolist() if t in free][:6]
-    assert best("random") == best("random") != best("newest")
+    assert best(ByKeys()) == [t for t in (100 + np.argsort(norms)).tolist() if t in free][:6]
+    assert best(Drawn()) == best(Drawn()) != best(None)
     other = dataclasses.replace(block, begin=300)
-    assert not torch.equal(untrained_scorer("random").score(block), untrained_scorer("random").score(other))
-    assert set(best("random")) < free
+    assert not torch.equal(Drawn().worth(block), Drawn().worth(other))
+    assert set(best(Drawn())) < free
     scores = torch.tensor([torch.nan, 1.0, torch.inf, -torch.inf, 1.0])
     assert best_tokens(scores, 10, [(10, 15)], 5) == [12, 14, 11, 13, 10]
 
@@ -557,17 +555,19 @@ def test_a_kept_token_never_loses_by_staying() -> None:
 
 
 def test_what_cannot_be_kept_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
-    for changes, named in (
-        ({"trimmer": "learned"}, "there is no Trimmer for this model; .* and 'newest', 'random', 'key_norm' need none"),
-        ({"kept_tokens": 8}, "kept_tokens is 8, expected 0 or at least 16"),
-        ({"kept_tokens": 1000}, "kept_tokens"),
-        ({"kept_rungs": 0}, "kept_rungs"),
-        ({"trimmer": "best"}, "trimmer is 'best', expected one of newest, random"),
+    for config, named in (
+        (
+            KEPT.with_part(Trimmer()),
+            "trimmer: nothing was trained for this model; `everlong train trimmer` .* 'random', 'key_norm' need none",
+        ),
+        (KEPT.changed(frame={"kept_tokens": 8}), "kept_tokens is 8, expected 0 or at least 16"),
+        (KEPT.changed(frame={"kept_tokens": 1000}), "kept_tokens"),
+        (KEPT.changed(frame={"kept_rungs": 0}), "kept_rungs"),
     ):
         with pytest.raises(ValueError, match=named):
-            everlong.MemoryModel(
-                tiny_model(), byte_tokenizer(), tmp_path / "m", config=dataclasses.replace(KEPT, **changes)
-            )
+            everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config)
         assert not (tmp_path / "m").exists()
+    with pytest.raises(ValueError, match="by is 'best', expected one of learned, random"):
+        Trimmer(by="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a memory of text alone has none"):
         KEPT.of_text_alone()

@@ -10,12 +10,13 @@ import torch
 import everlong
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
+from everlong.parts.trimmer import Trimmer as TrimmerPart
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
 from test_exactness import random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
-LEARNED = KEPT.changed(frame={"sink_tokens": 4}, trimmer="learned")
+LEARNED = KEPT.changed(frame={"sink_tokens": 4}).with_part(TrimmerPart())
 
 
 @pytest.fixture
@@ -55,6 +56,8 @@ def test_the_shipped_pack_has_one() -> None:
 
 
 def test_without_one_there_is_nobody_to_choose(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no Trimmer for this model; `everlong train trimmer` makes one"):
+    with pytest.raises(
+        ValueError, match="trimmer: nothing was trained for this model; `everlong train trimmer` makes it"
+    ):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=LEARNED, pack=None)
     assert not (tmp_path / "m").exists()

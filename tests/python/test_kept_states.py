@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import everlong
 import everlong._core as _core
 from everlong import ops
+from everlong.parts.trimmer import Trimmer
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -43,7 +45,7 @@ class KeptStates(RuleBasedStateMachine):
         mode=st.sampled_from(["kv", "auto", "text", "kept"]),
         trimmer=st.sampled_from(["newest", "random", "key_norm"]),
     )
-    def create(self, kept: int, share: int, rungs: int, anchors: int, mode: str, trimmer: str) -> None:
+    def create(self, kept: int, share: int, rungs: int, anchors: int, mode: str, trimmer: Any) -> None:
         self.config = SMALLER.changed(
             frame={
                 "kept_tokens": kept,
@@ -54,7 +56,7 @@ class KeptStates(RuleBasedStateMachine):
                 "tombstones": anchors // 2,
             },
             answer={"recall_mode": mode},
-            trimmer=trimmer,
+            parts=() if trimmer == "newest" else (Trimmer(by=trimmer),),
         )
         self.open()
 

@@ -5,7 +5,6 @@ The reference runs the writer itself, over a plain forward's states and over its
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,20 @@ from everlong.frame.kept_writing import plain_rows
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.rope import rope_table, unrotated
+from everlong.parts.kv_writer import KvWriter as KvWriterPart
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig
 from everlong.parts.latents import LatentSettings
+from everlong.parts.trimmer import Trimmer as TrimmerPart
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
 from test_exactness import SMALL, random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
-WRITTEN = KEPT.changed(answer={"recall_mode": "kept"}, trimmer="learned", kept_writer=True)
-STONES = SMALL.changed(
-    frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"}, tombstone_writer=True
-)
+CHOSEN = KEPT.changed(answer={"recall_mode": "kept"}).with_part(TrimmerPart())
+WRITTEN = CHOSEN.with_part(KvWriterPart(kept=True))
+UNSAID = SMALL.changed(frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
+STONES = UNSAID.with_part(KvWriterPart(tombstones=True))
 SHAPES = [("llama", "default"), ("qwen3", "default")]
 
 
@@ -154,10 +155,10 @@ def test_an_untrained_writer_stores_the_tokens_own(tmp_path: Path) -> None:
     pack = pack_with(tmp_path / "pack", model, writer)
     ids = torch.arange(500) % 250
     payloads = []
-    for config in (WRITTEN, dataclasses.replace(WRITTEN, kept_writer=False)):
+    for config in (WRITTEN, CHOSEN):
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
-            name = f"kept.kv.{writer.part({}).id}" if config.kept_writer else "kept.kv"
+            name = f"kept.kv.{writer.part({}).id}" if config is WRITTEN else "kept.kv"
             payloads.append([mm.memory.core.block_tensor(block.id, name) for block in mm.memory.blocks()])
     assert len(payloads[0]) > 2
     for one, other in zip(*payloads, strict=True):
@@ -207,7 +208,7 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
         assert late[0] == sorted((scores.topk(len(late[0])).indices + begin).tolist())
         for found, wanted in zip(late[1:], plain.written(begin, end, late[0]), strict=True):
             assert (found - wanted).abs().max() < 1e-3
-        raw = dataclasses.replace(WRITTEN, kept_writer=False, trimmer="newest")
+        raw = WRITTEN.changed(parts=())
         chosen = {block.id: mm.memory.core.block_tensor(block.id, "kept.tokens") for block in blocks}
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=raw, pack=pack) as mm:
         mm.searcher.settle()
@@ -278,7 +279,7 @@ def test_a_tombstone_of_tokens_without_states_is_their_mean(tmp_path: Path) -> N
         mm.frame.extend(read, "read")
     stones = {}
     for writing in (True, False):
-        config = dataclasses.replace(STONES, tombstone_writer=writing)
+        config = STONES.with_part(KvWriterPart(tombstones=writing))
         with (
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=pack) as mm,
             mm.frame.branch(),
@@ -294,14 +295,14 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
     whole, trimmer_alone = (
         pack_with(tmp_path / name, model, writer) for name, writer in (("a", drawn_writer(model)), ("b", None))
     )
-    unsaid = dataclasses.replace(STONES, tombstone_writer=None)
     ids = torch.arange(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens) % 250
     stones = {}
-    for pack, config in [(whole, unsaid), (whole, STONES), (trimmer_alone, unsaid), (None, unsaid)]:
+    for pack, said in [(whole, None), (whole, True), (trimmer_alone, None), (None, None)]:
+        config = UNSAID.with_part(KvWriterPart(tombstones=said))
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
-            stones[pack, config.tombstone_writer] = mm.frame.cache.anchors.tombstone_k
-            assert mm.config.tombstone_writer == (pack == whole)
+            stones[pack, said] = mm.frame.cache.anchors.tombstone_k
+            assert (mm.frame.parts.mourner is not None) == (pack == whole)
     assert stones[whole, None].shape[2] > 0
     assert torch.equal(stones[whole, None], stones[whole, True])
     assert torch.equal(stones[trimmer_alone, None], stones[None, None])
@@ -312,6 +313,6 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
 def test_without_one_there_is_nobody_to_write(config: everlong.MemoryConfig, tmp_path: Path) -> None:
     model = tiny_model()
     pack = pack_with(tmp_path / "pack", model, None)
-    with pytest.raises(ValueError, match="there is no KV writer for this model; `everlong train kv-writer` makes one"):
+    with pytest.raises(ValueError, match="kv_writer: nothing was trained for this model; `everlong train kv_writer`"):
         everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=pack)
     assert not (tmp_path / "m").exists()

@@ -56,7 +56,7 @@ def mm(model: Any, pack: pathlib.Path) -> Iterator[everlong.MemoryModel]:
 
 
 def tensors_of(mm: everlong.MemoryModel) -> dict[tuple[int, int], np.ndarray]:
-    meaning = mm.searcher.meaning
+    meaning = mm.frame.parts.get("towers")
     assert meaning is not None
     found = {}
     for block in mm.memory.blocks():
@@ -70,7 +70,7 @@ def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: path
         model, byte_tokenizer(), config=ROOMY.changed(search={"index": "meaning"}), pack=pack
     ) as mm:
         mm.read(text)
-        meaning = mm.searcher.meaning
+        meaning = mm.frame.parts.get("towers")
         assert meaning is not None
         assert mm.memory.core.blocks_without_meaning() == []
         with torch.no_grad():
@@ -115,7 +115,7 @@ def test_an_older_memory_gets_its_vectors_without_being_read_again(
     folder, text = tmp_path / "memory", random_text(1500)
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=None) as before:
         before.read(text)
-        assert before.searcher.meaning is None
+        assert before.frame.parts.get("towers") is None
         assert before.recall(text[300:360])  # found by words alone
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=pack) as after:
         after.searcher.settle()
@@ -163,10 +163,10 @@ def test_vectors_of_an_earlier_pack_are_not_searched(model: Any, pack: pathlib.P
     folder = tmp_path / "memory"
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=pack) as mm:
         mm.read(random_text(900))
-        first = mm.searcher.meaning
+        first = mm.frame.parts.get("towers")
     drawn_pack(model, seed=3).save(tmp_path / "other")
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=tmp_path / "other") as mm:
-        second = mm.searcher.meaning
+        second = mm.frame.parts.get("towers")
         assert first is not None
         assert second is not None
         assert first.id != second.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import everlong
 from everlong.errors import CorruptMemoryError
+from everlong.parts.walker import Walker
 from everlong.parts.walker.prefetch import Prefetch, Prefetcher
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
@@ -24,7 +24,7 @@ QUESTION = "Where does the owner of the tin lantern live?"
 ASKING = SMALL.changed(
     search={"index": ("lexical",)}, answer={"policy": ("prompt", "periodic"), "periodic_every": 8, "quotes": 0}
 )
-WALKING = ASKING.changed(answer={"policy": ("prompt", "periodic", "walk")}, walk_every=4)
+WALKING = ASKING.with_part(Walker(searches=False, ahead_every=4))
 
 
 def text() -> str:
@@ -95,7 +95,7 @@ def read(memory: everlong.Memory, page: Any) -> np.ndarray[Any, np.dtype[np.uint
 
 def test_the_trace_says_what_was_read_ahead_and_how_much_of_it_came_back(folder: Path) -> None:
     with open_model(folder, WALKING) as mm:
-        mm.searcher.predict(byte_tokenizer()(QUESTION)["input_ids"])
+        mm.searcher.ahead(byte_tokenizer()(QUESTION)["input_ids"], 0)
         mm.searcher.settle()
         (first,) = [event for event in mm.trace() if event["what"] == "prefetch"]
         assert first["used"] == 0
@@ -110,7 +110,7 @@ def test_the_trace_says_what_was_read_ahead_and_how_much_of_it_came_back(folder:
 
 
 def test_words_that_were_said_lead_on(folder: Path) -> None:
-    with open_model(folder, WALKING.changed(answer={"policy": "walk"})) as mm:
+    with open_model(folder, WALKING.changed(answer={"policy": "off"})) as mm:
         answer = mm.generate(QUESTION, max_new_tokens=9, remember=False)
         mm.searcher.settle()
         assert answer.recalled == ()  # alone it brings nothing back
@@ -122,9 +122,9 @@ def test_where_there_is_nothing_to_read_ahead(tmp_path: Path) -> None:
     with open_model(None, WALKING) as mm:
         mm.read(text())
         mm.generate(QUESTION, max_new_tokens=4)
-        assert mm.searcher.prefetcher is None  # all of it is in RAM
+        assert mm.frame.parts.get("walker").prefetcher is None  # all of it is in RAM
         assert not [event for event in mm.trace() if event["what"] == "prefetch"]
     with pytest.raises(ValueError, match="memory of text alone has none"):
-        TINY_MEMORY.changed(answer={"policy": "walk"}).of_text_alone()
-    with pytest.raises(ValueError, match="walk_every"):
-        dataclasses.replace(TINY_MEMORY, walk_every=0)
+        TINY_MEMORY.with_part(Walker(ahead_every=4)).of_text_alone()
+    with pytest.raises(ValueError, match="ahead_every"):
+        Walker(ahead_every=-1)

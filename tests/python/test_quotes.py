@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import everlong
+from everlong.frame.part import Vectors
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.retrieval.quotes import WORDS_WEIGHT, Towers, nearest_sentences, quoting
+from everlong.retrieval.quotes import WORDS_WEIGHT, nearest_sentences, quoting
 from everlong.text.boundaries import TextBoundaries
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
@@ -147,7 +148,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
     with everlong.MemoryModel(model, byte_tokenizer(), None, config, pack=tmp_path / "pack") as mm:
         mm.read(text(), source="houses")
         mm.searcher.settle()
-        core, meaning = mm.memory.core, mm.searcher.meaning
+        core, meaning = mm.memory.core, mm.frame.parts.get("towers")
         assert meaning is not None
         prompt = mm._prompt("Where is house 007?", True, None)
         tapped = mm.searcher.tap(prompt)
@@ -158,8 +159,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
             TextBoundaries(mm.tokenizer),
             found.groups,
             tapped.token_ids,
-            query,
-            Towers(meaning.id, settings.group_tokens),
+            Vectors(query, f"meaning.{meaning.id}", settings.group_tokens),
             99,
         )
         assert len(chosen) > 5

@@ -136,7 +136,7 @@ def first_places(mm: everlong.MemoryModel, question: str = ASKED) -> tuple[Promp
         return []
 
     with mm.frame.branch():
-        recall.search(mm.frame, mm.searcher.tap(prompt), mm.config, rerank=look)
+        recall.search(mm.frame, prompt, mm.searcher.tap(prompt), mm.config, rerank=look)
     return prompt, seen[0]
 
 
@@ -369,8 +369,8 @@ def test_a_memory_of_text_alone_re_ranks_nothing() -> None:
 
 
 def test_settings() -> None:
-    assert everlong.MemoryConfig().rerank_seconds == 0
-    assert everlong.MemoryConfig().with_settings(["rerank_seconds=2"]).rerank_seconds == 2
+    assert everlong.MemoryConfig().search.rerank_seconds == 0
+    assert everlong.MemoryConfig().with_settings(["search.rerank_seconds=2"]).search.rerank_seconds == 2
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="rerank_seconds"):
             everlong.MemoryConfig(search=everlong.SearchConfig(rerank_seconds=wrong))

@@ -24,6 +24,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
+from everlong.parts.retrieve import Retrieve
 from everlong.parts.retrieve.measure import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings, retrieving_of
 from everlong.parts.retrieve.train import RetrieveTraining, odds_of, train_on
@@ -188,7 +189,7 @@ def test_always_and_never_are_right_half_of_the_time() -> None:
 def test_a_question_brings_something_back_where_it_is_said(says: bool, tmp_path: pathlib.Path) -> None:
     model = tiny_model()
     drawn_part(model, threshold=0.0 if says else 1.0).save(tmp_path / "pack")
-    config = SMALL.changed(search={"index": ("lexical",)}, prompt_recall="learned")
+    config = SMALL.changed(search={"index": ("lexical",)}).with_part(Retrieve())
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=tmp_path / "pack") as mm:
         mm.read(random_text(2000))
         rolling = mm.frame.os.rolling
@@ -200,8 +201,8 @@ def test_a_question_brings_something_back_where_it_is_said(says: bool, tmp_path:
 
 
 def test_without_what_says_it_nothing_listens() -> None:
-    config = dataclasses.replace(SMALL, prompt_recall="learned")
+    config = SMALL.with_part(Retrieve())
     with pytest.raises(ValueError, match="train retrieve"):
         everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config)
-    with pytest.raises(ValueError, match="prompt_recall"):
+    with pytest.raises(TypeError, match="prompt_recall"):
         dataclasses.replace(SMALL, prompt_recall="sometimes")

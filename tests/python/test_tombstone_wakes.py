@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ import torch
 
 import everlong
 from everlong.frame.frame import Recalled
-from everlong.frame.tombstone_mass import LEAST_MASS, TombstoneMass, scored
-from everlong.generation.settings import Policy
+from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
+from everlong.parts.tombstones import Tombstones
+from everlong.parts.tombstones.at_work import LEAST_MASS, scored
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.writer import Writer
 from everlong.pictures import draw_timeline
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -90,8 +91,12 @@ def pack_of(model: Any, folder: Path, threshold: float) -> Path:
     return folder
 
 
-def waking(model: Any, tmp_path: Path, threshold: float = -1e6, **changes: Any) -> everlong.MemoryModel:
-    config = dataclasses.replace(STONES, **{"policy": "tombstone", "protect_tokens": 4, **changes})
+def waking(
+    model: Any, tmp_path: Path, threshold: float = -1e6, part: Tombstones | None = None, **changes: Any
+) -> everlong.MemoryModel:
+    """`changes` of how it answers."""
+    config = STONES.with_part(part or Tombstones()).with_part(Writer(tokens=4))
+    config = config.changed(answer={"policy": "off", "protect_tokens": 4, **changes})
     return everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack_of(model, tmp_path, threshold))
 
 
@@ -100,7 +105,7 @@ def waking(model: Any, tmp_path: Path, threshold: float = -1e6, **changes: Any) 
 def test_the_tombstone_with_the_highest_score_comes_back(kind: str, rope: str, mode: str, tmp_path: Path) -> None:
     """What numpy says of the model's own masses is what wakes; its block is cited, traced and protected."""
     model = tiny_model(kind, rope)
-    with waking(model, tmp_path, recall_mode=mode, details=4) as mm:
+    with waking(model, tmp_path, recall_mode=mode) as mm:
         mm.read(TEXT)
         zone = mm.frame.os.anchor_zone["tombstones"]
         answer = mm.generate("and then", max_new_tokens=7, remember=False)
@@ -145,14 +150,13 @@ def test_below_the_threshold_nothing_wakes_and_the_answer_is_the_same(tmp_path: 
     with everlong.MemoryModel(model, byte_tokenizer(), config=STONES.changed(answer={"policy": "off"})) as mm:
         mm.read(TEXT)
         assert mm.generate("and then", max_new_tokens=12, remember=False).token_ids == answer.token_ids
-    with waking(model, tmp_path, threshold=1e6, tombstone_threshold=-1e6) as mm:  # a setting of one's own
+    with waking(model, tmp_path, threshold=1e6, part=Tombstones(threshold=-1e6)) as mm:  # a setting of one's own
         mm.read(TEXT)
         assert mm.generate("and then", max_new_tokens=12, remember=False).recalled
 
 
 def test_policies_are_combined_and_the_others_come_first(tmp_path: Path) -> None:
-    both: tuple[Policy, ...] = ("periodic", "tombstone")
-    with waking(tiny_model(), tmp_path, policy=both, periodic_every=3, protect_tokens=0) as mm:
+    with waking(tiny_model(), tmp_path, policy="periodic", periodic_every=3, protect_tokens=0) as mm:
         mm.read(TEXT)
         mm.generate("and then", max_new_tokens=6, remember=False)
         triggers = [event["trigger"] for event in mm.trace() if event["what"] == "recall"]
@@ -160,7 +164,7 @@ def test_policies_are_combined_and_the_others_come_first(tmp_path: Path) -> None
 
 
 def test_a_tombstone_that_wakes_may_have_the_newest_tokens_searched_for(tmp_path: Path) -> None:
-    with waking(tiny_model(), tmp_path, tombstone_recall="search") as mm:
+    with waking(tiny_model(), tmp_path, part=Tombstones(recall="search")) as mm:
         mm.read(TEXT)
         found = mm.generate(TEXT[300:330], max_new_tokens=3, remember=False).recalled
         assert [event["trigger"] for event in mm.trace() if event["what"] == "recall"] == ["tombstone"]
@@ -179,12 +183,10 @@ def test_only_what_a_question_may_hear_of_comes_back(tmp_path: Path) -> None:
 
 def test_a_model_without_a_calibration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no calibration of tombstones for this model; `everlong eval tombstones"):
-        everlong.MemoryModel(
-            tiny_model(), byte_tokenizer(), tmp_path / "m", STONES.changed(answer={"policy": "tombstone"}), pack=None
-        )
+        everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", STONES.with_part(Tombstones()), pack=None)
     assert not (tmp_path / "m").exists()
-    with pytest.raises(ValueError, match=r"tombstones, which a recall policy heeds, is 0"):
-        waking(tiny_model(), tmp_path, tombstones=0)
+    with pytest.raises(ValueError, match=r"frame.tombstones, which the part tombstones heeds, is 0"):
+        STONES.changed(frame={"tombstones": 0}).with_part(Tombstones())
 
 
 def test_heads_go_through_a_pack_as_they_are(tmp_path: Path) -> None:

@@ -12,19 +12,16 @@ import torch
 
 import everlong
 from everlong.corpora.boundaries import dialogues, joined
-from everlong.eval import topics
+from everlong.parts.trigger import Trigger as TriggerPart
+from everlong.parts.trigger import measure as topics
 from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
 from test_exactness import ROOMY, SMALL, random_text
 from test_trigger import LAYERS, drawn_pack, small_books
 from tiny_models import byte_tokenizer, tiny_model
 
-LEARNED = ROOMY.changed(
-    archive={"least_tokens": 16, "cooldown_tokens": 8},
-    search={"index": ("lexical",)},
-    segmenter="learned",
-    block_mean_tokens=48,
-)
+RULES = ROOMY.changed(archive={"least_tokens": 16, "cooldown_tokens": 8}, search={"index": ("lexical",)})
+LEARNED = RULES.with_part(TriggerPart(mean_tokens=48))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,7 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
     text = random_text(600)
     with everlong.MemoryModel(model, byte_tokenizer(), config=LEARNED, pack=pack) as mm:
         mm.read(text)
-        ends = mm.frame._topic_ends
+        ends = mm.frame.parts.last("chunk")
         assert isinstance(ends, LearnedTopicEnds)
         said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
         expected = list(blocks_of(SaidText(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
@@ -100,7 +97,7 @@ def test_each_text_is_heard_from_its_beginning(model: Any, pack: pathlib.Path, t
 
 def test_keys_and_values_do_not_depend_on_it(model: Any, pack: pathlib.Path) -> None:
     logits = []
-    for config in (LEARNED, dataclasses.replace(LEARNED, segmenter="rules")):
+    for config in (LEARNED, RULES):
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             logits.append(mm.frame.extend(mm._encode(random_text(500)), "read", logits=True))
     assert torch.equal(*logits)
@@ -108,11 +105,11 @@ def test_keys_and_values_do_not_depend_on_it(model: Any, pack: pathlib.Path) -> 
 
 def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tmp_path: pathlib.Path) -> None:
     for one in (None, "auto"):
-        with pytest.raises(ValueError, match="no trigger"):
+        with pytest.raises(ValueError, match="trigger: nothing was trained for this model; `everlong train trigger`"):
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=LEARNED, pack=one)
     assert not (tmp_path / "memory").exists()
-    with pytest.raises(ValueError, match="reads none"):
-        SMALL.changed(archive={"least_tokens": 8}, segmenter="learned", block_mean_tokens=64).of_text_alone()
+    with pytest.raises(ValueError, match="trigger needs the model's keys and states"):
+        SMALL.changed(archive={"least_tokens": 8}).with_part(TriggerPart(mean_tokens=64)).of_text_alone()
 
 
 def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

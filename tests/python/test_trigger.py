@@ -19,6 +19,7 @@ from everlong.errors import EverlongError
 from everlong.models.pack import Pack, load_pack
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.parts.trigger import Trigger as TriggerPart
 from everlong.parts.trigger.at_work import (
     LearnedTopicEnds,
     SaidText,
@@ -113,21 +114,22 @@ def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
     model = tiny_model("llama", num_hidden_layers=4)
     ends = LearnedTopicEnds(drawn_pack(model), _core.MemoryOsConfig(), 256)
     states = {layer: torch.randn(70, model.config.hidden_size) for layer in LAYERS}
-    whole = ends.probabilities(states)
+    ids = torch.zeros(70, dtype=torch.int64)
+    whole = ends.chunk(ids, states, begins=True)
     assert (
         np.abs(whole - ends.trigger.said(torch.cat([states[layer] for layer in LAYERS], dim=-1)).numpy()).max() < 1e-6
     )
     for chunk in (1, 3, 64):
-        ends.restart()
         said = [
-            ends.probabilities({layer: rows[at : at + chunk] for layer, rows in states.items()})
+            ends.chunk(
+                ids[at : at + chunk], {layer: rows[at : at + chunk] for layer, rows in states.items()}, begins=at == 0
+            )
             for at in range(0, 70, chunk)
         ]
         assert np.abs(np.concatenate(said) - whole).max() < 1e-6
-    # Without a restart the text goes on; with one, nothing of the other is seen.
-    assert np.abs(ends.probabilities(states)[:8] - whole[:8]).max() > 1e-3
-    ends.restart()
-    assert np.abs(ends.probabilities(states) - whole).max() < 1e-6
+    # Where none begins the text goes on; where one does, nothing of the other is seen.
+    assert np.abs(ends.chunk(ids, states, begins=False)[:8] - whole[:8]).max() > 1e-3
+    assert np.abs(ends.chunk(ids, states, begins=True) - whole).max() < 1e-6
 
 
 def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
@@ -344,7 +346,7 @@ def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
 def test_settings_that_look_at_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Trigger(dataclasses.replace(SETTINGS, lookahead=0))
-    with pytest.raises(ValueError, match="block_mean_tokens"):
-        everlong.MemoryConfig(segmenter="learned", block_mean_tokens=600)
-    with pytest.raises(ValueError, match="segmenter"):
-        everlong.MemoryConfig(segmenter="other")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"trigger\.mean_tokens"):
+        everlong.MemoryConfig(parts=(TriggerPart(mean_tokens=600),))
+    with pytest.raises(TypeError, match="segmenter"):
+        everlong.MemoryConfig(segmenter="other")

@@ -24,6 +24,7 @@ from everlong.data import shipped_books
 from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack
+from everlong.parts.walker import Walker as WalkerPart
 from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker, print_walker
 from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings, walker_of
 from everlong.parts.walker.train import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
@@ -188,7 +189,7 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
         never_ends.outer.weight[0, 0] = -1.0
     part = never_ends.part({})
     Pack(weights_fingerprint(model), "tiny", {WALKER: part}).save(tmp_path / "pack")
-    config = TINY_MEMORY.changed(search={"index": ("lexical", "graph")})
+    config = TINY_MEMORY.with_part(WalkerPart())
     with MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
         mm.read("The key of the chest is with Orla Vesk. " + "It rained on the town all day. " * 60)
         mm.read("Orla Vesk lives in Brunnow. " + "And then the sun came out again. " * 60)
@@ -199,7 +200,7 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
         spans = [recall.span for recall in answer.recalled]
         begin, end = answer.walk.loads[0].span  # the others as far as the budget of tokens goes
         assert any(first <= begin and end <= last for first, last in spans)
-        mm.config = mm.config.changed(search={"index": ("lexical",)})
+        mm.config = mm.config.with_part(WalkerPart(searches=False))
         assert mm.generate("Where does the owner of the key live?", 4).walk is None
     report = json.loads(json.dumps(dataclasses.asdict(answer)))
     pictures = draw_report(report, tmp_path)
@@ -208,14 +209,13 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
 
 
 def test_a_walk_alone_is_no_search() -> None:
-    with pytest.raises(ValueError, match="alone"):
-        MemoryConfig(search=SearchConfig(index="graph"))
-    assert MemoryConfig(search=SearchConfig(index=("heads", "lexical", "graph"))).of_text_alone().index == (
-        "lexical",
-        "graph",
-    )
+    with pytest.raises(ValueError, match="index is 'graph'"):
+        SearchConfig(index="graph")  # type: ignore[arg-type]
+    by_text = MemoryConfig(search=SearchConfig(index=("heads", "lexical")), parts=(WalkerPart(),)).of_text_alone()
+    assert by_text.search.index == ("lexical",)
+    assert by_text.parts == (WalkerPart(),)
     with pytest.raises(ValueError, match="none"):
-        MemoryConfig(search=SearchConfig(index=("heads", "graph"))).of_text_alone()
+        MemoryConfig(search=SearchConfig(index="heads"), parts=(WalkerPart(),)).of_text_alone()
 
 
 def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> None:
@@ -268,7 +268,7 @@ def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path
 
 def test_a_walk_begins_in_the_topics_nearest_to_the_question() -> None:
     """Its topics are the Gardener's: what is alike to the question is told by the mean of its queries."""
-    config = TINY_MEMORY.changed(archive={"graph": True, "graph_share": 1.0}, search={"index": ("lexical", "graph")})
+    config = TINY_MEMORY.changed(archive={"graph": True, "graph_share": 1.0}).with_part(WalkerPart())
     with MemoryModel(tiny_model("llama"), byte_tokenizer(), config=config, pack=None) as mm:
         for text in ("The miller ground corn. ", "A ship came home. "):
             mm.read(text * 60)

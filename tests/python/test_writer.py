@@ -114,7 +114,7 @@ def test_heads_may_tell_where_in_its_run_a_token_stands() -> None:
         waves += [math.cos(2 * math.pi * offset), math.cos(4 * math.pi * offset)]
         assert row == pytest.approx(waves if abs(offset) <= 0.5 else [0.0] * 4, abs=1e-5)
     assert _order(offsets, 0) is None
-    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=READER.changed(answer={"order": 2})))
+    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=dataclasses.replace(READER, order=2)))
     torch.nn.init.normal_(ordered.rest.weight)
     states, embeddings = block(64)
     plain = ordered.details(states, embeddings)
