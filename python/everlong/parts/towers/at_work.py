@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ from everlong.frame.part import Finds, Hidden, Needs, Question, Tensors, Vectors
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack, PackError
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
-from everlong.parts.writer.model import WRITER, Writer
+
+if TYPE_CHECKING:
+    from everlong.parts.writer.model import Writer
 
 
 class Meaning:
@@ -33,6 +35,8 @@ class Meaning:
         self._writer: Writer | None = None
         layers = settings.layers
         if settings.details_size:
+            from everlong.parts.writer.model import WRITER, Writer
+
             if WRITER not in pack.parts or pack.parts[WRITER].id != settings.writer:
                 raise PackError("the towers of this pack read the Detail Tokens of a writer that is not in it")
             self._writer, self._model = Writer.of_part(pack.parts[WRITER]), model

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from everlong.models.low_rank import Adapter, AttachedAdapter
 from everlong.models.pack import Pack, PackPart
 from everlong.parts.latents import LatentReader, LatentSettings, means_of, runs_of, within
-from everlong.parts.trimmer.model import Trimmer
 from everlong.parts.writer.deciding import Decider, DeciderSettings
+
+if TYPE_CHECKING:
+    from everlong.parts.trimmer.model import Trimmer
 
 WRITER = "writer"
 _LORA = "lora."  # before the names of the maps that were trained to read D beside the model's layers
