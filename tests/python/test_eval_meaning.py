@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from everlong.corpora.pairs import Pairs, Question, Text
-from everlong.eval import meaning
+from everlong.parts.towers import measure as meaning
 from everlong.parts.towers.measure import ELSEWHERE, Asked, print_meaning, run_meaning
 from everlong.parts.towers.measure_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model

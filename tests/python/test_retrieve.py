@@ -25,8 +25,9 @@ from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
 from everlong.parts.retrieve import Retrieve
+from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.measure import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
-from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings, retrieving_of
+from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
 from everlong.parts.retrieve.train import RetrieveTraining, odds_of, train_on
 from everlong.text.prompt import build_prompt
 from everlong.training.run import train_retrieve
@@ -90,7 +91,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
     model = deep_model()
     pack = drawn_part(model, 1.5)
     pack.save(tmp_path)
-    found = retrieving_of(load_pack(tmp_path), model)
+    found = Retrieving.of_part(load_pack(tmp_path).parts[RETRIEVE], model)
     assert found is not None
     frame = drawn_frames(1)[0]
     with torch.no_grad():

@@ -25,6 +25,7 @@ from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, 
 from everlong.models.masked import MaskedAttention
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
+from everlong.parts.trimmer import in_model as trimmer_in_model
 from everlong.parts.trimmer.in_model import (
     Choice,
     InModelTrainer,
@@ -37,7 +38,6 @@ from everlong.parts.trimmer.measure import TrimmingConfig, print_trimming, run_t
 from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
 from everlong.parts.trimmer.train import TrimmerTraining
-from everlong.training import trimmer_in_model
 from everlong.training.run import train_trimmer
 from tiny_models import byte_tokenizer, tiny_model
 
