@@ -114,6 +114,7 @@ class Question(Protocol):
     config: MemoryConfig  # as it is now
     prompt: Prompt
     ids: npt.NDArray[np.int32]  # [T] of the question's tokens that are searched by
+    whole: Hidden  # states as `asked` gets them, but of all of the question's tokens, where those are its rarest alone
 
     def first(self) -> _core.SearchResult:
         """The first places that a search names, one by one, before anybody changes their scores."""

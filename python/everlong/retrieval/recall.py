@@ -225,6 +225,7 @@ class Asked:
     ) -> None:
         self.prompt, self.config = prompt, config
         self._core, self._parts, self._rerank = frame.memory.core, frame.parts, rerank
+        self.whole = tapped.states.hidden
         if len(tapped.token_ids) > MOST_QUERY_TOKENS:
             rarest = np.argsort(-self._core.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
             tapped = tapped.only(np.sort(rarest))
@@ -249,8 +250,10 @@ class Asked:
 
     def _ask(self, parts: Sequence[Any]) -> None:
         for one in parts:
-            needs = needs_of(one)
-            found: Finds = one.asked(self, {layer: self._hidden[layer] for layer in needs.question_layers})
+            layers = needs_of(one).question_layers
+            if not all(layer in self._hidden for layer in layers):
+                continue  # a frame of text alone has none
+            found: Finds = one.asked(self, {layer: self._hidden[layer] for layer in layers})
             self.request |= found.query
             self.added += found.added
             self.offers += found.offers

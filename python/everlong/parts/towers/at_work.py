@@ -58,8 +58,10 @@ class Meaning:
         return core.blocks_without_meaning()
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
-        query = self.query(hidden)
-        vectors = Vectors(query, self.tensor, self.towers.settings.group_tokens)
+        query = whole = self.query(hidden)
+        if any(len(rows) > len(query) for rows in question.whole.values()):
+            whole = self.query(question.whole)
+        vectors = Vectors(whole, self.tensor, self.towers.settings.group_tokens)
         return Finds(query={"meaning_query": query}, vectors=vectors)
 
     def _rows(self, ids: torch.Tensor, hidden: Hidden) -> torch.Tensor:
