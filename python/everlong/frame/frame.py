@@ -350,6 +350,8 @@ class Frame(abc.ABC):
     def _resume(self) -> None:
         """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
         core, stream = self.memory.core, self.os.stream
+        if layers := {*self._observed_layers, *self.parts.layers_of_what_is_heard()}:
+            HiddenTap(self.served.model, layers)  # what cannot be listened to is refused now
         self.parts.load_state(core)
         end = core.stream_end(stream)
         last = load_checkpoint(core)
@@ -492,8 +494,9 @@ class Frame(abc.ABC):
                     rows.clear()  # a text that is read has many chunks
                 with self._step():
                     ends = self.parts.last("chunk") if origin == "read" and self.os.archiving else None
-                    heard = (*hidden_layers, *needs_of(ends).hidden_layers)
                     heeded = origin == "generated" and recall is not None
+                    asks = self.parts.last("token") if heeded else None
+                    heard = (*hidden_layers, *needs_of(ends).hidden_layers, *needs_of(asks).hidden_layers)
                     with self._adapted(origin), self._heeding_tombstones(heeded) as attended:
                         hidden = self._listened(chunk, heard, rows, keep_all=keep_all, needed=needed)
                     kept = kept.added(len(chunk), hidden, hidden_layers)

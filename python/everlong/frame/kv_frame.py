@@ -175,12 +175,17 @@ class KvFrame(Frame):
         if not heeded or part is None or self.cache.anchors.tombstone_k.shape[2] == 0:
             yield lambda hidden: ()
             return
-        mass = TombstoneMass(self.served, needs_of(part).heads)
+        needs = needs_of(part)
+        mass = TombstoneMass(self.served, needs.heads)
 
         def scores(hidden: Hidden) -> Sequence[float]:
             first = self.os.next_position() + self.served.first_position
-            newest = mass.of(tap, self.cache, first, newest=1)[-1]
-            found: Sequence[float] = part.token(self.os.stream_end, hidden, newest)
+            stones = self.cache.tombstone_slots
+            newest = torch.zeros(0, stones.stop - stones.start, device="cpu")
+            if needs.heads:
+                newest = mass.of(tap, self.cache, first, newest=1)[-1]
+            wanted = {layer: hidden[layer] for layer in needs.hidden_layers}
+            found: Sequence[float] = part.token(self.os.stream_end, wanted, newest)
             return found
 
         with mass.tap() as tap:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.config import name_of
 from everlong.frame.details import DetailTokens
 from everlong.frame.part import Hidden, Needs, Offer, Said
 
@@ -74,6 +75,11 @@ class Parts:
     def layers_until_they_leave(self) -> set[int]:
         """Whose states are kept of all that is in the frame, whether it is archived or not."""
         return set() if self.mourner is None else set(needs_of(self.mourner).hidden_layers)
+
+    def layers_of_what_is_heard(self) -> set[int]:
+        """Whose states are read of a chunk, or of a token that was generated, and not kept."""
+        heard = [self.last("chunk"), self.last("token")]
+        return {layer for one in heard for layer in needs_of(one).hidden_layers}
 
     def tensors(self, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> dict[str, npt.NDArray[Any]]:
         """What is stored with a block; of a part that lacks states of it, as of one that was read without, nothing."""
@@ -137,8 +143,9 @@ class Parts:
     def change_settings(self, parts: Sequence[Any]) -> None:
         """The settings of parts that may change from one question to the next are these from now on."""
         for one in parts:
-            if hasattr(self._at_work.get(one.name), "settings"):
-                self._at_work[one.name].settings = one
+            at_work = self._at_work.get(name_of(one))
+            if hasattr(at_work, "settings"):
+                at_work.settings = one
 
     def get(self, name: str) -> Any:
         """A part at work by its name, for who looks at it; None where there is none. The core asks for none."""
