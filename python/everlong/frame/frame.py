@@ -273,6 +273,8 @@ class Frame(abc.ABC):
                 # Where nothing was added, what stood is left to stand: another config may have taken less of it back.
                 if self._progress() != self._noted:
                     self._note()
+                else:  # parts learn of questions, too
+                    self.parts.keep_state(self.memory.core)
         finally:
             self.detach()
 
