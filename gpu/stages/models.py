@@ -46,7 +46,9 @@ SPARE_BYTES = 512 << 20  # of a device that is nearly full: what forwards, snaps
 
 def run(check: Check) -> None:
     torch.set_num_threads(1)  # tiny models gain nothing from a second one
-    warnings.filterwarnings("ignore", message="recall_mode=.*no writer was trained")  # means stand for its tokens here
+    warnings.filterwarnings(
+        "ignore", message="answer.recall_mode=.*no writer was trained"
+    )  # means stand for its tokens here
     written_here_and_read_there(check)
     recall_modes(check)
     lives(check)

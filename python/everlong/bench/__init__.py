@@ -61,7 +61,7 @@ def run_bench(
         except TextAloneError as error:
             raise UnsupportedModelError(
                 f"bench measures memories of keys and values: {error.reason}. `everlong read` and `everlong ask` serve "
-                "it by text alone with --set recall_mode=text"
+                "it by text alone with --set answer.recall_mode=text"
             ) from None
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"bench measures memories of keys and values: {error}") from None
