@@ -26,7 +26,7 @@ def graph(
     topics: Annotated[int, typer.Option(help="How many topics to list, the largest.", min=0)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Topics of a memory and the blocks in them, without a model. `everlong read --set archive.graph=true` grows them."""
+    """Topics of a memory and their blocks, without a model. `everlong read --set archive.graph=true` grows them."""
     from everlong.memory import Memory
 
     with Memory.open(memory, read_only=True) as kept:

@@ -758,14 +758,16 @@ class Frame(abc.ABC):
 
         What left the window of a conversation for the question under way stands before them (MemoryOs.conversation).
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
-        one run of tokens is read again (`answer.recall_mode` "auto"), it is the one with a page of `best`, else the last.
+        one run of tokens is read again (`answer.recall_mode` "auto"), it is the one with a page of `best`, else the
+        last.
         """
         self.bring_back(Recalled(pages, temperatures, best))
 
     def bring_back(self, recalled: Recalled) -> None:
         """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
 
-        With `answer.recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks do.
+        With `answer.recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks
+        do.
         """
         temperature: Mapping[Page, float] = (
             dict(zip(map(identity, recalled.pages), recalled.temperatures, strict=True))
